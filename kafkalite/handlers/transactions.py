@@ -37,6 +37,7 @@ from kafkalite.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
@@ -49,6 +50,8 @@ from kafkalite.protocol.messages.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from kafkalite.coordinator.transactions import EndAnswer
     from kafkalite.deferred import Deferred
     from kafkalite.handlers.context import RequestContext
@@ -100,19 +103,7 @@ def _of_transaction(
 
     def answer(codes: dict[TopicPartition, int]) -> AddPartitionsToTxnResult:
         return AddPartitionsToTxnResult(
-            transactional_id=asked.transactional_id,
-            topic_results=[
-                AddPartitionsToTxnTopicResult(
-                    name=topic.name,
-                    results_by_partition=[
-                        AddPartitionsToTxnPartitionResult(
-                            partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
-                        )
-                        for number in topic.partitions
-                    ],
-                )
-                for topic in asked.topics
-            ],
+            transactional_id=asked.transactional_id, topic_results=_by_topic(asked.topics, codes)
         )
 
     if asked.verify_only:
@@ -139,20 +130,25 @@ def _is_there(context: RequestContext, partition: TopicPartition) -> bool:
 
 
 def _added(request: AddPartitionsToTxnRequest, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
-                    )
-                    for number in topic.partitions
-                ],
-            )
-            for topic in request.v3_and_below_topics
-        ]
-    )
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(request.v3_and_below_topics, codes))
+
+
+def _by_topic(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, int]
+) -> list[AddPartitionsToTxnTopicResult]:
+    """The code of each partition that was asked for, in the order of the request."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
 
 
 def add_offsets(context: RequestContext, request: AddOffsetsToTxnRequest) -> Deferred[AddOffsetsToTxnResponse]:
