@@ -5,7 +5,8 @@
     stop:  controllers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then connections) ─▶
            I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
 
-Nothing else imports this module. A Broker is started once and stopped once, from any one thread.
+Nothing else imports this module. A Broker is started and stopped by any thread; a stop while another one starts it
+ends that start where it waits for a cluster, and waits for it otherwise.
 """
 
 from __future__ import annotations
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.leaders import Leaders
     from kafkalite._native.serve.quota import QuotaControl
     from kafkalite.clock import Clock
-    from kafkalite.cluster.controller_security import ControllerSecurity
     from kafkalite.cluster.member import Controllers, Member
     from kafkalite.cluster.peers import Peers
     from kafkalite.families import Family
@@ -152,6 +152,8 @@ class Broker:
         self.clock: Clock = clock or SystemClock()
         self.failed = threading.Event()
         """Set when the broker cannot go on, a listener's thread or its directory having failed: stop it."""
+        self._life = threading.RLock()  # held while it starts or stops
+        self._given_up = threading.Event()  # nobody waits for the start any longer
         self._faults: object | None = None  # what requests meet first, in a broker under test: kafkalite.testing
         self._descriptor_count_max = 0
         self._workers: list[Worker] = []
@@ -275,20 +277,37 @@ class Broker:
             raise RuntimeError("topics and users of a cluster are its controllers': use an admin client")
 
     def start(self) -> Self:
-        """Serves clients when it returns; StartupError says in one sentence why it cannot."""
-        if self._acceptor is not None:
-            raise RuntimeError("the broker is running")
-        self._descriptor_count_max = raise_descriptor_limit()
-        try:
-            self._start()
-        except BaseException:
-            self._stop_parts()
-            self._remove_temporary()
-            raise
+        """Serves clients when it returns, in a cluster as one whom the controllers have let in.
+
+        StartupError says in one sentence why it cannot; StartGivenUp is one.
+        """
+        with self._life:
+            if self._acceptor is not None:
+                raise RuntimeError("the broker is running")
+            self._given_up.clear()
+            self._descriptor_count_max = raise_descriptor_limit()
+            try:
+                self._start()
+            except BaseException:
+                self._stop_parts()
+                self._remove_temporary()
+                raise
         return self
+
+    def give_up_start(self) -> None:
+        """A start that waits for a cluster ends, by StartGivenUp; without one nothing happens. Any thread."""
+        self._given_up.set()
+        member = self._member
+        if member is not None:
+            member.give_up()
 
     def stop(self, reason: str = "stop was called") -> None:
         """Answers what is parked, closes every connection, flushes every log. Idempotent; the log tells the reason."""
+        self.give_up_start()
+        with self._life:
+            self._stop(reason)
+
+    def _stop(self, reason: str) -> None:
         began, ran = time.monotonic(), self._logs is not None
         clean = self._stop_parts()
         if ran:
@@ -411,32 +430,17 @@ class Broker:
         config = self.config
         if not config.in_cluster:
             return None
-        from kafkalite.cluster.member import Controllers
-        from kafkalite.cluster.quorum import Address
+        from kafkalite.cluster.joining import controllers_of
 
-        return Controllers(
-            voters={number: Address(*server) for number, server in config.quorum_voters().items()},
-            servers=tuple(Address(*server) for server in config.quorum_servers()),
-            listener=config.controller_listener_names[0],
-            security=self._controller_security(),
-        )
-
-    def _controller_security(self) -> ControllerSecurity | None:
-        if self.config.controller_protocol == "PLAINTEXT":
-            return None
-        from kafkalite.cluster.controller_security import ControllerSecurity
-
-        return ControllerSecurity(self.config)
+        return controllers_of(config)
 
     def _find_cluster_id(self, controllers: Controllers | None) -> str:
         """The cluster's id where the data directory does not tell it; empty for a broker that stands alone."""
         if controllers is None or is_used(str(self.config.data_directory)):
             return ""
-        from kafkalite.cluster.member import find_cluster_id
+        from kafkalite.cluster.joining import cluster_id_of
 
-        config = self.config
-        timeout_s = config.initial_broker_registration_timeout_ms / 1000
-        return find_cluster_id(controllers, f"broker-{config.node_id}", timeout_s, self.clock)
+        return cluster_id_of(controllers, self.config, self.clock, self._given_up)
 
     def _join(self, controllers: Controllers | None, logs: LogManager, authorizer: Authorizer | None) -> Member | None:
         """The membership in the cluster, registered and caught up; None for a broker that stands alone."""
@@ -457,6 +461,8 @@ class Broker:
         }
         member = join(controllers, self.config, logs, endpoints, self.clock, on_fatal=self._on_fatal)
         self._member = member
+        if self._given_up.is_set():
+            member.give_up()
         self._peers = peers = Peers(lambda: member.image, self._inner_listener, self.config.node_id)
         assert self._groups is not None, "made before the listeners, as the next"
         assert self._transactions is not None, "see above"

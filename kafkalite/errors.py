@@ -235,6 +235,10 @@ class StartupError(Exception):
     """The broker cannot start. The message is one sentence that tells a person what to change; exit status 2."""
 
 
+class StartGivenUp(StartupError):
+    """The broker was stopped while it started."""
+
+
 class ConfigError(StartupError):
     """A setting that cannot be used: `key` names it and `reason` says what is wrong with it."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import threading
@@ -50,6 +51,30 @@ class Ending:
     def wait(self) -> int:
         """The number of the signal that came, or 0 after failed()."""
         return self._bell.recv(1)[0]
+
+    @contextlib.contextmanager
+    def meanwhile(self, stop: Callable[[], object]) -> Iterator[None]:
+        """A context inside a context: SIGTERM or Ctrl-C inside it calls `stop`, from another thread. wait() returns
+        what came all the same, afterwards."""
+        over, ended = socket.socketpair()
+        came = bytearray()
+
+        def watch() -> None:
+            while over not in select.select([self._bell, over], [], [])[0]:
+                came.extend(self._bell.recv(1))
+                if came[-1] in SIGNALS:
+                    stop()
+                    return
+
+        thread = threading.Thread(target=watch, name="signal-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.close()
+            thread.join()
+            over.close()
+            self._ring.send(came)
 
     def failed(self) -> None:
         """The command cannot go on. From any thread."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkalite.cli import EXIT_FAILURE, UsageError, leave_broken_pipe, sentence
 from kafkalite.cli.ending import SIGNALS, Ending
+from kafkalite.errors import StartGivenUp
 
 if TYPE_CHECKING:
     import argparse
@@ -62,12 +63,14 @@ def serve(
     ready_file: Path | None,
     reload: Callable[[], object] | None = None,
     *,
+    give_up_start: Callable[[], object] | None = None,
     progress: Callable[[], str] | None = None,
     turned: Callable[[], threading.Event] | None = None,
 ) -> int:
     """Runs a server until it is told to end or fails; the exit status. `ready` is asked once it serves.
 
-    `reload` is called on SIGHUP, which without it ends the process as ever. `progress` and `turned` are for a service
+    `reload` is called on SIGHUP, which without it ends the process as ever. `give_up_start` ends a start that waits for
+    somebody else, by StartGivenUp: the process has ended as it was told to. `progress` and `turned` are for a service
     manager (kafkalite.cli.service_manager), where there is one.
 
     UsageError, and nothing runs, when it cannot begin or its ready file cannot be written.
@@ -76,8 +79,11 @@ def serve(
     with contextlib.ExitStack() as around:
         manager = _service_manager(around, progress, turned)
         ending = around.enter_context(Ending(told=() if reload is None else (signal.SIGHUP,)))
-        with beginning():
-            server.start()
+        try:
+            with beginning(), ending.meanwhile(give_up_start) if give_up_start else contextlib.nullcontext():
+                server.start()
+        except StartGivenUp:
+            return 0
         try:
             threading.Thread(target=_watch, args=(server, ending), name="failure-watch", daemon=True).start()
             address, line = ready()

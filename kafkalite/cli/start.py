@@ -88,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         ready,
         arguments.ready_file,
         broker.reload_certificates,
+        give_up_start=broker.give_up_start if config.in_cluster else None,
         progress=lambda: broker.progress,
         turned=broker.loops_turned,
     )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.cluster.image import EMPTY, AclState, Address, Image
 from kafkalite.cluster.lifecycle import Node, Times
-from kafkalite.cluster.member import Controllers, Member
+from kafkalite.cluster.member import Controllers, Member, find_cluster_id
 from kafkalite.cluster.producer_ids import BlockIds
+from kafkalite.cluster.quorum import Address as Server
 from kafkalite.cluster.records import MetadataFault
 from kafkalite.errors import InvalidRequest
 from kafkalite.log.directory import directory_id
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite.clock import Clock
+    from kafkalite.executors import Event
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.quotas.quotas import Quotas
@@ -31,6 +33,27 @@ PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3
 """Kafka's SecurityProtocol."""
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Kafka's ScramMechanism."""
+
+
+def controllers_of(config: BrokerConfig) -> Controllers:
+    """Where the settings say that controllers are, and what these ask for. ConfigError."""
+    security = None
+    if config.controller_protocol != "PLAINTEXT":
+        from kafkalite.cluster.controller_security import ControllerSecurity
+
+        security = ControllerSecurity(config)
+    return Controllers(
+        voters={number: Server(*server) for number, server in config.quorum_voters().items()},
+        servers=tuple(Server(*server) for server in config.quorum_servers()),
+        listener=config.controller_listener_names[0],
+        security=security,
+    )
+
+
+def cluster_id_of(controllers: Controllers, config: BrokerConfig, clock: Clock, given_up: Event) -> str:
+    """As the controllers say. StartupError."""
+    timeout_s = config.initial_broker_registration_timeout_ms / 1000
+    return find_cluster_id(controllers, f"broker-{config.node_id}", timeout_s, clock, given_up)
 
 
 def join(
@@ -59,6 +82,7 @@ def join(
         registration_max=config.initial_broker_registration_timeout_ms / 1000,
         beat=config.broker_heartbeat_interval_ms / 1000,
         session=config.broker_session_timeout_ms / 1000,
+        start_max=config.server_max_startup_time_ms / 1000,
     )
     return Member(node, controllers, times, clock, serves=True, on_fatal=on_fatal)
 

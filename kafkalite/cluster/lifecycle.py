@@ -85,6 +85,8 @@ class Times:
     registration_max: float
     beat: float
     session: float
+    start_max: float
+    """From the start to being in service."""
 
 
 class Lifecycle:

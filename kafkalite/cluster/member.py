@@ -10,7 +10,7 @@ another broker under the same id) is told to `on_fatal`, once; before it has sta
 
     start ─▶ wait_caught_up ─▶ whatever else the broker starts ─▶ enter ─▶ … ─▶ stop
 
-`image` may be read by any thread.
+Both waits end early by `give_up`. `image` may be read by any thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafkalite.cluster.lifecycle import Lifecycle, Phase
 from kafkalite.cluster.observer import FETCH_OLDEST, Observer
 from kafkalite.cluster.quorum import Address, Quorum
 from kafkalite.cluster.records import MetadataFault
-from kafkalite.errors import ErrorCode, StartupError
+from kafkalite.errors import ErrorCode, StartGivenUp, StartupError
 from kafkalite.executors import THREADS
 from kafkalite.logging import fields
 from kafkalite.protocol import api
@@ -48,6 +48,8 @@ logger = logging.getLogger("kafkalite.cluster")
 FETCH_TIMEOUT_S: Final = 2.0 + 0.5
 """Kafka's quorum.request.timeout.ms, and what the leader may wait for records."""
 NO_CONTROLLER_WAIT_S: Final = 0.5
+WAIT_S_MAX: Final = 3600.0
+"""Of one wait inside a longer one."""
 REGISTRATION_OLDEST: Final = 4
 """The version that may claim a feature from level 0 on; every controller of Kafka 4 serves it."""
 _CONTROLLERS: Final = 2
@@ -118,6 +120,7 @@ class Member:
         self._publishing = False  # whether listeners are being called
         self._fault: BaseException | None = None
         self._begun = False  # whether faults are told to on_fatal
+        self._start_by = clock.monotonic() + times.start_max
         self._caught_up = executors.event()  # or it failed, as the next
         self._entered = executors.event()
         self._ended = executors.event()
@@ -135,7 +138,8 @@ class Member:
         self._wait(self._caught_up, "its metadata has not caught up")
 
     def enter(self) -> None:
-        """All parts of the broker run: if it serves, returns when it was let in. StartupError."""
+        """All parts of the broker run: if it serves, returns when it was let in, and its image says so, too, so that
+        clients are told of it. StartupError."""
         if self._serves:
             with self._beating.lock:
                 self._lifecycle.ready(self._clock.monotonic())
@@ -143,14 +147,23 @@ class Member:
             self._wait(self._entered, "the controllers have not let it in")
         self._begun = True
 
+    def give_up(self) -> None:
+        """Ends the waits of a start, now and later, by StartGivenUp. Any thread."""
+        if not self._begun:
+            self._fail(StartGivenUp("the broker was stopped before it served"))
+
     def _wait(self, event: Event, otherwise: str) -> None:
-        done = event.wait(2 * self._times.registration_max)  # the first half is that of the registration
-        while not done and self._publishing:  # logs are recovered, which takes as long as it takes
-            done = event.wait(self._times.registration_max)
+        while not event.is_set() and (left := self._start_by - self._clock.monotonic()) > 0:
+            event.wait(min(left, WAIT_S_MAX))
+        if isinstance(self._fault, StartGivenUp):
+            raise self._fault
         if self._fault is not None:
             raise StartupError(str(self._fault)) from self._fault
-        if not done:
-            raise StartupError(f"the broker is registered with the controllers, but {otherwise}")
+        if not event.is_set():
+            raise StartupError(
+                f"the broker is registered with the controllers, but {otherwise} within {self._times.start_max:g} s"
+                " (server.max.startup.time.ms)"
+            )
 
     def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
         """Passes a client's request on to the controller; see `Forwarder.forward`."""
@@ -245,6 +258,7 @@ class Member:
         with self._beating.lock:
             self._lifecycle.saw(image)
             failed = self._lifecycle.phase is Phase.FAILED
+        self._note_entered()
         if failed:
             self._call_beat()
 
@@ -286,8 +300,7 @@ class Member:
             logger.info("the controllers %s this broker", "fence" if lifecycle.fenced else "let in")
         if lifecycle.caught_up:
             self._caught_up.set()
-        if lifecycle.phase is Phase.IN_SERVICE:
-            self._entered.set()
+        self._note_entered()
         if ended:
             self._end()
             return None
@@ -321,6 +334,13 @@ class Member:
 
     # --- both ---------------------------------------------------------------------------------------------------------
 
+    def _note_entered(self) -> None:
+        """It is in service once the controllers say so and every listener knows."""
+        own = self.image.brokers.get(self._node.node_id)
+        known = own is not None and own.epoch == self._lifecycle.epoch and not own.fenced and not self._publishing
+        if known and self._lifecycle.phase is Phase.IN_SERVICE:
+            self._entered.set()
+
     def _opened(self, connection: ControllerConnection | None, address: Address) -> ControllerConnection:
         """The connection, if it is one to this address; else a new one."""
         if connection is not None:
@@ -347,17 +367,18 @@ class Member:
             self._on_fatal(error)
 
 
-def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, clock: Clock) -> str:
-    """The id of the cluster, from whichever controller answers first. StartupError when none does in this time."""
+def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, clock: Clock, given_up: Event) -> str:
+    """The id of the cluster, from whichever controller answers first. StartupError when none does in this time, or
+    (StartGivenUp) when nobody waits for it any longer."""
     give_up_at = clock.monotonic() + timeout_s
-    waiting = THREADS.event()
     while True:
         found, reasons = _ask_cluster_id(controllers, client_id)
         if found:
             return found
         if clock.monotonic() + NO_CONTROLLER_WAIT_S >= give_up_at:
             raise StartupError(f"no controller tells the cluster's id: {'; '.join(reasons)}")
-        waiting.wait(NO_CONTROLLER_WAIT_S)
+        if given_up.wait(NO_CONTROLLER_WAIT_S):
+            raise StartGivenUp("the broker was stopped before it served")
 
 
 def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, list[str]]:

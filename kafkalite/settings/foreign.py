@@ -89,7 +89,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "password.encoder.": "no passwords are stored",
     "queued.max.request.bytes": "queued.max.requests and the limits per connection bound memory",
     "request.timeout.ms": "there is one broker",
-    "server.max.startup.time.ms": "start-up has no time limit",
     "fetch.purgatory.": "waiting requests are kept otherwise",
     "producer.purgatory.": "waiting requests are kept otherwise",
     "delete.records.purgatory.": "waiting requests are kept otherwise",

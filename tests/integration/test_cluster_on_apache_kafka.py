@@ -230,7 +230,7 @@ def observer(kafka: ApacheKafka, node_id: int) -> Member:
         directory_id=uuid.uuid4().bytes,
     )
     controllers = Controllers(voters={}, servers=(Address("127.0.0.1", kafka.controller_port),), listener="CONTROLLER")
-    times = Times(registration_max=WAIT_S, beat=1.0, session=9.0)
+    times = Times(registration_max=WAIT_S, beat=1.0, session=9.0, start_max=600)
     member = Member(node, controllers, times, SystemClock(), serves=False, on_fatal=lambda _error: None)
     member.start()
     member.wait_caught_up()

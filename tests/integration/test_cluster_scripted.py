@@ -6,8 +6,10 @@ Kafka's own controllers are in test_cluster_on_apache_kafka.py.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,19 +19,19 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
 from kafkalite.cluster import metadata_types as types
-from kafkalite.errors import ErrorCode, StartupError
+from kafkalite.errors import ErrorCode, StartGivenUp, StartupError
 from kafkalite.model import uuid_bytes
 from kafkalite.protocol import api, decode_request, header
-from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kafkalite.protocol.messages.broker_registration import BrokerRegistrationResponse
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest
-from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
+from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kafkalite.protocol.messages.envelope import EnvelopeResponse
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kit.fakes.controller import ScriptedController, snapshot_of
 from tests.kit.harness.scrape import ask
-from tests.kit.processes.broker import BrokerDidNotStart, running, wait_until
+from tests.kit.processes.broker import BrokerDidNotStart, BrokerProcess, running, wait_until
 
 CLUSTER = "aaaaaaaaaaaaaaaaaaaaaQ"
 TOPIC_ID = bytes(range(16))
@@ -112,11 +114,6 @@ def test_clients_are_told_of_the_cluster(controller: ScriptedController, tmp_pat
     )
     with Broker(settings(controller, tmp_path)) as broker:
         connection = Connection.connect("127.0.0.1", broker.port, client_id="test")
-        wait_until(
-            lambda: len(connection.request(api.METADATA, MetadataRequest(topics=None)).brokers) == 2,
-            WAIT_S,
-            "the broker is let in",
-        )
         response = connection.request(api.METADATA, MetadataRequest(topics=None))
         assert [(each.node_id, each.host, each.port, each.rack) for each in response.brokers] == [
             (1, "elsewhere", 9092, "r"),
@@ -281,6 +278,99 @@ def test_process_without_controllers_ends_with_one_sentence(tmp_path: Path) -> N
     assert ended.value.status == 2
     (line,) = [line for line in ended.value.log.splitlines() if "no controller tells" in line]
     assert gone.address in line
+
+
+def wants_in(controller: ScriptedController) -> list[BrokerHeartbeatRequest]:
+    """Beats of a broker that is ready to serve."""
+    return [each for each in controller.requests(api.BROKER_HEARTBEAT) if not each.want_fence]
+
+
+def keep_out(controller: ScriptedController) -> None:
+    """No beat lets a broker in from now on, until answers are cleared."""
+    fenced = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True)
+
+    def answer(request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        controller.answers[api.BROKER_HEARTBEAT].append(answer)
+        return BrokerHeartbeatResponse(is_fenced=False, should_shut_down=True) if request.want_shut_down else fenced
+
+    controller.answers[api.BROKER_HEARTBEAT].append(answer)
+
+
+def test_start_returns_when_the_controllers_have_let_it_in(controller: ScriptedController, tmp_path: Path) -> None:
+    keep_out(controller)
+    broker = Broker(settings(controller, tmp_path))
+    starting = threading.Thread(target=broker.start)
+    starting.start()
+    controller.wait_for(lambda: len(wants_in(controller)) >= 3)
+    assert starting.is_alive()
+    with controller.change():
+        controller.committed = controller.end_offset  # what lets it in is answered, but not known yet
+        controller.answers.clear()
+    controller.wait_for(lambda: not controller.registered[7][1])
+    count = len(wants_in(controller))
+    controller.wait_for(lambda: len(wants_in(controller)) >= count + 2)
+    assert starting.is_alive()
+    with controller.change():
+        controller.committed = None
+        controller.change().notify_all()
+    starting.join(WAIT_S)
+    assert broker.running
+    broker.stop()
+
+
+def test_stop_ends_a_start_that_waits_to_be_let_in(controller: ScriptedController, tmp_path: Path) -> None:
+    keep_out(controller)
+    broker = Broker(settings(controller, tmp_path))
+    ended: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            broker.start()
+        except StartGivenUp as error:
+            ended.append(error)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    controller.wait_for(lambda: wants_in(controller))
+    broker.stop()
+    starting.join(WAIT_S)
+    assert (len(ended), broker.running) == (1, False)
+    assert not any(each.want_shut_down for each in controller.requests(api.BROKER_HEARTBEAT))
+    with controller.change():
+        controller.answers.clear()
+    with broker:
+        assert broker.running
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_signal_ends_a_process_that_waits_for_its_cluster(
+    controller: ScriptedController, tmp_path: Path, *, known: bool
+) -> None:
+    """For a controller that tells the cluster's id, or for being let in."""
+    keep_out(controller)
+    given = settings(controller, tmp_path / "data")
+    if not known:
+        refused = DescribeClusterResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+        def refuse(_request: object) -> DescribeClusterResponse:
+            controller.answers[api.DESCRIBE_CLUSTER].append(refuse)
+            return refused
+
+        controller.answers[api.DESCRIBE_CLUSTER].append(refuse)
+    process = BrokerProcess(tmp_path, {key: str(value) for key, value in given.items()})
+    process.launch()
+    awaited = (lambda: wants_in(controller)) if known else (lambda: controller.requests(api.DESCRIBE_CLUSTER))
+    controller.wait_for(awaited, WAIT_S)
+    assert process.process is not None
+    process.process.send_signal(signal.SIGTERM)
+    assert process.process.wait(WAIT_S) == 0
+    process.close()
+
+
+def test_start_ends_when_it_takes_longer_than_it_may(controller: ScriptedController, tmp_path: Path) -> None:
+    keep_out(controller)
+    with pytest.raises(StartupError, match=r"have not let it in within 1 s \(server\.max\.startup\.time\.ms\)"):
+        Broker(settings(controller, tmp_path, server_max_startup_time_ms=1000)).start()
 
 
 def test_killed_broker_comes_back_as_one_that_did_not_stop(controller: ScriptedController, tmp_path: Path) -> None:

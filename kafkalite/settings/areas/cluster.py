@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ConfigError
-from kafkalite.settings.rows import BOOLEAN, INT, LIST, STRING, setting
+from kafkalite.settings.rows import BOOLEAN, INT, INT64_MAX, LIST, LONG, STRING, setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +32,7 @@ KEYS: Final = (
     VOTERS_KEY,
     "inter.broker.listener.name",
     "initial.broker.registration.timeout.ms",
+    "server.max.startup.time.ms",
     "broker.heartbeat.interval.ms",
     "broker.session.timeout.ms",
     "controlled.shutdown.enable",
@@ -72,6 +73,13 @@ class ClusterRows:
     )
     initial_broker_registration_timeout_ms: int = setting(
         INT, 60_000, "How long a start in a cluster tries to register with the controllers.", unit="ms", low=1
+    )
+    server_max_startup_time_ms: int = setting(
+        LONG,
+        INT64_MAX,
+        "How long a start in a cluster may take until the controllers have let the broker in; clients are served then.",
+        unit="ms",
+        low=0,
     )
     broker_heartbeat_interval_ms: int = setting(
         INT, 2000, "Between two heartbeats to the controllers.", unit="ms", low=1

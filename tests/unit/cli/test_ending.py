@@ -46,6 +46,24 @@ with Ending() as ending:
     assert (done.stdout, done.stderr, done.returncode) == ("15\n", "", 0)
 
 
+def test_signal_meanwhile_calls_once_and_is_still_there_for_the_wait() -> None:
+    done = run(
+        """
+called = threading.Event()
+with Ending(told=(signal.SIGHUP,)) as ending:
+    with ending.meanwhile(called.set):
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+        called.wait()
+    print(ending.wait(), ending.wait())
+    with ending.meanwhile(called.clear):
+        pass
+    print(called.is_set())
+"""
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("1 15\nTrue\n", "", 0)
+
+
 def test_failure_ends_the_wait_and_may_come_late() -> None:
     done = run(
         """

@@ -22,7 +22,7 @@ from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from kafkalite.protocol.messages.broker_registration import BrokerRegistrationResponse
 
 MINE, OTHER, DIRECTORY = bytes([1]) * 16, bytes([2]) * 16, bytes([3]) * 16
-TIMES = Times(registration_max=60, beat=2, session=9)
+TIMES = Times(registration_max=60, beat=2, session=9, start_max=600)
 START = 100.0
 
 

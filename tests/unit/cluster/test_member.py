@@ -32,7 +32,7 @@ def member(controller: ScriptedController, **more: object) -> Member:
         directory_id=bytes([2]) * 16,
     )
     controllers = Controllers(voters={}, servers=(Address("127.0.0.1", controller.port),), listener="CONTROLLER")
-    times = Times(registration_max=60, beat=0.1, session=1)
+    times = Times(registration_max=60, beat=0.1, session=1, start_max=600)
     return Member(node, controllers, times, SystemClock(), serves=True, on_fatal=lambda _error: None, **more)
 
 
