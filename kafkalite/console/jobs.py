@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError
 from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError
-from kafkalite.errors import KafkaError
+from kafkalite.errors import KafkaError, StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +94,16 @@ class Job:
         }
 
 
+def require_room() -> None:
+    """StartupError where there is no directory for the files of jobs."""
+    try:
+        tempfile.gettempdir()
+    except OSError as error:
+        raise StartupError(
+            f"exports need a directory that can be written, which TMPDIR names: {error.strerror}"
+        ) from error
+
+
 class Jobs:
     """See the module."""
 
@@ -115,7 +125,10 @@ class Jobs:
             if len(running) >= RUNNING_MAX or sum(job.kind == kind for job in running) >= KIND_MAX:
                 raise BusyError(f"{len(running)} jobs run already: wait for one, or cancel one")
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="kafkalite-console-")
+                try:
+                    self._folder = tempfile.TemporaryDirectory(prefix="kafkalite-console-")
+                except OSError as error:
+                    raise BusyError(f"there is no room for the files of jobs: {error.strerror}") from error
             job = Job(kind, title, deed.who, Path(self._folder.name))
             self._jobs[job.id] = job
             self._tidy()
@@ -146,6 +159,9 @@ class Jobs:
                     state = "cancelled"
                 except (KafkaError, ClientError, BadRequestError, NotFoundError, ValueError) as error:
                     why = str(error)
+                except OSError as error:
+                    logger.exception("the job %s failed", job.id)
+                    why = f"its file cannot be written: {error.strerror}"
                 deed.detail.update(job=job.id, result=result)
                 self._audit.note(seat.client, deed._replace(action=f"{deed.action} (job)"), state)
         except Exception:  # a job that fails must be seen to have failed

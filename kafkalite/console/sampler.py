@@ -12,6 +12,7 @@ Thread rule: `start` makes the thread, `stop` ends it; `latest` and `rings` may 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import threading
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.client.errors import ClientError
 from kafkalite.console.observations import Look, Observer
 from kafkalite.console.rings import HOUR, Rings
-from kafkalite.errors import KafkaError
+from kafkalite.errors import KafkaError, StartupError
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 from kafkalite.protocol import api
 
@@ -197,6 +198,19 @@ class Sampler:
             save(self._path, self.rings.dump(self._client.cluster_id or ""))
         except OSError as error:
             logger.warning("the numbers cannot be kept: %s", error)
+
+
+def require_writable(directory: Path) -> None:
+    """Makes the directory if it is not there, and sees that numbers can be kept in it; StartupError."""
+    fresh = directory / f"{FILE}.new"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if (directory / FILE).is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        fresh.open("wb").close()
+        fresh.unlink()
+    except OSError as error:
+        raise StartupError(f"--state-dir {directory} cannot be written: {error.strerror}") from error
 
 
 def save(directory: Path, raw: bytes) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, Self
 from kafkalite.client.security import Security
 from kafkalite.console.clusters import ClusterEntry, Mount
 from kafkalite.console.forms import BODY_MAX
+from kafkalite.console.jobs import require_room
+from kafkalite.console.sampler import require_writable
 from kafkalite.console.site import Site
 from kafkalite.errors import StartupError
 from kafkalite.web.guard import Guard, is_loopback, known_names
@@ -41,7 +43,8 @@ class ConsoleServer:
     `registry`       the address of a schema registry, for values in Avro
     `writes`         whether it changes anything; None: only where nobody but this machine reaches it
     `audit_topic`    where it is written, beside the log, who changed what
-    `state`          the directory in which numbers are kept over restarts; None: nowhere
+    `state`          the directory in which numbers are kept over restarts, made if it is not there, StartupError if it
+                     cannot be written; None: nowhere
     `clusters`       several, in place of `bootstrap_servers`; each is under an address of its own
     """
 
@@ -73,6 +76,10 @@ class ConsoleServer:
         servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
         entries = list(clusters) or [ClusterEntry("", servers, None, registry)]
         several = bool(clusters)
+        require_room()
+        places = [state / entry.name if several and state is not None else state for entry in entries]
+        for place in filter(None, places):
+            require_writable(place)
         self._sites = [
             Site(
                 entry,
@@ -81,10 +88,10 @@ class ConsoleServer:
                 timeout_s=timeout_s,
                 writes=changes,
                 audit_topic=audit_topic,
-                state=state / entry.name if several and state is not None else state,
+                state=place,
                 entries=entries if several else (),
             )
-            for entry in entries
+            for entry, place in zip(entries, places, strict=True)
         ]
         applications = [site.application for site in self._sites]
         bases = [entry.base for entry in entries]

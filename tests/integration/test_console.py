@@ -333,6 +333,8 @@ def test_every_hostile_value_stands_there_as_text(console: ConsoleServer) -> Non
         (["--masks", "/nowhere.toml"], "/nowhere.toml"),
         (["--registry", "ftp://x"], "--registry"),
         (["-b", "127.0.0.1:x"], "--bootstrap-server"),
+        (["--state-dir", f"{__file__}/numbers"], "--state-dir"),
+        (["--state-dir", "/proc/numbers"], "/proc/numbers cannot be written: No such file"),
     ],
 )
 def test_what_cannot_begin_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

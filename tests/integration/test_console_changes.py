@@ -7,6 +7,8 @@ import csv
 import io
 import json
 import logging
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -485,6 +487,24 @@ def test_an_export_is_of_what_was_asked_and_of_bounded_size(
     monkeypatch.setattr(exporting, "SIZE_MAX", 3)
     monkeypatch.setattr(exporting, "PORTION_SIZE", 1)
     assert values(partition=0) == ["0", "1", "2"]
+
+
+def test_an_export_without_room_for_its_file_says_so(
+    broker: Broker, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.topic("cramped", create=True)
+    client.produce("cramped", 0, [b"x"])
+    room = tmp_path / "room"
+    with ConsoleServer(broker.bootstrap_servers, [LOOPBACK]) as server:
+        monkeypatch.setattr(tempfile, "tempdir", str(room))
+        refused = Visitor(server).send_any("/topics/cramped/export", {"format": "csv"})
+        assert (refused.status, "there is no room for the files of jobs" in refused.text) == (400, True)
+        room.mkdir()
+        assert exported(Visitor(server), "cramped")[0]["result"]["records"] == 1
+        shutil.rmtree(room)
+        again = Visitor(server).send("/topics/cramped/export", {"format": "csv"})
+        job = ended(Visitor(server), again["job"])
+        assert (job["state"], job["why"]) == ("failed", "its file cannot be written: No such file or directory")
 
 
 def test_what_is_masked_stays_so_in_exports_and_copies(broker: Broker, client: Client, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.console.rings import HOUR
-from kafkalite.console.sampler import FILE, Sampler
+from kafkalite.console.sampler import FILE, Sampler, require_writable
 from kafkalite.console.server import ConsoleServer
+from kafkalite.errors import StartupError
 from kafkalite.model import TopicPartition
 from kafkalite.web.server import parse_address
 from tests.integration.test_console import LOOPBACK, ask, data
@@ -89,6 +90,14 @@ def test_numbers_are_there_again_after_a_restart(broker: Broker, tmp_path: Path)
         assert [value for value in window if value == value] == [float(n) for n in [*range(1, 15), 14]]
         assert [value == value for value in window[-12:]] == [False] * 11 + [True]
         again.stop()
+
+
+def test_a_place_for_numbers_is_made_and_one_that_is_no_file_of_ours_is_refused(tmp_path: Path) -> None:
+    require_writable(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(StartupError, match=r"--state-dir .* cannot be written: Is a directory"):
+        ConsoleServer("127.0.0.1:1", [LOOPBACK], state=tmp_path)
 
 
 def test_numbers_of_another_cluster_or_of_a_damaged_file_are_not_taken(
