@@ -195,6 +195,18 @@ class Cluster:
         known = self._topics.get(topic) or self.topic(topic)
         return [partition.partition for partition in known.partitions]
 
+    def described(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Those of these topics that there are, asked afresh, in one request."""
+        wanted = dict.fromkeys(names)
+        if not wanted:
+            return {}
+
+        def ask() -> dict[str, TopicDescription]:
+            answer = self.refresh(wanted)
+            return {row.name: self._topics[row.name] for row in answer.topics if not row.error_code}
+
+        return self.with_retries(ask)
+
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
         """How many partitions each of these topics has, asked afresh; one that does not exist is left out."""
         wanted = list(names)

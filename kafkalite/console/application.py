@@ -36,6 +36,7 @@ from kafkalite.console.requests import (
     Done,
     Download,
     NotFoundError,
+    all_topics,
 )
 from kafkalite.console.texts import FILTERS
 from kafkalite.console.topics import topic_page, topics_page
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from kafkalite.console.clients import Clients
     from kafkalite.console.desk import Desk
     from kafkalite.console.masks import Masks
+    from kafkalite.console.requests import Topics
+    from kafkalite.console.sampler import Sampler
 
 logger = logging.getLogger(__name__)
 
@@ -137,16 +140,24 @@ class Application:
         self._desk = desk
         self._cluster = cluster
         self._writes = writes
-        self._routes: Routes[Place | str] = Routes([("/static/{}", {"GET": "static"}), *ROUTES])
         self._templates = templates()
+        self._routes: Routes[Place | str] = Routes([("/static/{}", {"GET": "static"}), *ROUTES])
+        self._topics: Topics = all_topics
+        self._renew: Callable[[], None] = lambda: None
 
     def extend(
-        self, rows: Iterable[tuple[str, Mapping[str, Place]]], names: Mapping[str, object], *, base: str = ""
+        self,
+        rows: Iterable[tuple[str, Mapping[str, Place]]],
+        names: Mapping[str, object],
+        sampler: Sampler,
+        *,
+        base: str = "",
     ) -> None:
-        """Further pages, before those that are here, and names for templates. Before it serves.
+        """Further pages, before those that are here, names for templates, and who knows all topics. Before it serves.
 
         `base` is what addresses of pages begin with where this is one application of several.
         """
+        self._topics, self._renew = sampler.topics, sampler.renew
         self._routes = Routes([*rows, ("/static/{}", {"GET": "static"}), *ROUTES])
         self._templates.globals |= names
         if base:
@@ -214,14 +225,18 @@ class Application:
             access.require(place.role)
             with self._clients.taken() as seat:
                 bench = Bench(self._desk, access, deed, seat.registry)
-                return place.page(seat.client, ActionRequest(bench, environ, values, self._masks, seat.documents))
+                request = ActionRequest(bench, environ, values, self._masks, seat.documents, topics=self._topics)
+                return place.page(seat.client, request)
         require_own(environ)
         with self._clients.taken() as seat, self._desk.audit.watched(seat.client, deed):
             access.require(place.role)
             bench = Bench(self._desk, access, deed, seat.registry)
             pairs = body_pairs(environ)
-            request = ActionRequest(bench, environ, values, self._masks, seat.documents, pairs=pairs)
+            request = ActionRequest(
+                bench, environ, values, self._masks, seat.documents, pairs=pairs, topics=self._topics
+            )
             found = place.page(seat.client, request)
+            self._renew()
             if isinstance(found, dict) and found.get("error"):
                 deed.detail["why"] = found["error"]
             return found

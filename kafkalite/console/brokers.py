@@ -38,9 +38,8 @@ class Brokers:
 
     def list_page(self, client: Client, request: Request) -> dict[str, Any]:
         """All of them."""
-        del request
         brokers = client.with_retries(client.brokers)
-        topics = client.with_retries(client.topics)
+        topics = request.topics(client)
         parts = [row for topic in topics.values() for row in topic.partitions]
         leads = Counter(row.leader for row in parts)
         keeps = Counter(number for row in parts for number in row.replicas)

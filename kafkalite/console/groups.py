@@ -14,7 +14,6 @@ from kafkalite.model import OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalite.client import Client
-    from kafkalite.client.committed import CommittedOffset
     from kafkalite.console.requests import Request
 
 PAGE_SIZE: Final = 100
@@ -23,13 +22,11 @@ PAGE_SIZE: Final = 100
 def groups_page(client: Client, request: Request) -> dict[str, Any]:
     """Groups whose names hold a text, a page of them, with their lag."""
     sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
-    listed = [row for row in client.groups.list() if sought.lower() in row.group_id.lower()]
-    shown = listed[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
-    offsets = {row.group_id: committed_of(client, row.group_id) for row in shown}
-    ends = ends_of(client, {key for found in offsets.values() if found is not None for key in found})
+    listed = [row.group_id for row in client.groups.list() if sought.lower() in row.group_id.lower()]
+    shown = client.groups.progress(frozenset(listed[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]))
+    ends = ends_of(client, {key for _, found in shown if found is not None for key in found})
     rows = []
-    for row in shown:
-        found = offsets[row.group_id]
+    for row, found in shown:
         rows.append(
             {
                 "group": row.group_id,
@@ -38,7 +35,7 @@ def groups_page(client: Client, request: Request) -> dict[str, Any]:
                 "topics": None if found is None else len({key.topic for key in found}),
                 "lag": None
                 if found is None
-                else sum(max(ends[key] - place.offset, 0) for key, place in found.items() if key in ends),
+                else sum(max(ends[key] - offset, 0) for key, offset in found.items() if key in ends),
             }
         )
     return {
@@ -50,17 +47,9 @@ def groups_page(client: Client, request: Request) -> dict[str, Any]:
     }
 
 
-def committed_of(client: Client, group: str) -> dict[TopicPartition, CommittedOffset] | None:
-    """None where we may not ask."""
-    try:
-        return client.groups.committed(group)
-    except (KafkaError, ClientError):
-        return None
-
-
 def ends_of(client: Client, keys: set[TopicPartition]) -> dict[TopicPartition, int]:
     """Of those partitions that are there and have a leader."""
-    topics = client.with_retries(client.topics)
+    topics = client.described({key.topic for key in keys})
     led = {
         TopicPartition(name, row.partition)
         for name, topic in topics.items()

@@ -112,7 +112,7 @@ def letters_since(client: Client, sample: Sample, since_ms: int) -> list[dict[st
     if not names:
         return []
     try:
-        topics = client.with_retries(client.topics)
+        topics = client.described(names)
         keys = [
             TopicPartition(name, row.partition) for name in names if name in topics for row in topics[name].partitions
         ]

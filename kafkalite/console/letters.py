@@ -29,11 +29,9 @@ SUFFIXES: Final = ("-dlt", ".dlt", "-dlq", ".dlq", "_dlt", "_dlq")
 
 def letters_page(client: Client, request: Request) -> dict[str, Any]:
     """Topics that by their names hold dead letters: ours, share groups', Spring's."""
-    del request
-    known = client.with_retries(client.topics)
-    names = [name for name in known if is_dead_letter_topic(name)]
-    counts = counted(client, [known[name] for name in names])
-    return {"topics": [{"name": name, **counts[name]} for name in names]}
+    known = client.described(name for name in request.topics(client) if is_dead_letter_topic(name))
+    counts = counted(client, known.values())
+    return {"topics": [{"name": name, **counts[name]} for name in sorted(known)]}
 
 
 def is_dead_letter_topic(name: str) -> bool:

@@ -35,12 +35,13 @@ WIDE, HIGH, GAP = 190, 40, 60
 
 def policies_page(client: Client, request: Request) -> dict[str, Any]:
     """Groups with a ledger: their policies, how many records wait, and who waits for whom."""
-    del request
-    topics = client.with_retries(client.topics)
-    names = [name.removeprefix(f"{LEDGER}.") for name in topics if name.startswith(f"{LEDGER}.")]
-    counts = counted(client, [topics[f"{LEDGER}.{group}"] for group in names[:LEDGERS_MAX]])
+    names = [name.removeprefix(f"{LEDGER}.") for name in request.topics(client) if name.startswith(f"{LEDGER}.")]
+    topics = client.described(f"{LEDGER}.{group}" for group in names[:LEDGERS_MAX])
+    counts = counted(client, topics.values())
     rows, after = [], {}
     for group in names[:LEDGERS_MAX]:
+        if f"{LEDGER}.{group}" not in topics:  # it has gone since they were seen
+            continue
         records = counts[f"{LEDGER}.{group}"]["records"]
         ledger = read(client, group) if records is not None and records <= READ_MAX else None
         row = {"group": group, "records": records, "read": ledger is not None}
@@ -55,7 +56,7 @@ def policy_page(client: Client, request: Request) -> dict[str, Any]:
     """One group: its policy, and the rows of its ledger, what is due first."""
     group = request.values[0]
     topic = f"{LEDGER}.{group}"
-    known = client.with_retries(client.topics)
+    known = client.described([topic])
     if topic not in known:
         raise NotFoundError(f"group {group} has no ledger: {topic} is not there")
     count = counted(client, [known[topic]])[topic]["records"]

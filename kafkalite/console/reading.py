@@ -17,7 +17,7 @@ from kafkalite.console.policies import policies_page, policy_page
 from kafkalite.console.rights import rights_page
 from kafkalite.console.sampler import Sampler
 from kafkalite.console.subjects import Subjects
-from kafkalite.console.transactions import transactions_page
+from kafkalite.console.transactions import Transactions
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class Reading:
 
     def routes(self) -> list[tuple[str, dict[str, Place]]]:
         """Paths to pages; of what there is not, there is no path."""
-        home, brokers = Home(self.sampler), Brokers(self.sampler)
+        home, brokers, transactions = Home(self.sampler), Brokers(self.sampler), Transactions(self.sampler)
         rows = [
             ("/", {"GET": Place(home.page, "home", "home")}),
             ("/search", {"GET": Place(home.search_page, "search", "home")}),
             ("/policies", {"GET": Place(policies_page, "policies", "policies")}),
             ("/policies/{}", {"GET": Place(policy_page, "policy", "policies")}),
-            ("/transactions", {"GET": Place(transactions_page, "transactions", "transactions")}),
+            ("/transactions", {"GET": Place(transactions.page, "transactions", "transactions")}),
             ("/brokers", {"GET": Place(brokers.list_page, "brokers", "brokers")}),
             ("/brokers/{}", {"GET": Place(brokers.page, "broker", "brokers")}),
             ("/rights", {"GET": Place(rights_page, "rights", "rights")}),

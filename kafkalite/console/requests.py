@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from kafkalite.avro.documents import Documents
+    from kafkalite.client import Client
+    from kafkalite.client.cluster import TopicDescription
     from kafkalite.console.masks import Masks
+
+    Topics = Callable[[Client], Mapping[str, TopicDescription]]
 
 FIELD_MAX: Final = 4096
 FIELDS_MAX: Final = 50
@@ -50,6 +54,11 @@ class Download(NamedTuple):
     name: str
 
 
+def all_topics(client: Client) -> Mapping[str, TopicDescription]:
+    """Asked for anew."""
+    return client.with_retries(client.topics)
+
+
 class Request:
     """The variable parts of the path, decoded, and the fields of the query, of which the last of a name counts.
 
@@ -64,8 +73,11 @@ class Request:
         documents: Documents | None = None,
         *,
         pairs: list[tuple[str, str]] | None = None,
+        topics: Topics = all_topics,
     ) -> None:
         self.values = values
+        self.topics = topics
+        """All topics by name, asked for by a client or, where there are many, as they were seen not long ago."""
         self.origin = f"{environ.get('wsgi.url_scheme', 'http')}://{environ.get('HTTP_HOST', '')}"
         """Where the visitor finds this console."""
         self.masks = masks

@@ -1,12 +1,14 @@
 """Looks at a cluster every five seconds, on a thread of its own, and keeps what it saw: `latest`, and the rings.
 
     metadata, ListOffsets, ListGroups and OffsetFetch ─▶ Observer ─▶ latest, rings ─▶ once a minute ─▶ a file
+          └▶ topics: the names that pages list where there are many
 
 A large cluster is looked at less often rather than burdened: a look takes a sixth of the time at most. While the
 cluster does not answer there is a gap. The file is written beside the old one, synced and renamed, so that one of them
 is whole.
 
-Thread rule: `start` makes the thread, `stop` ends it; `latest` and `rings` may be read by any thread.
+Thread rule: `start` makes the thread, `stop` ends it; `latest`, `held` and `rings` may be read, `topics` and `renew`
+called, by any thread.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.client.errors import ClientError
 from kafkalite.console.observations import Look, Observer
 from kafkalite.console.rings import HOUR, Rings
@@ -47,10 +50,29 @@ SIZES_MS: Final = 60_000
 """Between two looks at the brokers' disks."""
 METADATA_MS: Final = 60_000
 PARTITIONS_MANY: Final = 2000
-"""With more of them metadata is asked for once a minute, not each time."""
+"""With more of them metadata is asked for once a minute, not each time, and pages list what was seen then."""
+HELD_MS: Final = 60_000
+"""Between two looks for what open transactions hold back, where there are many partitions."""
 STOP_S: Final = 5.0
 ASKED: Final = (api.LIST_TRANSACTIONS, api.DESCRIBE_ACLS, api.DESCRIBE_USER_SCRAM_CREDENTIALS)
 FILE: Final = "console-numbers"
+
+
+class Seen(NamedTuple):
+    """All topics at a time, as metadata has them; `many`: too many to ask for them for each page."""
+
+    topics: Mapping[str, TopicDescription]
+    time_ms: int
+    many: bool
+    renewals: int
+    """How often they had been said to have changed, when they were asked for."""
+
+
+class Held(NamedTuple):
+    """Partitions whose last stable offset was not their end, at a time."""
+
+    time_ms: int
+    partitions: tuple[TopicPartition, ...]
 
 
 class Sampler:
@@ -66,13 +88,15 @@ class Sampler:
         """Between the last two looks."""
         self.lacks: frozenset[int] = frozenset()
         """Requests that pages would send and that the cluster does not serve; known after the first look."""
+        self.held: Held | None = None
+        """Where there are many partitions; None: who wants to know may ask all of them."""
         self._client = client
         self._path = path
         self._observer = Observer()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console-sampler", daemon=True)
-        self._topics: Mapping[str, TopicDescription] = {}
-        self._topics_at = 0
+        self._seen = Seen({}, 0, many=False, renewals=0)
+        self._renewals = 0
         self._sizes_at = 0
         self._saved_at = 0
         self._loaded = path is None
@@ -92,6 +116,16 @@ class Sampler:
         self._save()
         self._client.close()
 
+    def topics(self, client: Client) -> Mapping[str, TopicDescription]:
+        """All topics: asked for by that client, or where there are many those of a minute ago; not after `renew`."""
+        seen = self._seen
+        fresh = time.time() * 1000 - seen.time_ms < 2 * METADATA_MS and seen.renewals == self._renewals
+        return seen.topics if seen.many and fresh and not self.failure else client.with_retries(client.topics)
+
+    def renew(self) -> None:
+        """Topics were made or deleted: what was seen before is no longer what there is."""
+        self._renewals += 1
+
     def _run(self) -> None:
         while not self._stopped.is_set():
             began = time.monotonic()
@@ -109,7 +143,7 @@ class Sampler:
             if not self.failure and not self._stopped.is_set():
                 logger.warning("the cluster's numbers have a gap: %s", error)
             self.failure = str(error)
-            self._topics_at = 0  # a topic may have gone meanwhile
+            self.renew()  # a topic may have gone meanwhile
             return
         except Exception as error:  # the thread goes on; pages read what there is
             logger.exception("the cluster's numbers could not be taken")
@@ -126,15 +160,18 @@ class Sampler:
 
     def _look(self, now_ms: int) -> Look:
         client = self._client
-        count = sum(len(topic.partitions) for topic in self._topics.values())
-        if count <= PARTITIONS_MANY or now_ms - self._topics_at >= METADATA_MS:
-            self._topics, self._topics_at = client.with_retries(client.topics), now_ms
+        seen = self._seen
+        if not seen.many or now_ms - seen.time_ms >= METADATA_MS or seen.renewals != self._renewals:
+            renewals = self._renewals
+            topics = client.with_retries(client.topics)
+            many = sum(len(topic.partitions) for topic in topics.values()) > PARTITIONS_MANY
+            seen = self._seen = Seen(topics, now_ms, many, renewals)
         self._load()
         connection = client.any_connection()
         self.lacks = frozenset(key for key in ASKED if not connection.supports(key))
         keys = [
             TopicPartition(name, row.partition)
-            for name, topic in self._topics.items()
+            for name, topic in seen.topics.items()
             for row in topic.partitions
             if row.leader >= 0
         ]
@@ -143,13 +180,24 @@ class Sampler:
             groups = client.groups.progress()
         # After the groups, so that nothing that was committed is beyond them.
         ends = {key: row.offset for key, row in client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST)).items()}
+        self._look_held(now_ms, ends)
         sizes: dict[TopicPartition, int] | None = None
         free: dict[tuple[int, str], tuple[int, int]] | None = None
         if now_ms - self._sizes_at >= SIZES_MS:
             self._sizes_at = now_ms
             with contextlib.suppress(KafkaError, ClientError):
                 sizes, free = self._disks(frozenset(keys))
-        return Look(now_ms, self._topics, ends, groups, sizes, free)
+        return Look(now_ms, seen.topics, ends, groups, sizes, free)
+
+    def _look_held(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
+        """Stable offsets come after the ends: what is below its end was held back at that time."""
+        if not self._seen.many or api.LIST_TRANSACTIONS in self.lacks:
+            self.held = None
+            return
+        if self.held is not None and now_ms - self.held.time_ms < HELD_MS:
+            return
+        stable = self._client.list_offsets(dict.fromkeys(ends, OFFSET_LATEST), isolation=READ_COMMITTED)
+        self.held = Held(now_ms, tuple(key for key, end in ends.items() if stable[key].offset < end))
 
     def _disks(
         self, keys: frozenset[TopicPartition]
@@ -157,7 +205,7 @@ class Sampler:
         """Bytes of each leader, and usable and total bytes of each directory."""
         leaders = {
             TopicPartition(name, row.partition): row.leader
-            for name, topic in self._topics.items()
+            for name, topic in self._seen.topics.items()
             for row in topic.partitions
         }
         sizes: dict[TopicPartition, int] = {}

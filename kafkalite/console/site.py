@@ -64,7 +64,8 @@ class Site:
             "bootstrap": entry.bootstrap,
             "clusters": [(each.name, f"{each.base}/", each.colour, each.name == entry.name) for each in entries],
         }
-        self.application.extend(self.reading.routes(), names, base=entry.base if entries else "")
+        base = entry.base if entries else ""
+        self.application.extend(self.reading.routes(), names, self.reading.sampler, base=base)
 
     def start(self) -> None:
         """The cluster is looked at from now on."""

@@ -16,7 +16,7 @@ from kafkalite.console.requests import BadRequestError, NotFoundError
 from kafkalite.console.shown import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
 
     from kafkalite.avro.client import RegistryClient
     from kafkalite.client import Client
@@ -53,7 +53,7 @@ class Subjects:
         with self._registry() as registry:
             names = [name for name in sorted(registry.request("GET", "/subjects")) if sought.lower() in name.lower()]
             level = registry.request("GET", "/config").get("compatibilityLevel", "")
-        topics = client.with_retries(client.topics)
+        topics = request.topics(client)
         shown = names[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
         return {
             "q": sought,
@@ -81,7 +81,7 @@ class Subjects:
             with contextlib.suppress(RegistryRefused):
                 used = registry.request("GET", f"{path}/versions/{version}/referencedby")
         text = pretty(found["schema"])
-        topic = topic_of(name, client.with_retries(client.topics))
+        topic = topic_of(name, client.described(name.removesuffix(suffix) for suffix in SUFFIXES))
         return {
             "subject": name,
             "versions": versions,
@@ -107,11 +107,11 @@ def previous(versions: list[int], version: int) -> int:
     return max((each for each in versions if each < version), default=0)
 
 
-def topic_of(subject: str, topics: object) -> str:
+def topic_of(subject: str, topics: Container[str]) -> str:
     """The topic that a subject is named after (TOPIC-value, TOPIC-key); "" for none that is there."""
     for suffix in SUFFIXES:
         name = subject.removesuffix(suffix)
-        if name != subject and isinstance(topics, dict) and name in topics:
+        if name != subject and name in topics:
             return name
     return ""
 

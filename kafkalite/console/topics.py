@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kafkalite.console.requests import Request
 
 PAGE_SIZE: Final = 100
-GROUPS_MAX: Final = 200
+GROUPS_MAX: Final = 2000
 """Groups whose offsets are looked at for one page."""
 
 
@@ -29,13 +29,13 @@ def topics_page(client: Client, request: Request) -> dict[str, Any]:
     """Topics whose names hold a text, a page of them with counts and sizes."""
     sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
     internal = request.flag("internal")
-    known = client.with_retries(client.topics)
+    known = request.topics(client)
     kept = [name for name, row in known.items() if internal or not row.is_internal]
     names = [name for name in kept if sought.lower() in name.lower()]
-    shown = names[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
-    counts = counted(client, [known[name] for name in shown])
+    described = client.described(names[(page - 1) * PAGE_SIZE : page * PAGE_SIZE])
+    counts = counted(client, described.values())
     return {
-        "topics": [{"name": name, **counts[name]} for name in shown],
+        "topics": [{"name": name, **counts[name]} for name in sorted(described)],
         "count": len(names),
         "hidden": 0 if internal else sum(row.is_internal for row in known.values()),
         "q": sought,
@@ -116,20 +116,19 @@ def topic_page(client: Client, request: Request) -> dict[str, Any]:
 def groups_of(client: Client, topic: str, ends: dict[TopicPartition, int]) -> tuple[list[dict[str, Any]], bool]:
     """Groups that have committed offsets of a topic, and whether all groups could be asked."""
     try:
-        listed = client.groups.list()
+        names = [row.group_id for row in client.groups.list()]
+        listed = client.groups.progress(frozenset(names[:GROUPS_MAX]))
     except (KafkaError, ClientError):
         return [], False
     found = []
-    complete = len(listed) <= GROUPS_MAX
-    for row in listed[:GROUPS_MAX]:
-        try:
-            committed = client.groups.committed(row.group_id)
-        except (KafkaError, ClientError):
+    complete = len(names) <= GROUPS_MAX
+    for row, committed in listed:
+        if committed is None:
             complete = False
             continue
         own = [key for key in committed if key.topic == topic]
         if own:
-            lag = sum(max(ends[key] - committed[key].offset, 0) for key in own if key in ends)
+            lag = sum(max(ends[key] - committed[key], 0) for key in own if key in ends)
             found.append({"group": row.group_id, "state": row.state, "partitions": len(own), "lag": lag})
     return found, complete
 

@@ -6,6 +6,7 @@ itself. Thread rule: functions belong to the thread that has the client.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,11 +16,13 @@ from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from kafkalite.client import Client
-    from kafkalite.client.admin.transactions import TransactionListing
+    from kafkalite.client.admin.transactions import TransactionDescription, TransactionListing
+    from kafkalite.client.cluster import TopicDescription
     from kafkalite.console.requests import Request
+    from kafkalite.console.sampler import Sampler
 
 SHOWN_MAX: Final = 200
 DESCRIBED_MAX: Final = 50
@@ -27,58 +30,77 @@ HELD_MAX: Final = 50
 OPEN: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 
 
-def transactions_page(client: Client, request: Request) -> dict[str, Any]:
-    """Ids, those that are open first and with details; partitions that one holds back."""
-    sought = request.text("q")
-    listed = client.transactions.list()
-    found = sorted(
-        (row for row in listed if sought.lower() in row.transactional_id.lower()),
-        key=lambda row: (row.state not in OPEN, row.transactional_id),
-    )
-    held, complete = held_back(client, {row.producer_id: row for row in listed})
+class Transactions:
+    """The page. Where there are many partitions, those that are looked at are the ones that the sampler saw held back,
+    a minute ago at most, and those of transactions that are open: what hangs is older than that."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def page(self, client: Client, request: Request) -> dict[str, Any]:
+        """Ids, those that are open first and with details; partitions that one holds back."""
+        sought = request.text("q")
+        listed = client.transactions.list()
+        low = sought.lower()
+        listed.sort(key=lambda row: (row.state not in OPEN, low not in row.transactional_id.lower()))
+        known = described(client, [row.transactional_id for row in listed if row.state in OPEN][:DESCRIBED_MAX])
+        found = [row for row in listed if low in row.transactional_id.lower()]
+        seen = self._sampler.held
+        if seen is None:
+            keys = led(request.topics(client))
+        else:
+            wanted = {*seen.partitions, *(key for row in known.values() for key in row.partitions)}
+            keys = led(client.described({key.topic for key in wanted})) & wanted
+        held, complete = held_back(client, keys, {row.producer_id: row for row in listed})
+        return {
+            "q": sought,
+            "count": len(found),
+            "transactions": [details(row, known.get(row.transactional_id)) for row in found[:SHOWN_MAX]],
+            "held": held,
+            "held_complete": complete,
+            "seen": 0 if seen is None else seen.time_ms,
+        }
+
+
+def led(topics: Mapping[str, TopicDescription]) -> set[TopicPartition]:
+    """Their partitions that have a leader."""
     return {
-        "q": sought,
-        "count": len(found),
-        "transactions": [details(client, row, place) for place, row in enumerate(found[:SHOWN_MAX])],
-        "held": held,
-        "held_complete": complete,
-    }
-
-
-def details(client: Client, row: TransactionListing, place: int) -> dict[str, Any]:
-    """One id; what is open is described."""
-    found: dict[str, Any] = {
-        "id": row.transactional_id,
-        "producer": row.producer_id,
-        "state": row.state,
-        "open": row.state in OPEN,
-        "seconds": None,
-        "partitions": [],
-    }
-    if row.state not in OPEN or place >= DESCRIBED_MAX:
-        return found
-    try:
-        known = client.transactions.describe(row.transactional_id)
-    except (KafkaError, ClientError):
-        return found
-    found["partitions"] = [str(key) for key in known.partitions]
-    if known.start_ms > 0:
-        found["seconds"] = max(time.time() - known.start_ms / 1000, 0.0)
-    return found
-
-
-def held_back(client: Client, by_producer: Mapping[int, TransactionListing]) -> tuple[list[dict[str, Any]], bool]:
-    """Partitions whose last stable offset is not their end, with who holds it; and whether these are all."""
-    topics = client.with_retries(client.topics)
-    keys = [
         TopicPartition(name, row.partition)
         for name, topic in topics.items()
         for row in topic.partitions
         if row.leader >= 0
-    ]
-    stable = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=READ_COMMITTED)
-    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
-    behind = [key for key in keys if stable[key].offset < ends[key].offset]
+    }
+
+
+def described(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescription]:
+    """What their coordinators say of them; one that is not told of is left out."""
+    found = {}
+    for name in ids:
+        with contextlib.suppress(KafkaError, ClientError):
+            found[name] = client.transactions.describe(name)
+    return found
+
+
+def details(row: TransactionListing, known: TransactionDescription | None) -> dict[str, Any]:
+    """One id; what is open is described."""
+    begun = known is not None and known.start_ms > 0
+    return {
+        "id": row.transactional_id,
+        "producer": row.producer_id,
+        "state": row.state,
+        "open": row.state in OPEN,
+        "seconds": max(time.time() - known.start_ms / 1000, 0.0) if known is not None and begun else None,
+        "partitions": [] if known is None else [str(key) for key in known.partitions],
+    }
+
+
+def held_back(
+    client: Client, keys: set[TopicPartition], by_producer: Mapping[int, TransactionListing]
+) -> tuple[list[dict[str, Any]], bool]:
+    """Partitions whose last stable offset is not their end, with who holds it; and whether these are all."""
+    ends = client.list_offsets(dict.fromkeys(sorted(keys), OFFSET_LATEST))
+    stable = client.list_offsets(dict.fromkeys(ends, OFFSET_LATEST), isolation=READ_COMMITTED)
+    behind = [key for key in ends if stable[key].offset < ends[key].offset]
     rows = []
     for key in behind[:HELD_MAX]:
         try:

@@ -30,7 +30,7 @@ from kafkalite.protocol.messages.offset_commit import OffsetCommitRequest
 from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.committed import Offsets
@@ -203,8 +203,11 @@ class Groups:
 
         return self._client.with_retries(ask)
 
-    def progress(self) -> tuple[GroupProgress, ...]:
-        """Every group by name with all it has committed, in one request for many of them where brokers take that."""
+    def progress(self, names: Container[str] | None = None) -> tuple[GroupProgress, ...]:
+        """Every group by name with all it has committed, in one request for many of them where brokers take that.
+
+        With `names` only the groups among these.
+        """
 
         def ask() -> tuple[GroupProgress, ...]:
             found: dict[str, GroupProgress] = {}
@@ -212,8 +215,9 @@ class Groups:
                 connection = self._client.connection_to(broker.node_id)
                 answer = connection.request(api.LIST_GROUPS, ListGroupsRequest())
                 raise_for(answer.error_code, "the groups")
-                offsets = committed_by_group(connection, [row.group_id for row in answer.groups])
-                for row in answer.groups:
+                rows = [row for row in answer.groups if names is None or row.group_id in names]
+                offsets = committed_by_group(connection, [row.group_id for row in rows])
+                for row in rows:
                     group = GroupListing(row.group_id, row.protocol_type, row.group_state, row.group_type or CLASSIC)
                     found[row.group_id] = GroupProgress(group, offsets.get(row.group_id))
             return tuple(found[name] for name in sorted(found))
@@ -225,7 +229,7 @@ class Groups:
         committed = self.committed(group.group_id)
         owners = {key: member for member in group.members for key in member.partitions}
         keys = sorted(committed.keys() | owners.keys())
-        topics = self._client.with_retries(self._client.topics)
+        topics = self._client.described({key.topic for key in keys})
         led = {
             TopicPartition(name, row.partition)
             for name, topic in topics.items()
