@@ -24,9 +24,10 @@ from kafkalite.model import ZERO_UUID, ScramCredential, uuid_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-NO_LEADER: Final = -1
 _LEADER_UNCHANGED: Final = -2
 _RECOVERY_UNCHANGED: Final = -1
+RECOVERED: Final = 0
+"""A leader's recovery state, but after an unclean election."""
 MIGRATING: Final = ZERO_UUID
 """The directory of a replica of which nobody has said where it is."""
 KRAFT_VERSION: Final = "kraft.version"
@@ -79,7 +80,7 @@ class PartitionState(NamedTuple):
     adding: tuple[int, ...]
     leader: int
     recovery: int
-    """1 after an unclean election, until the leader has recovered."""
+    """RECOVERED; 1 after an unclean election, until the leader has recovered."""
     leader_epoch: int
     epoch: int
     elr: tuple[int, ...]

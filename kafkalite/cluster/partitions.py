@@ -3,29 +3,21 @@
 Nothing is opened before this process's registration is in the image: an earlier one is a part of the truth, and would
 make strays of what is the broker's. From then on each image's difference to the one before counts.
 
-A partition with more than one replica is not led by this release, which cannot tell what the others have: its log is
-kept, and clients are refused.
-
 Source: ReplicaManager.applyDelta and LocalReplicaChanges of Kafka 4.1. The metadata thread's.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kafkalite.cluster.image import EMPTY, NO_LEADER
+from kafkalite.cluster.image import EMPTY, RECOVERED
 from kafkalite.cluster.settings import topic_config
-from kafkalite.log.assigned import AssignedTopic, Assignment
-from kafkalite.logging import fields
+from kafkalite.log.assigned import AssignedTopic
+from kafkalite.log.assignment import NOWHERE, Assignment
 
 if TYPE_CHECKING:
     from kafkalite.cluster.image import Image, PartitionState, TopicState
     from kafkalite.log.assigned import AssignedLogs
-
-logger = logging.getLogger("kafkalite.cluster")
-
-_NOWHERE: Final = Assignment(held=False, leads=False, leader_id=NO_LEADER, leader_epoch=-1)
 
 
 class Partitions:
@@ -58,16 +50,19 @@ class Partitions:
     def _assigned(self, topic: TopicState, image: Image) -> AssignedTopic:
         count = max(topic.partitions, default=-1) + 1
         known = [topic.partitions.get(number) for number in range(count)]
-        partitions = [_NOWHERE if each is None else self._assignment(topic, each) for each in known]
+        partitions = [NOWHERE if each is None else self._assignment(each) for each in known]
         return AssignedTopic(topic.name, topic.id, topic_config(self._logs.config, image, topic.name), partitions)
 
-    def _assignment(self, topic: TopicState, partition: PartitionState) -> Assignment:
+    def _assignment(self, partition: PartitionState) -> Assignment:
         held = self._node_id in partition.replicas
-        leads = partition.leader == self._node_id
-        if leads and len(partition.replicas) > 1:
-            logger.error(
-                "a partition with several replicas is not led by this release: give its topic one replica",
-                extra=fields(topic=topic.name, replicas=len(partition.replicas)),
-            )
-            leads = False
-        return Assignment(held, leads and held, partition.leader, partition.leader_epoch)
+        return Assignment(
+            held=held,
+            leads=held and partition.leader == self._node_id,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replicas=partition.replicas,
+            isr=partition.isr,
+            elr=partition.elr,
+            partition_epoch=partition.epoch,
+            recovering=partition.recovery != RECOVERED,
+        )

@@ -15,37 +15,27 @@ Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kafkalite.log import adoption, directory, files
+from kafkalite.log.assignment import NOWHERE
 from kafkalite.log.elsewhere import Elsewhere
 from kafkalite.log.journal import TopicState
 from kafkalite.log.manager import LogManager
-from kafkalite.log.partition_log import PartitionLog
+from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.log.assignment import Assignment
     from kafkalite.log.journal import Journal
-    from kafkalite.log.loading import LoadPlan
+    from kafkalite.log.partition_log import PartitionLog
     from kafkalite.settings.topic import TopicConfig
 
 logger = logging.getLogger(__name__)
-
-
-class Assignment(NamedTuple):
-    """A partition as metadata has it."""
-
-    held: bool
-    """Whether a replica of it is here."""
-    leads: bool
-    """Whether that leads."""
-    leader_id: int
-    """-1: nobody."""
-    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +58,15 @@ class AssignedLogs(LogManager):
     leadership: dict[str, Callable[[int, int | None], None]]
     """By topic: who is told of a partition that is led here from now on, with the epoch, or (None) no longer. With no
     lock held, in order; they must not block."""
+    replica_listeners: list[Callable[[Sequence[ReplicaChange]], None]]
+    """Who is told of all that has become of the replicas here, once for each image: those that are gone, then those
+    that are led, then those that follow. After it is so and published, with no lock held; they must not block."""
 
     # --- open and close -----------------------------------------------------------------------------------------------
 
     def _open_topics(self, found: Journal) -> None:  # noqa: ARG002 - whose topics do not count
         self.leadership = {}
+        self.replica_listeners = []
         self._present, deleted = directory.partition_directories(self.directory)
         self._remove_leftovers(deleted, ())
         if deleted or not self.clean_start:
@@ -90,8 +84,8 @@ class AssignedLogs(LogManager):
     def _producer_id_seen(self, producer_id: int) -> None:
         """The controllers give ids out."""
 
-    def _logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
-        return [log for log in topic.partitions if isinstance(log, PartitionLog)]
+    def _logs_of(self, topic: Topic) -> Iterable[ReplicaLog]:
+        return [log for log in topic.partitions if isinstance(log, ReplicaLog)]
 
     def _state_of(self, name: str) -> TopicState:
         topic = self.topics[name]
@@ -102,26 +96,41 @@ class AssignedLogs(LogManager):
     def use_topics(self, changed: Sequence[AssignedTopic], removed: Iterable[bytes] = ()) -> None:
         """These topics are gone, by id, then these are there, or have changed. May block."""
         told: list[tuple[str, int, int | None]] = []
+        changes: list[ReplicaChange] = []
         with self._lock:
             gone = [self.topics_by_id[topic_id] for topic_id in removed if topic_id in self.topics_by_id]
             for topic in gone:
-                told += [(topic.name, log.partition, None) for log in self._logs_of(topic) if log.led]
+                for log in self._logs_of(topic):
+                    self._note_gone(log, told, changes)
                 self._drop_topic(topic)
             if not self._assigned:
                 self._keep_strays_aside(changed)
             loaded = self._load_assigned(changed)
             self._assigned = True
-            topics = [self._changed_topic(each, loaded, told) for each in changed]
+            topics = [self._changed_topic(each, loaded, told, changes) for each in changed]
             if topics:
                 self._publish(*topics)
         for topic in gone:
             self._tell_deleted(topic.name)
+        self._tell_replicas(changes)
         for name, partition, epoch in told:
             if name in self.leadership:
                 self.leadership[name](partition, epoch)
         for each in changed:
             self._tell_changed(each.name)
         self.sync_renames()
+
+    def _tell_replicas(self, changes: list[ReplicaChange]) -> None:
+        if changes:
+            changes.sort(key=lambda change: (change.now.held, change.now.held and not change.now.leads))
+            for listener in self.replica_listeners:
+                listener(changes)
+
+    @staticmethod
+    def _note_gone(log: ReplicaLog, told: list[tuple[str, int, int | None]], changes: list[ReplicaChange]) -> None:
+        if log.led:
+            told.append((log.topic, log.partition, None))
+        changes.append(ReplicaChange(log, log.assignment, NOWHERE))
 
     def _keep_strays_aside(self, topics: Sequence[AssignedTopic]) -> None:
         """Gives directories that are none of this broker's partitions other names.
@@ -152,52 +161,54 @@ class AssignedLogs(LogManager):
             self._forget_in_checkpoints(strays.__contains__)
         self._present = {}
 
-    def _load_assigned(self, topics: Sequence[AssignedTopic]) -> dict[tuple[str, int], PartitionLog]:
+    def _load_assigned(self, topics: Sequence[AssignedTopic]) -> dict[tuple[str, int], ReplicaLog]:
         """Opens the logs of replicas that are here and not open."""
         first = not self._assigned
         points = self._written.get(files.RECOVERY_POINTS_NAME) if first else {}  # None: there is no good file
         starts = self._written.get(files.LOG_STARTS_NAME, {}) if first else {}
-        plans: list[LoadPlan] = []
+        plans = []
         for topic in topics:
             open_now = self.topics_by_id.get(topic.id)
             present = () if open_now is None else open_now.partitions
             wanted = [
                 number
                 for number, each in enumerate(topic.partitions)
-                if each.held and not (number < len(present) and isinstance(present[number], PartitionLog))
+                if each.held and not (number < len(present) and isinstance(present[number], ReplicaLog))
             ]
             if not first:
                 self._clear_directories(topic.name, wanted)
                 self._forget_in_checkpoints({(topic.name, number) for number in wanted}.__contains__)
             state = TopicState(topic.name, topic.id, {}, [self._unclean_count()] * len(topic.partitions))
-            plans += [self._plan(state, topic.config, number, points, starts) for number in wanted]
+            for number in wanted:
+                plan = self._plan(state, topic.config, number, points, starts)
+                plans.append(replace(plan, replicated=True, alone=topic.partitions[number].alone))
         if not first or self.clean_start:
             logs = [self._load(plan) for plan in plans]
         else:
             self.planned_count = len(plans)
             count = self.config.num_recovery_threads_per_data_dir
             logs = self.executors.each("kafkalite-recovery", count, self._load, plans)
-        return {(log.topic, log.partition): log for log in logs}
+        return {(log.topic, log.partition): log for log in logs if isinstance(log, ReplicaLog)}
 
     def _changed_topic(
         self,
         topic: AssignedTopic,
-        loaded: dict[tuple[str, int], PartitionLog],
+        loaded: dict[tuple[str, int], ReplicaLog],
         told: list[tuple[str, int, int | None]],
+        changes: list[ReplicaChange],
     ) -> Topic:
         open_now = self.topics_by_id.get(topic.id)
-        present = () if open_now is None else open_now.partitions
+        present: Sequence[PartitionLog | Elsewhere] = () if open_now is None else open_now.partitions
         partitions: list[PartitionLog | Elsewhere] = []
         for number, each in enumerate(topic.partitions):
             before = present[number] if number < len(present) else None
             log = loaded.get((topic.name, number), before)
-            if isinstance(log, PartitionLog) and not each.held:
-                if log.led:
-                    told.append((topic.name, number, None))
+            if isinstance(log, ReplicaLog) and not each.held:
+                self._note_gone(log, told, changes)
                 self._drop_log(log)
                 log = None
-            if isinstance(log, PartitionLog):
-                self._lead_or_resign(log, each, told, fresh=log is not before)
+            if isinstance(log, ReplicaLog):
+                self._lead_or_resign(log, each, told, changes, fresh=log is not before)
                 partitions.append(log)
             elif isinstance(log, Elsewhere):
                 log.set_leader(each.leader_id, each.leader_epoch)
@@ -209,14 +220,23 @@ class AssignedLogs(LogManager):
 
     @staticmethod
     def _lead_or_resign(
-        log: PartitionLog, wanted: Assignment, told: list[tuple[str, int, int | None]], *, fresh: bool
+        log: ReplicaLog,
+        wanted: Assignment,
+        told: list[tuple[str, int, int | None]],
+        changes: list[ReplicaChange],
+        *,
+        fresh: bool,
     ) -> None:
+        before = log.assignment
+        if wanted == before:
+            return
         led = log.led and not fresh
+        changes.append(ReplicaChange(log, before, wanted))
         if wanted.leads:
-            if not led or log.leader_epoch != wanted.leader_epoch:
-                log.lead(wanted.leader_id, wanted.leader_epoch)
+            log.lead(wanted)
+            if not led or before.leader_epoch != wanted.leader_epoch:
                 told.append((log.topic, log.partition, wanted.leader_epoch))
-        elif led or fresh or log.leader_epoch != wanted.leader_epoch:
-            log.resign(wanted.leader_id, wanted.leader_epoch)
+        else:
+            log.resign(wanted)
             if led:
                 told.append((log.topic, log.partition, None))

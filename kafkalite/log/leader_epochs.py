@@ -5,8 +5,8 @@
     question    where does epoch E end here?  ▸  where the next one begins, or at the log's end
 
 A batch that does not fit behind what is there wins: entries of its epoch or later ones, or of its offset or later ones,
-go. The answers are those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint; each change of it is on
-the disk when the method returns, since a broker that lost it could not tell where its log diverges.
+go. The answers are those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint; each change of it but
+`begin` is on the disk when the method returns, since a broker that lost it could not tell where its log diverges.
 
 Thread rule: changes need the log's lock; `entries` is replaced as a whole and may be read by anybody. Changes block.
 """
@@ -45,15 +45,30 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """An epoch begins at an offset; whether that is new. OSError."""
+        entries = self._with(epoch, start_offset)
+        if entries is self.entries:
+            return False
+        self._replace(entries)
+        return True
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """As assign(), but that nothing is written: `save` does before a batch has the epoch. Until then a start that
+        knows nothing of it is right, since epochs without batches are not kept over one."""
+        self.entries = self._with(epoch, start_offset)
+
+    def save(self) -> None:
+        """Writes down what there is. OSError."""
+        self._replace(self.entries)
+
+    def _with(self, epoch: int, start_offset: int) -> tuple[tuple[int, int], ...]:
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch {epoch} cannot begin at {start_offset}")
         if self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset:
-            return False
+            return self.entries
         kept = list(self.entries)
         while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
             kept.pop()
-        self._replace((*kept, (epoch, start_offset)))
-        return True
+        return (*kept, (epoch, start_offset))
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, the offset behind its last record); (UNDEFINED, UNDEFINED) for an epoch

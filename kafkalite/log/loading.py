@@ -70,9 +70,15 @@ class LoadPlan:
     leader_epoch: int
     adopted: bool = False  # put there from elsewhere: nobody knows whether its names are on the disk
     cleaned: bool = False  # it was compacted some time, whatever its policy is now
-    replicated: bool = False  # other brokers have the partition too
+    replicated: bool = False  # it is a cluster's, whose brokers may have replicas of it
+    alone: bool = False  # of such a partition: this broker has the only one now
     high_watermark: int | None = None  # of such a partition, None: not written down
     points_known: bool = True  # there was a good file of recovery points, whether this partition is in it or not
+
+    @property
+    def mended(self) -> bool:
+        """Whether what is not whole here is at a leader, who gives it again."""
+        return self.replicated and not self.alone
 
     @property
     def sparse(self) -> bool:
@@ -195,7 +201,7 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
 
 def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = False) -> None:
     """A partition without segment files: a new one, or one whose records are gone."""
-    end = start if plan.replicated else max(start, plan.recovery_point or 0)
+    end = start if plan.mended else max(start, plan.recovery_point or 0)
     if end > start and not quiet:
         logger.error(
             "records are missing: the partition has no segment files; its offsets are not given out again",
@@ -256,9 +262,9 @@ def _recover(
         from_position = scan.position
         tail = recovery.walk_tail(
             scan,
-            flushed_offset=0 if plan.replicated else flushed,  # its leader has what is not whole here
+            flushed_offset=0 if plan.mended else flushed,  # its leader has what is not whole here
             offset_limit=behind,
-            contiguous_from=gaps_until if last and not plan.replicated else recovery.OFFSET_MAX,
+            contiguous_from=gaps_until if last and not plan.mended else recovery.OFFSET_MAX,
             keep_valid=foreign,
         )
         end = max(end, scan.next_offset)
@@ -280,7 +286,7 @@ def _recover(
     active = segments[-1]
     active.created_ms = int(disk.stat(active.path).st_mtime * 1000)
     active.trim(unknown=True)
-    if end < flushed and not plan.replicated:
+    if end < flushed and not plan.mended:
         logger.error(
             "records are missing: the log ends before what was flushed; their offsets are not given out again",
             extra=fields(log=log.name, log_end=end, flushed=flushed),
@@ -363,7 +369,7 @@ def _open_at(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, flushed: int, log_end: int
 ) -> None:
     log.core.set_segments(segments)
-    if plan.replicated:
+    if plan.mended:
         start = min(start, log_end)  # written down before the log was cut below it
     start = max(start, segments[0].base_offset)
     log_end = max(log_end, start)

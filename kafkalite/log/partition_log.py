@@ -342,31 +342,7 @@ class PartitionLog(LogState):
         kept = [entry for entry in self._epochs if entry[0] < epoch and entry[1] < self.log_end_offset]
         self._epochs = [*kept, (epoch, self.log_end_offset)]
 
-    # --- in a cluster -------------------------------------------------------------------------------------------------
-
-    def lead(self, node_id: int, epoch: int) -> None:
-        """This broker was elected: appends are taken, and a new epoch begins at the log's end, now (KIP-101).
-
-        The epoch is on the disk before the first batch that carries it.
-        """
-        with self.core.locked():
-            if not self._epochs or self._epochs[-1][0] != epoch:
-                if self._epochs and self._epochs[-1][0] > epoch:
-                    logger.warning(
-                        "the log has a later leader epoch than the cluster",
-                        extra=fields(log=self.name, has=self._epochs[-1][0], cluster=epoch),
-                    )
-                self._begin_epoch_locked(epoch)
-                self.core.set_leader_epoch(epoch, False)
-            self.core.set_led(True, node_id)
-        self.core.wake_listeners()
-
-    def resign(self, leader_id: int, epoch: int) -> None:
-        """Somebody else leads, or nobody (-1): no appends are taken, and who waits for records is told so."""
-        with self.core.locked():
-            self.core.set_leader_epoch(epoch, False)
-            self.core.set_led(False, leader_id)
-        self.core.wake_listeners()
+    # --- epochs -------------------------------------------------------------------------------------------------------
 
     def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
         """The recorded epochs of a log being opened, and the one to write with."""

@@ -1,12 +1,14 @@
 """The log of a partition that has replicas on other brokers, whether this one leads it or follows.
 
-    leads       batches get the offsets and the epoch that are its own to give, as in any log; its epochs are recorded
-                when they begin, empty ones too
+    leads       batches get the offsets and the epoch that are its own to give, as in any log; its epochs begin when it
+                is elected, empty ones too
     follows     batches have their leader's offsets and epochs; where the histories part the log is cut
-    visible     up to the high watermark, which whoever counts replicas moves, and a checkpoint remembers
+    visible     up to the high watermark, which whoever counts replicas moves, and a checkpoint remembers; where this
+                broker leads and has the only replica, up to the end
 
 Offsets are never given out by the log that a restart finds: it ends with its last whole batch, and what is missing
-comes from its leader. So nothing is quarantined, and no gap made, at a start (kafkalite.log.loading).
+comes from its leader. So nothing is quarantined, and no gap made, at a start (kafkalite.log.loading), unless there is
+no other replica.
 
 Thread rule: PartitionLog's. Methods that append, cut or change epochs belong to one thread at a time, the one that
 fetches, or whoever made it stop.
@@ -14,6 +16,7 @@ fetches, or whoever made it stop.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from kafkalite._native.log.replica import (
@@ -26,15 +29,20 @@ from kafkalite._native.log.replica import (
     epoch_starts,
 )
 from kafkalite._native.log.scan import header_at
-from kafkalite.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, StorageError, error_for
+from kafkalite.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, error_for
 from kafkalite.log import truncation
+from kafkalite.log.assignment import NOWHERE
 from kafkalite.log.leader_epochs import LeaderEpochs
+from kafkalite.logging import fields
 
 if TYPE_CHECKING:
     from kafkalite._native.log.record_format import RecordFormat
     from kafkalite._native.log.segment import Segment
+    from kafkalite.log.assignment import Assignment
     from kafkalite.log.partition_log import LogServices
     from kafkalite.settings.topic import TopicConfig
+
+logger = logging.getLogger(__name__)
 
 
 class OffsetsOutOfOrder(Exception):
@@ -58,10 +66,20 @@ class FollowerAppend(NamedTuple):
     size: int  # bytes appended
 
 
+class ReplicaChange(NamedTuple):
+    """A replica that is here came, went, or has another place in its partition."""
+
+    log: ReplicaLog
+    before: Assignment
+    """NOWHERE: it was not open."""
+    now: Assignment
+    """NOWHERE: it is gone, and its log deleted."""
+
+
 class ReplicaLog(truncation.TruncatableLog):
     """A partition's log on one of several brokers."""
 
-    __slots__ = ("walked",)
+    __slots__ = ("assignment", "walked")
 
     REPLICATED: ClassVar[bool] = True
 
@@ -81,8 +99,33 @@ class ReplicaLog(truncation.TruncatableLog):
         )
         self.epochs = LeaderEpochs(directory)
         self.replica = Replica(self.core)
+        self.assignment: Assignment = NOWHERE
+        """What the controllers said last; replaced as a whole."""
         self.walked: list[tuple[Segment, int]] = []
         """While it is loaded: segments, and the positions from which their batches were checked."""
+
+    # --- who leads ----------------------------------------------------------------------------------------------------
+
+    def lead(self, wanted: Assignment) -> None:
+        """This broker leads: appends are taken. Where that is news its epoch begins at the log's end, now and whether
+        anything is written in it or not (KIP-101, KAFKA-7415); it is on the disk before the first batch that has it."""
+        with self.core.locked():
+            if not self.led or self.assignment.leader_epoch != wanted.leader_epoch:
+                self._begin_epoch_locked(wanted.leader_epoch)
+            self.assignment = wanted
+            self.core.set_replicated(not wanted.alone)
+            self.core.set_led(True, wanted.leader_id)
+        self.core.wake_listeners()
+
+    def resign(self, wanted: Assignment) -> None:
+        """Somebody else leads, or nobody: no appends are taken, and who waits for records is told so. What was visible
+        stays so."""
+        with self.core.locked():
+            self.assignment = wanted
+            self.core.set_replicated(True)
+            self.core.set_leader_epoch(wanted.leader_epoch, True)
+            self.core.set_led(False, wanted.leader_id)
+        self.core.wake_listeners()
 
     # --- epochs -------------------------------------------------------------------------------------------------------
 
@@ -92,16 +135,24 @@ class ReplicaLog(truncation.TruncatableLog):
         self.replica.last_epoch = self.epochs.latest
         self.core.set_leader_epoch(max(leader_epoch, self.epochs.latest), True)
 
-    def begin_epoch(self, leader_epoch: int) -> None:
-        """This broker leads from here on: the epoch begins at the log's end, on the disk before anything is written
-        with it, and whether anything is or not (KAFKA-7415). StorageError. May block."""
-        with self.core.locked():
-            if not self.epoch_began_locked(leader_epoch, self.log_end_offset):
-                raise StorageError(f"{self.name} could not record leader epoch {leader_epoch}")
-            self.core.set_leader_epoch(leader_epoch, True)
+    def _begin_epoch_locked(self, epoch: int) -> None:
+        if self.epochs.latest > epoch:
+            logger.warning(
+                "the log has a later leader epoch than the cluster",
+                extra=fields(log=self.name, has=self.epochs.latest, cluster=epoch),
+            )
+        self.epochs.begin(epoch, self.log_end_offset)
+        self.replica.last_epoch = epoch
+        self.core.set_leader_epoch(epoch, False)
+
+    def _record_epoch_locked(self) -> None:
+        """Of a leader, before the first batch of its epoch. OSError."""
+        self.make_directory_locked()
+        self.epochs.save()
+        self.core.set_leader_epoch(self.leader_epoch, True)
 
     def epoch_began_locked(self, epoch: int, start_offset: int) -> bool:
-        """Records where an epoch began; False where the storage failed."""
+        """Records where an epoch began, of which a leader gave batches; False where the storage failed."""
         try:
             self.make_directory_locked()
             self.epochs.assign(epoch, start_offset)
@@ -129,7 +180,7 @@ class ReplicaLog(truncation.TruncatableLog):
         """The high watermark is what was written down, inside the log; the log's start where nothing was. OSError."""
         for segment, position in self.walked:
             first = header_at(segment, position) if segment in self.segments else None
-            if first is not None:
+            if first is not None and segment.damage is None:
                 offset = first["base_offset"]
                 found = epoch_starts(segment, position, segment.size, self.epochs.epoch_at(offset - 1))
                 self.epochs.correct(offset, self.indexes.behind(segment), found)

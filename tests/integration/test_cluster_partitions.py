@@ -316,15 +316,20 @@ def test_replica_that_is_taken_away_goes_and_comes_back_empty(controller: Script
         assert part_of(read(connection, ORDERS)).high_watermark == 1
 
 
-def test_partition_with_several_replicas_is_not_led(
-    controller: ScriptedController, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_what_only_this_broker_has_may_be_seen_until_others_have_it_too(
+    controller: ScriptedController, tmp_path: Path
 ) -> None:
     controller.append(
         types.TopicRecord(name="orders", topic_id=ORDERS), partition(ORDERS, 0, OWN, replicas=(OWN, ELSEWHERE))
     )
+    controller.append(types.PartitionChangeRecord(topic_id=ORDERS, partition_id=0, isr=[OWN, ELSEWHERE]))
     with Broker(settings(controller, tmp_path)) as broker, connect(broker) as connection:
-        assert code_of_write(connection, ORDERS) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert "several replicas" in caplog.text
+        log = broker.logs.topics["orders"].partitions[0]
+        assert log.append(make_batch()).end_offset == 1
+        assert log.high_watermark == 0
+        controller.append(types.PartitionChangeRecord(topic_id=ORDERS, partition_id=0, replicas=[OWN], isr=[OWN]))
+        wait_until(lambda: log.high_watermark == 1, WAIT_S, "nobody else has to have it")
+        assert part_of(read(connection, ORDERS)).high_watermark == 1
 
 
 def test_stop_before_the_partitions_are_known_loses_nothing(controller: ScriptedController, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from kafkalite.clock import SystemClock
 from kafkalite.log import checkpoints
-from kafkalite.log.assigned import AssignedLogs, AssignedTopic, Assignment
+from kafkalite.log.assigned import AssignedLogs, AssignedTopic
+from kafkalite.log.assignment import Assignment
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
 from tests.kit.harness.log_harness import abandon, make_batch
@@ -52,7 +53,7 @@ def _fail(error: BaseException) -> None:
 
 def orders(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> AssignedTopic:
     """One partition that is led here."""
-    led = Assignment(held=True, leads=True, leader_id=OWN, leader_epoch=epoch)
+    led = Assignment(held=True, leads=True, leader_id=OWN, leader_epoch=epoch, replicas=(OWN,), isr=(OWN,))
     return AssignedTopic("orders", topic_id, TopicConfig.resolve(logs.config, {}, "orders"), [led])
 
 
@@ -132,7 +133,7 @@ def test_every_batch_has_an_epoch_that_is_known(root: Path, recorder: NameRecord
     again = started(image)
     log = given(again, FIRST, 9)
     assert [log.epoch_end(epoch) for epoch in (2, 3, 4, 8, 9, 10)] == [
-        (-1, -1),
+        (2, 0),
         (3, 1),
         (3, 1),
         (8, 2),

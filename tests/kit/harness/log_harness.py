@@ -146,6 +146,7 @@ class LogHarness:
         log_start: int | None = None,
         epoch: int = 0,
         replicated: bool = False,
+        alone: bool = False,
         high_watermark: int | None = None,
     ) -> PartitionLog:
         """The log as the next start of a broker would open it."""
@@ -160,6 +161,7 @@ class LogHarness:
             log_start=log_start,
             leader_epoch=epoch,
             replicated=replicated,
+            alone=alone,
             high_watermark=high_watermark,
         )
         return load(plan, self.services)

@@ -12,6 +12,7 @@ from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.serve.topic_table import Topic
 from kafkalite.errors import CorruptMessage, KafkaError, OffsetOutOfRange
 from kafkalite.log import snapshots
+from kafkalite.log.assignment import Assignment
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.replica_log import OffsetsOutOfOrder, ReplicaLog, UnexpectedAppendOffset
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch, read_all, release, split, started
@@ -22,6 +23,19 @@ def opened(harness: LogHarness, **options: object) -> ReplicaLog:
     log = harness.open(replicated=True, **options)  # type: ignore[arg-type]
     assert isinstance(log, ReplicaLog)
     return log
+
+
+def led(epoch: int, *replicas: int) -> Assignment:
+    """Broker 7 leads, alone or with others."""
+    replicas = replicas or (7, 8)
+    return Assignment(
+        held=True, leads=True, leader_id=7, leader_epoch=epoch, replicas=replicas, isr=replicas, partition_epoch=epoch
+    )
+
+
+def followed(epoch: int) -> Assignment:
+    """Broker 8 leads."""
+    return led(epoch)._replace(leads=False, leader_id=8)
 
 
 def offsets(found: Iterable[tuple[int, int, bytes]]) -> list[int]:
@@ -168,6 +182,100 @@ def test_a_leaders_log_start_is_taken_over(tmp_path: Path) -> None:
         log.advance_log_start(7)
 
 
+# --- who leads --------------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_of_the_only_replica_shows_all_it_has(tmp_path: Path) -> None:
+    log = opened(LogHarness(tmp_path, retention_bytes=0))
+    log.lead(led(4, 7))
+    log.append_internal(transaction(0, 1, commit=True)[0])
+    assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+    log.append_marker(1, 0, 0, commit=True)
+    assert (log.high_watermark, log.last_stable_offset, log.epochs.entries) == (2, 2, ((4, 0),))
+    assert log.apply_retention(TIME_MS) == 1
+
+
+def test_what_was_visible_stays_so_when_another_replica_comes(tmp_path: Path) -> None:
+    log = opened(LogHarness(tmp_path))
+    log.lead(led(4, 7))
+    log.append(make_batch())
+    log.lead(led(4, 7, 8))
+    log.append_internal(transaction(0, 1, commit=True)[0])
+    log.append_marker(1, 0, 0, commit=True)
+    assert (log.high_watermark, log.last_stable_offset, log.epochs.entries) == (1, 1, ((4, 0),))
+    log.advance_high_watermark(2)
+    assert log.last_stable_offset == 1
+    log.lead(led(4, 7))
+    assert (log.high_watermark, log.last_stable_offset) == (3, 3)
+
+
+def test_who_resigns_keeps_what_is_visible_and_begins_no_epoch(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path)
+    log = opened(harness)
+    log.lead(led(4))
+    log.append(make_batch(3))
+    log.advance_high_watermark(2)
+    log.lead(led(6))
+    log.resign(followed(7))
+    assert (log.high_watermark, log.leader_epoch, log.epochs.entries) == (2, 7, ((4, 0), (6, 3)))
+    with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        log.append(make_batch())
+    log.append_as_follower(leaders(3, 1, epoch=7), 7)
+    assert log.epochs.entries == ((4, 0), (7, 3))
+    log.close()
+    again = opened(harness)
+    again.resign(followed(8))
+    assert (again.epochs.entries, again.epoch_end(4), again.epoch_end(8)) == (((4, 0), (7, 3)), (4, 3), (-1, -1))
+
+
+def test_epochs_without_batches_do_not_outlive_each_other(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path)
+    log = opened(harness)
+    for epoch in (2, 3, 5):
+        log.lead(led(epoch, 7))
+    assert not harness.path.joinpath("leader-epoch-checkpoint").exists()
+    log.append(make_batch())
+    log.lead(led(6, 7))
+    assert log.epochs.entries == ((5, 0), (6, 1))
+    log.close()
+    assert opened(harness).epochs.entries == ((5, 0),)
+
+
+def test_a_log_of_the_only_replica_by_an_earlier_release_opens_as_it_was(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path, segment_bytes=300)
+    log = harness.open(epoch=3)
+    for _ in range(9):
+        log.append(make_batch())
+    log.flush()
+    expected = log.read(0, 1 << 20)
+    release(log)
+    again = opened(harness, clean=False, recovery_point=9, alone=True)
+    assert (again.high_watermark, again.epochs.entries) == (0, ((3, 0),))
+    again.lead(led(4, 7))
+    assert (again.high_watermark, again.read(0, 1 << 20)) == (9, expected)
+
+
+def test_damage_in_the_only_replica_is_kept_apart(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path)
+    log = opened(harness)
+    log.lead(led(1, 7))
+    for _ in range(3):
+        log.append(make_batch(value_size=100))
+    log.lead(led(5, 7))
+    for _ in range(3):
+        log.append(make_batch(value_size=100))
+    log.flush()
+    path, size = Path(log.active.path), log.active.size
+    release(log)
+    data = bytearray(path.read_bytes())
+    data[size // 6 * 2 - 1] ^= 1
+    path.write_bytes(data)
+    again = opened(harness, clean=False, recovery_point=6, alone=True)
+    assert (again.log_end_offset, again.epochs.entries) == (6, ((1, 0), (5, 3)))
+    with pytest.raises(CorruptMessage):
+        again.read(1, 1 << 20)
+
+
 # --- truncation -------------------------------------------------------------------------------------------------------
 
 
@@ -199,7 +307,7 @@ def test_a_cut_inside_a_batch_takes_the_batch(tmp_path: Path) -> None:
 def test_epochs_at_the_end_go_even_where_no_batch_does(tmp_path: Path) -> None:
     log = opened(LogHarness(tmp_path))
     log.append_as_follower(leaders(0, 4, epoch=1), 1)
-    log.begin_epoch(3)
+    log.lead(led(3))
     assert log.epochs.entries == ((1, 0), (3, 4))
     assert not log.truncate_to(4)
     assert log.epochs.entries == ((1, 0),)
@@ -210,7 +318,7 @@ def test_epochs_at_the_end_go_even_where_no_batch_does(tmp_path: Path) -> None:
 def test_a_leader_records_its_epoch_before_it_writes(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path)
     log = opened(harness)
-    log.begin_epoch(7)
+    log.lead(led(7))
     assert log.epochs.entries == ((7, 0),)
     log.append(make_batch())
     assert struct.unpack_from(">i", log.read(0, 1 << 20), 12) == (7,)

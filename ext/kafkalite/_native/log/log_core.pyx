@@ -2,7 +2,8 @@
 
     log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
     log_start <= high_watermark <= log_end   standalone: equal to log_end; replicated: moved by set_high_watermark();
-                                             positional: equal to flushed. Chosen when the log is made
+                                             positional: equal to flushed. Chosen when the log is made, but for
+                                             set_replicated()
     log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction, else equal;
                                              replicated: of the oldest that is open or whose marker is above
 
@@ -882,6 +883,18 @@ cdef class LogCore:
             self.lock_release()
         self.notify(0)
         return True
+
+    def set_replicated(self, bint replicated):
+        """Whether set_high_watermark() moves the high watermark from now on; else it is the log's end. Of a log that
+        was made for replicas; lock held."""
+        if not replicated:
+            self.after_write &= ~HAS_REPLICAS
+            self.high_watermark = self.log_end_offset
+        else:
+            self.after_write |= HAS_REPLICAS
+        if self.producers is not None:
+            self.producers.set_replicated(replicated)
+            self.move_stable_locked()
 
     def begin_flush(self):
         """(log end, segments) of what a flush starting now will have made durable; the counters start again."""

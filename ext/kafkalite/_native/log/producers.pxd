@@ -87,6 +87,7 @@ cdef class ProducerTable:
     cdef int take_open(self, int64_t first_offset) except -1
     cdef Py_ssize_t find_open(self, int64_t first_offset) noexcept nogil
     cdef int make_room(self) except -1
+    cdef int set_replicated(self, bint replicated) noexcept
     cdef int put_ended(self, int64_t first_offset, int64_t marker_offset) except -1
     cdef int64_t first_undecided(self) noexcept
     cdef int forget_replicated(self, int64_t high_watermark) noexcept

@@ -361,6 +361,13 @@ cdef class ProducerTable:
 
     # ---- transactions that replicas may lose the end of -------------------------------------------------------------
 
+    cdef int set_replicated(self, bint replicated) noexcept:
+        """Whether there may be such from now on; where not, those that have ended are decided."""
+        if not replicated:
+            self.ended_start = self.ended_end = 0
+        self.replicated = replicated
+        return 0
+
     cdef int put_ended(self, int64_t first_offset, int64_t marker_offset) except -1:
         """Notes a transaction whose marker stands after all others'."""
         cdef Py_ssize_t capacity

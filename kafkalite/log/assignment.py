@@ -1,0 +1,41 @@
+"""What the controllers of a cluster say of one partition, as far as the broker that has a replica of it goes by it.
+
+Source: PartitionRegistration of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+NO_LEADER: Final = -1
+
+
+class Assignment(NamedTuple):
+    """A partition as metadata has it."""
+
+    held: bool
+    """Whether a replica of it is here."""
+    leads: bool
+    """Whether that leads."""
+    leader_id: int
+    """NO_LEADER: nobody."""
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+    """Node ids, the preferred leader first; while it moves those that come and those that go."""
+    isr: tuple[int, ...] = ()
+    """Those in sync, as committed by the controllers."""
+    elr: tuple[int, ...] = ()
+    """Those out of sync that may lead all the same (KIP-966)."""
+    partition_epoch: int = -1
+    """Rises with every change."""
+    recovering: bool = False
+    """After an unclean election, until the leader has told the controllers that it has recovered."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other broker has a replica."""
+        return len(self.replicas) <= 1
+
+
+NOWHERE: Final = Assignment(held=False, leads=False, leader_id=NO_LEADER, leader_epoch=-1)
+"""Of a partition of which nothing was said yet, or which is none any more."""
