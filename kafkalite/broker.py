@@ -12,7 +12,6 @@ ends that start where it waits for a cluster, and waits for it otherwise.
 from __future__ import annotations
 
 import functools
-import importlib
 import ipaddress
 import logging
 import math
@@ -47,9 +46,10 @@ from kafkalite.net.listener import BoundListener, bind
 from kafkalite.net.rates import ConnectionRates
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
+from kafkalite.process import raise_descriptor_limit, warm_up
 from kafkalite.quotas.quotas import Quotas, address_rates
-from kafkalite.settings.broker import BrokerConfig
-from kafkalite.settings.rows import attribute_of, key_of, to_text
+from kafkalite.settings.broker import BrokerConfig, check_thread_counts
+from kafkalite.settings.rows import key_of, to_text
 from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.leaders import Leaders
     from kafkalite._native.serve.quota import QuotaControl
     from kafkalite.clock import Clock
-    from kafkalite.cluster.member import Controllers, Member
+    from kafkalite.cluster.joining import Ways
+    from kafkalite.cluster.member import Member
     from kafkalite.cluster.peers import Peers
     from kafkalite.families import Family
     from kafkalite.handlers.sign_in import SignIns
@@ -168,6 +169,7 @@ class Broker:
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
+        self._ways: Ways | None = None
         self._peers: Peers | None = None
         self._quotas: Quotas | None = None
         self._listeners: list[BoundListener] = []
@@ -204,6 +206,8 @@ class Broker:
             self._tls.reload()
         if self._metrics is not None:
             self._metrics.reload()
+        if self._ways is not None:
+            self._ways.reload_certificates()
 
     @property
     def metrics_urls(self) -> list[str]:
@@ -336,8 +340,8 @@ class Broker:
         for note in config.notes:
             logger.info("%s", note)
         self._start_metrics()
-        controllers = self._find_controllers()
-        logs = self._open_logs(self._find_cluster_id(controllers))
+        self._ways = ways = self._find_ways()
+        logs = self._open_logs(self._find_cluster_id(ways))
         self._pool = pool = IoPool(logs.config.num_io_threads)
         self._groups = groups = GroupCoordinator(logs.config, logs, pool, self.clock)
         groups.start()
@@ -354,7 +358,7 @@ class Broker:
         for wanted in config.bound_listeners:  # one by one, so that a stop closes those before one that cannot be
             self._listeners.append(self._bind(wanted))
         cluster = self._cluster_view(logs)
-        self._member = member = self._join(controllers, logs, authorizer)
+        self._member = member = self._join(ways, logs, authorizer)
         config = logs.config  # with what was changed while an earlier broker ran, or by the cluster
         services = BrokerServices(
             config, logs, cluster, self.clock, pool, groups, transactions, quotas, member, authorizer
@@ -425,28 +429,27 @@ class Broker:
 
         return AssignedLogs
 
-    def _find_controllers(self) -> Controllers | None:
-        """Where the cluster's controllers are; None, and nothing is imported, for a broker that stands alone."""
-        config = self.config
-        if not config.in_cluster:
+    def _find_ways(self) -> Ways | None:
+        """The ways to the cluster's nodes; None, and nothing is imported, for a broker that stands alone."""
+        if not self.config.in_cluster:
             return None
-        from kafkalite.cluster.joining import controllers_of
+        from kafkalite.cluster.joining import ways_of
 
-        return controllers_of(config)
+        return ways_of(self.config)
 
-    def _find_cluster_id(self, controllers: Controllers | None) -> str:
+    def _find_cluster_id(self, ways: Ways | None) -> str:
         """The cluster's id where the data directory does not tell it; empty for a broker that stands alone."""
-        if controllers is None or is_used(str(self.config.data_directory)):
+        if ways is None or is_used(str(self.config.data_directory)):
             return ""
         from kafkalite.cluster.joining import cluster_id_of
 
-        return cluster_id_of(controllers, self.config, self.clock, self._given_up)
+        return cluster_id_of(ways, self.config, self.clock, self._given_up)
 
-    def _join(self, controllers: Controllers | None, logs: LogManager, authorizer: Authorizer | None) -> Member | None:
+    def _join(self, ways: Ways | None, logs: LogManager, authorizer: Authorizer | None) -> Member | None:
         """The membership in the cluster, registered and caught up; None for a broker that stands alone."""
-        if controllers is None:
+        if ways is None:
             return None
-        from kafkalite.cluster.joining import join, producer_ids, use_quotas, use_rules, use_users
+        from kafkalite.cluster.joining import brokers_of, join, producer_ids, use_quotas, use_rules, use_users
         from kafkalite.cluster.partitions import Partitions
         from kafkalite.cluster.peers import Peers
         from kafkalite.cluster.settings import ClusterSettings
@@ -459,11 +462,11 @@ class Broker:
             listener.name: (self.endpoints[listener.name], listener.protocol)
             for listener in self.config.bound_listeners
         }
-        member = join(controllers, self.config, logs, endpoints, self.clock, on_fatal=self._on_fatal)
+        member = join(ways, self.config, logs, endpoints, self.clock, on_fatal=self._on_fatal)
         self._member = member
         if self._given_up.is_set():
             member.give_up()
-        self._peers = peers = Peers(lambda: member.image, self._inner_listener, self.config.node_id)
+        self._peers = peers = Peers(brokers_of(member, ways, self.config), self.config.node_id)
         assert self._groups is not None, "made before the listeners, as the next"
         assert self._transactions is not None, "see above"
         self._groups.coordinate_led(logs)
@@ -484,11 +487,6 @@ class Broker:
         ids.prefetch()
         logs.broker_epoch = member.epoch
         return member
-
-    @property
-    def _inner_listener(self) -> str:
-        """The name of the listener that brokers of a cluster use among themselves."""
-        return (self.config.inter_broker_listener_name or self.config.bound_listeners[0].name).upper()
 
     def _enter(self) -> None:
         """In a cluster: all parts run, so that it may be let in."""
@@ -952,48 +950,9 @@ class Broker:
             self._temporary = None
 
 
-def check_thread_counts(present: BrokerConfig, wanted: BrokerConfig) -> None:
-    """ConfigError for threads that become more than twice as many at once, or fewer than half: Kafka's rule."""
-    for key in (
-        "num.io.threads",
-        "num.network.threads",
-        "num.recovery.threads.per.data.dir",
-        "num.replica.fetchers",
-        "background.threads",
-        "log.cleaner.threads",
-    ):
-        old, new = getattr(present, attribute_of(key)), getattr(wanted, attribute_of(key))
-        if not old // 2 <= new <= old * 2:
-            raise ConfigError(key, f"goes from {old} to {old // 2} at least and {old * 2} at most, not to {new}")
-
-
 def reachable_address(host: str) -> str:
     """The address of a host as text, which is what 0.7 registers; the name where it cannot be looked up."""
     try:
         return str(socket.gethostbyname(host))
     except OSError:
         return host
-
-
-def warm_up() -> None:
-    """Loads, once clients can connect, what their first requests would otherwise wait for.
-
-    What cannot be loaded now is asked for again by whoever needs it, and fails there. (Python 3.11 raises SystemError
-    where two threads make syntax trees at a time, as they do under pytest, which rewrites what is imported.)
-    """
-    for name in ("kafkalite.handlers.metadata", "kafkalite.handlers.create_topics", "numpy"):
-        try:
-            importlib.import_module(name)
-        except Exception:
-            logger.debug("%s could not be loaded ahead", name, exc_info=True)
-
-
-def raise_descriptor_limit() -> int:
-    """Lifts the soft limit of open files to the hard one; returns what is allowed now."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):
-            return soft
-    return hard

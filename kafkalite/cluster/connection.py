@@ -1,9 +1,9 @@
-"""A connection to a controller: one request at a time, in the newest version that both sides know.
+"""A connection to a controller or another broker: one request at a time, in the newest version that both sides know.
 
 It may be aborted from any thread, which ends a request that waits; everything else is one thread's. Answers of any size
-are read, as the controllers are the cluster's own, but never more than was announced and is there.
+are read, as these are the cluster's own, but never more than was announced and is there.
 
-Where the controllers ask for it there is TLS, and the broker signs in, again before its session ends (KIP-368).
+Where they ask for it there is TLS, and the broker signs in, again before its session ends (KIP-368).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from kafkalite.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalite.cluster.controller_security import ControllerSecurity
     from kafkalite.cluster.quorum import Address
+    from kafkalite.cluster.security import Security
 
 CONNECT_TIMEOUT_S: Final = 10.0
 NEGOTIATED_IN: Final = 3
@@ -45,16 +45,17 @@ class ConnectionFailed(OSError):
 class ControllerConnection:
     """See the module. Use `connect` to get one."""
 
-    def __init__(self, address: Address, sock: socket.socket, client_id: str) -> None:
+    def __init__(self, address: Address, sock: socket.socket, client_id: str, whose: str) -> None:
         self.address = address
+        self._node = f"{whose} at {address}"
         self.closed = False
         self._socket = sock
         self._client_id = client_id
         self._correlation_id = 0
-        self._security: ControllerSecurity | None = None
+        self._security: Security | None = None
         self._sign_in_at = math.inf  # again, by time.monotonic()
         self.versions: Mapping[int, tuple[int, int]] = {}
-        """API → oldest and newest version that the controller serves."""
+        """API → oldest and newest version that the node serves."""
 
     @classmethod
     def connect(
@@ -62,15 +63,15 @@ class ControllerConnection:
         address: Address,
         client_id: str,
         timeout_s: float = CONNECT_TIMEOUT_S,
-        security: ControllerSecurity | None = None,
+        security: Security | None = None,
+        *,
+        whose: str = "the controller",
     ) -> ControllerConnection:
-        """One that is ready for use. ConnectionFailed."""
+        """One that is ready for use. ConnectionFailed, which says `whose` node did not do."""
         try:
             sock = socket.create_connection(address, timeout=timeout_s)
         except OSError as error:
-            raise ConnectionFailed(
-                f"cannot connect to the controller at {address}: {error.strerror or error}"
-            ) from error
+            raise ConnectionFailed(f"cannot connect to {whose} at {address}: {error.strerror or error}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if security is not None:
             try:
@@ -78,13 +79,13 @@ class ControllerConnection:
             except OSError as error:
                 sock.close()
                 why = getattr(error, "reason", None) or error.strerror or error
-                raise ConnectionFailed(f"no TLS with the controller at {address}: {why}") from error
-        connection = cls(address, sock, client_id)
+                raise ConnectionFailed(f"no TLS with {whose} at {address}: {why}") from error
+        connection = cls(address, sock, client_id, whose)
         asked = ApiVersionsRequest(client_software_name="kafkalite", client_software_version=VERSION)
         answer = connection._exchange(API_VERSIONS, NEGOTIATED_IN, asked, timeout_s)
         if answer.error_code:
             connection.close()
-            raise ConnectionFailed(f"the controller at {address} refused ApiVersions with error {answer.error_code}")
+            raise ConnectionFailed(f"{connection._node} refused ApiVersions with error {answer.error_code}")
         connection.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         if security is not None and security.mechanism is not None:
             connection._security = security
@@ -92,12 +93,12 @@ class ControllerConnection:
         return connection
 
     def _sign_in(self, timeout_s: float) -> None:
-        assert self._security is not None, "the controllers have SASL"
+        assert self._security is not None, "it is asked for"
         try:
             lasts_ms = self._security.sign_in(lambda key, version, ask: self._exchange(key, version, ask, timeout_s))
         except Refused as error:
             self.close()
-            raise ConnectionFailed(f"the controller at {self.address} does not let this broker in: {error}") from error
+            raise ConnectionFailed(f"{self._node} does not let this broker in: {error}") from error
         self._sign_in_at = time.monotonic() + SESSION_PART * lasts_ms / 1000 if lasts_ms else math.inf
 
     def version(self, api_key: int, oldest: int = 0, newest: int = 32767) -> int:
@@ -107,7 +108,7 @@ class ControllerConnection:
         chosen = min(newest, known.newest, served[1])
         if chosen < max(oldest, known.oldest, served[0]):
             self.close()
-            raise ConnectionFailed(f"the node at {self.address} does not serve {known.name} as a controller would")
+            raise ConnectionFailed(f"{self._node} does not serve {known.name} as it should")
         return chosen
 
     def request(self, api_key: int, version: int, message: object, timeout_s: float) -> Any:
@@ -140,21 +141,21 @@ class ControllerConnection:
                 return protocol.decode_response(api_key, version, memoryview(data)[position:])
         except protocol.CodecError as error:
             self.close()
-            raise ConnectionFailed(f"the controller at {self.address} sent no {name} answer: {error}") from error
+            raise ConnectionFailed(f"{self._node} sent no {name} answer: {error}") from error
         except ConnectionFailed:
             self.close()
             raise
         except OSError as error:
             self.close()
             why = "in time" if isinstance(error, TimeoutError) else f"({error.strerror or error})"
-            raise ConnectionFailed(f"the controller at {self.address} did not answer {name} {why}") from error
+            raise ConnectionFailed(f"{self._node} did not answer {name} {why}") from error
         self.close()
-        raise ConnectionFailed(f"the controller at {self.address} answered another request than {name}")
+        raise ConnectionFailed(f"{self._node} answered another request than {name}")
 
     def _receive_frame(self) -> bytearray:
         (size,) = _SIZE.unpack(self._receive(_SIZE.size))
         if not _SIZE.size <= size <= RESPONSE_SIZE_MAX:
-            raise ConnectionFailed(f"the controller at {self.address} announced an answer of {size} bytes")
+            raise ConnectionFailed(f"{self._node} announced an answer of {size} bytes")
         return self._receive(size)
 
     def _receive(self, size: int) -> bytearray:
@@ -162,6 +163,6 @@ class ControllerConnection:
         while len(data) < size:
             piece = self._socket.recv(min(size - len(data), _PIECE))
             if not piece:
-                raise ConnectionFailed(f"the controller at {self.address} closed the connection")
+                raise ConnectionFailed(f"{self._node} closed the connection")
             data += piece
         return data

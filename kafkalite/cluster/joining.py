@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.cluster.brokers import Brokers
 from kafkalite.cluster.image import EMPTY, AclState, Address, Image
 from kafkalite.cluster.lifecycle import Node, Times
 from kafkalite.cluster.member import Controllers, Member, find_cluster_id
 from kafkalite.cluster.producer_ids import BlockIds
 from kafkalite.cluster.quorum import Address as Server
 from kafkalite.cluster.records import MetadataFault
+from kafkalite.cluster.security import of_brokers, of_controllers
 from kafkalite.errors import InvalidRequest
 from kafkalite.log.directory import directory_id
 from kafkalite.model import new_uuid
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite.clock import Clock
+    from kafkalite.cluster.security import Security
     from kafkalite.executors import Event
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
@@ -35,29 +38,39 @@ MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Kafka's ScramMechanism."""
 
 
-def controllers_of(config: BrokerConfig) -> Controllers:
-    """Where the settings say that controllers are, and what these ask for. ConfigError."""
-    security = None
-    if config.controller_protocol != "PLAINTEXT":
-        from kafkalite.cluster.controller_security import ControllerSecurity
+class Ways(NamedTuple):
+    """How a broker reaches the other nodes of its cluster."""
 
-        security = ControllerSecurity(config)
-    return Controllers(
+    controllers: Controllers
+    inner: Security | None
+    """What the listener asks for that brokers use among themselves; None: nothing."""
+
+    def reload_certificates(self) -> None:
+        """For connections from now on."""
+        for each in (self.controllers.security, self.inner):
+            if each is not None:
+                each.reload()
+
+
+def ways_of(config: BrokerConfig) -> Ways:
+    """As the settings say. ConfigError."""
+    controllers = Controllers(
         voters={number: Server(*server) for number, server in config.quorum_voters().items()},
         servers=tuple(Server(*server) for server in config.quorum_servers()),
         listener=config.controller_listener_names[0],
-        security=security,
+        security=of_controllers(config),
     )
+    return Ways(controllers, of_brokers(config))
 
 
-def cluster_id_of(controllers: Controllers, config: BrokerConfig, clock: Clock, given_up: Event) -> str:
+def cluster_id_of(ways: Ways, config: BrokerConfig, clock: Clock, given_up: Event) -> str:
     """As the controllers say. StartupError."""
     timeout_s = config.initial_broker_registration_timeout_ms / 1000
-    return find_cluster_id(controllers, f"broker-{config.node_id}", timeout_s, clock, given_up)
+    return find_cluster_id(ways.controllers, f"broker-{config.node_id}", timeout_s, clock, given_up)
 
 
 def join(
-    controllers: Controllers,
+    ways: Ways,
     config: BrokerConfig,
     logs: LogManager,
     listeners: Mapping[str, tuple[Endpoint, str]],
@@ -84,7 +97,12 @@ def join(
         session=config.broker_session_timeout_ms / 1000,
         start_max=config.server_max_startup_time_ms / 1000,
     )
-    return Member(node, controllers, times, clock, serves=True, on_fatal=on_fatal)
+    return Member(node, ways.controllers, times, clock, serves=True, on_fatal=on_fatal)
+
+
+def brokers_of(member: Member, ways: Ways, config: BrokerConfig) -> Brokers:
+    """The way to the other brokers."""
+    return Brokers(lambda: member.image, config.inner_listener.name, ways.inner)
 
 
 def producer_ids(member: Member, config: BrokerConfig, clock: Clock) -> BlockIds:

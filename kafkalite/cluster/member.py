@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite.clock import Clock
-    from kafkalite.cluster.controller_security import ControllerSecurity
     from kafkalite.cluster.forwarding import Outcome
     from kafkalite.cluster.lifecycle import Node, Times
+    from kafkalite.cluster.security import Security
     from kafkalite.deferred import Deferred
     from kafkalite.executors import Event, Executors
 
@@ -69,7 +69,7 @@ class Controllers:
     voters: Mapping[int, Address]
     servers: tuple[Address, ...]
     listener: str
-    security: ControllerSecurity | None = None
+    security: Security | None = None
     """What their listener asks for; None: nothing."""
 
     def connect(self, address: Address, client_id: str, timeout_s: float) -> ControllerConnection:

@@ -2,9 +2,9 @@
 
     lane(node, api).put(item) ─▶ those that wait, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
 
-One request of a lane is under way at a time, on a connection of its own to the broker's listener for brokers
-(inter.broker.listener.name); what comes meanwhile waits, and goes with the next. Where no answer comes, whoever asked
-is told, and asks again if he wants to: nothing is sent twice here.
+One request of a lane is under way at a time, on a connection of its own (`Brokers`); what comes meanwhile waits, and
+goes with the next. Where no answer comes, whoever asked is told, and asks again if he wants to: nothing is sent twice
+here.
 
 Any thread; `settle` is called on the lane's thread.
 """
@@ -15,15 +15,16 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
-from kafkalite.cluster.quorum import Address
+from kafkalite.cluster.connection import ConnectionFailed
 from kafkalite.executors import THREADS
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kafkalite.cluster.image import Image
+    from kafkalite.cluster.brokers import Brokers
+    from kafkalite.cluster.connection import ControllerConnection
+    from kafkalite.cluster.quorum import Address
     from kafkalite.executors import Executors
 
 logger = logging.getLogger("kafkalite.cluster")
@@ -41,7 +42,8 @@ class Lane:
     def __init__(
         self,
         name: str,
-        address: Callable[[], Address | None],
+        brokers: Brokers,
+        node_id: int,
         request: tuple[int, int],
         build: Callable[[Sequence[Any]], object],
         settle: Callable[[Sequence[Any], Any], None],
@@ -50,7 +52,8 @@ class Lane:
     ) -> None:
         """`request` is the API's key and the oldest version that will do."""
         self._name = name
-        self._address = address
+        self._brokers = brokers
+        self._node_id = node_id
         self._key, self._oldest = request
         self._build = build
         self._settle = settle
@@ -98,7 +101,7 @@ class Lane:
 
     def _ask(self, items: Sequence[Any]) -> Any:
         """The answer, None where there is none."""
-        address = self._address()
+        address = self._brokers.address(self._node_id)
         if address is None:
             return None
         try:
@@ -117,7 +120,7 @@ class Lane:
             return present
         if present is not None:
             present.close()
-        opened = self._connection = ControllerConnection.connect(address, self._client_id, CONNECT_TIMEOUT_S)
+        opened = self._connection = self._brokers.connect(address, self._client_id, CONNECT_TIMEOUT_S)
         if self._stopping:
             opened.close()
             raise ConnectionFailed("the broker stops")
@@ -125,13 +128,10 @@ class Lane:
 
 
 class Peers:
-    """See the module. `image` gives the present one; `listener` is the name of the brokers'."""
+    """See the module. `node_id` is this broker's."""
 
-    def __init__(
-        self, image: Callable[[], Image], listener: str, node_id: int, *, executors: Executors = THREADS
-    ) -> None:
-        self._image = image
-        self._listener = listener
+    def __init__(self, brokers: Brokers, node_id: int, *, executors: Executors = THREADS) -> None:
+        self._brokers = brokers
         self._client_id = f"broker-{node_id}-peer"
         self._executors = executors
         self._lock = threading.Lock()
@@ -153,7 +153,8 @@ class Peers:
             if found is None:
                 found = self._lanes[node_id, api_key] = Lane(
                     f"kafkalite-peer-{node_id}-{api_key}",
-                    lambda: self._address(node_id),
+                    self._brokers,
+                    node_id,
                     (api_key, oldest),
                     build,
                     settle,
@@ -163,11 +164,6 @@ class Peers:
                 if self._stopped:
                     found.stop()
             return found
-
-    def _address(self, node_id: int) -> Address | None:
-        broker = self._image().brokers.get(node_id)
-        found = None if broker is None else broker.addresses.get(self._listener)
-        return None if found is None else Address(found.host, found.port)
 
     def stop(self) -> None:
         """Asks nobody anything from then on."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 from kafkalite.errors import ConfigError
 from kafkalite.settings.areas.classic import ClassicRows, named_as_given, parse_map, translate
 from kafkalite.settings.areas.cleaner import CleanerRows
-from kafkalite.settings.areas.cluster import KEYS, ClusterRows, check_alone, check_in_cluster
+from kafkalite.settings.areas.cluster import KEYS, ClusterRows, check_alone, check_in_cluster, inner_listener
 from kafkalite.settings.areas.connections import ConnectionRows, limits_of_listeners
 from kafkalite.settings.areas.groups import GroupRows
 from kafkalite.settings.areas.logs import LogRows
@@ -47,6 +47,7 @@ from kafkalite.settings.rows import (
     ConfigType,
     Effect,
     Setting,
+    attribute_of,
     collect,
     near_miss,
     ordered_synonyms,
@@ -197,8 +198,13 @@ class BrokerConfig(
         if any(item.name in names for item in parse_names(self.listeners)):
             raise ConfigError("listeners", "names a controllers' listener, which a broker in a cluster does not bind")
         protocol = self.controller_protocol if self.controller_listener_names else None
-        listeners = {listener.name: listener.protocol for listener in self.bound_listeners}
-        check_in_cluster(self, self.node_id, listeners, protocol)
+        check_in_cluster(self, self.node_id, self.inner_listener.protocol, protocol)
+
+    @property
+    def inner_listener(self) -> Listener:
+        """What brokers of a cluster use among themselves; ConfigError."""
+        listeners = {listener.name: listener for listener in self.bound_listeners}
+        return listeners[inner_listener(self, self.static_texts, listeners)]
 
     @property
     def controller_protocol(self) -> str:
@@ -326,3 +332,18 @@ def _later_notes(known: Mapping[str, str]) -> Iterator[str]:
                 yield f"{key} is accepted, and takes effect with a later release"
             case Effect.NONE:
                 yield f"{key} is accepted, and has no effect here"
+
+
+def check_thread_counts(present: BrokerConfig, wanted: BrokerConfig) -> None:
+    """ConfigError for threads that become more than twice as many at once, or fewer than half: Kafka's rule."""
+    for key in (
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "background.threads",
+        "log.cleaner.threads",
+    ):
+        old, new = getattr(present, attribute_of(key)), getattr(wanted, attribute_of(key))
+        if not old // 2 <= new <= old * 2:
+            raise ConfigError(key, f"goes from {old} to {old // 2} at least and {old * 2} at most, not to {new}")

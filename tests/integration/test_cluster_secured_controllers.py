@@ -9,8 +9,8 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
-from kafkalite.cluster.controller_security import ControllerSecurity
 from kafkalite.cluster.quorum import Address
+from kafkalite.cluster.security import Security, of_controllers
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -135,7 +135,7 @@ def test_certificates_that_cannot_be_read_end_the_start(tmp_path: Path) -> None:
         Broker(wanted | {f"{PREFIX}ssl.truststore.location": "nowhere.pem"}).start()
 
 
-def secured(listener: str, protocol: str, mechanism: str, user: str, **more: str) -> ControllerSecurity:
+def secured(listener: str, protocol: str, mechanism: str, user: str, **more: str) -> Security:
     """That of a broker whose controllers' listener has this name."""
     module = PLAIN if mechanism == "PLAIN" else SCRAM
     key = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
@@ -146,7 +146,9 @@ def secured(listener: str, protocol: str, mechanism: str, user: str, **more: str
         "sasl.mechanism.controller.protocol": mechanism,
         key: f'{module} username="{user}" password="{SASL_PASSWORD}";',
     }
-    return ControllerSecurity(BrokerConfig.load(overrides=texts | more))
+    security = of_controllers(BrokerConfig.load(overrides=texts | more))
+    assert security is not None
+    return security
 
 
 def address_of(broker: SaslBroker, listener: str) -> Address:

@@ -80,6 +80,23 @@ def test_settings_of_a_cluster_mean_nothing_without_a_role() -> None:
         ({**IN_CLUSTER, "listeners": "PLAINTEXT://:9092,kafka07://:9072"}, "listeners", "Kafka 0.7"),
         ({**IN_CLUSTER, "zookeeper.connect": "z:2181"}, "zookeeper.connect", "classic"),
         ({**IN_CLUSTER, "inter.broker.listener.name": "INSIDE"}, "inter.broker.listener.name", "INSIDE is none"),
+        ({**IN_CLUSTER, "security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol", "SSL is none"),
+        ({**IN_CLUSTER, "security.inter.broker.protocol": "TLS"}, "security.inter.broker.protocol", "SASL_SSL"),
+        (
+            {**IN_CLUSTER, "security.inter.broker.protocol": "SSL", "inter.broker.listener.name": "PLAINTEXT"},
+            "inter.broker.listener.name",
+            "both given",
+        ),
+        (
+            {
+                **IN_CLUSTER,
+                "listeners": "SASL_PLAINTEXT://:9092",
+                "sasl.enabled.mechanisms": "PLAIN",
+                "security.inter.broker.protocol": "SASL_PLAINTEXT",
+            },
+            "sasl.mechanism.inter.broker.protocol",
+            "not 'GSSAPI'",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(given: dict[str, str], key: str, words: str) -> None:
@@ -87,3 +104,33 @@ def test_what_cannot_be_is_refused_in_one_sentence(given: dict[str, str], key: s
         load(given)
     assert str(refused.value).startswith(key)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"listeners": "INSIDE://:9092,PLAINTEXT://:9093"}, ("PLAINTEXT", "PLAINTEXT")),
+        ({"listeners": "INSIDE://:9092,OUTSIDE://:9093"}, ("INSIDE", "PLAINTEXT")),
+        (
+            {"listeners": "INSIDE://:9092,OUTSIDE://:9093", "inter.broker.listener.name": "outside"},
+            ("OUTSIDE", "SASL_PLAINTEXT"),
+        ),
+        (
+            {
+                "listeners": "INSIDE://:9092,SASL_PLAINTEXT://:9093",
+                "security.inter.broker.protocol": "SASL_PLAINTEXT",
+            },
+            ("SASL_PLAINTEXT", "SASL_PLAINTEXT"),
+        ),
+    ],
+)
+def test_which_listener_brokers_use_among_themselves(given: dict[str, str], found: tuple[str, str]) -> None:
+    more = {
+        "listener.security.protocol.map": (
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:SASL_PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+        ),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    }
+    listener = load({**IN_CLUSTER, **more, **given}).inner_listener
+    assert (listener.name, listener.protocol) == found

@@ -17,20 +17,25 @@ from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import BOOLEAN, INT, INT64_MAX, LIST, LONG, STRING, setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Container
 
 BROKER: Final = "broker"
 CONTROLLER: Final = "controller"
 VOTERS_KEY: Final = "controller.quorum.voters"
 MECHANISM_KEY: Final = "sasl.mechanism.controller.protocol"
+BROKERS_MECHANISM_KEY: Final = "sasl.mechanism.inter.broker.protocol"
+INNER_KEY: Final = "inter.broker.listener.name"
+INNER_PROTOCOL_KEY: Final = "security.inter.broker.protocol"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""By which a broker can sign in at controllers."""
+"""By which a broker can sign in at controllers, and at other brokers."""
 SERVERS_KEY: Final = "controller.quorum.bootstrap.servers"
 _SERVER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
 KEYS: Final = (
     SERVERS_KEY,
     VOTERS_KEY,
-    "inter.broker.listener.name",
+    INNER_KEY,
+    INNER_PROTOCOL_KEY,
+    BROKERS_MECHANISM_KEY,
     "initial.broker.registration.timeout.ms",
     "server.max.startup.time.ms",
     "broker.heartbeat.interval.ms",
@@ -69,7 +74,16 @@ class ClusterRows:
         LIST, (), "The controllers of a quorum that is fixed, `id@host:port`. Of a broker in a cluster."
     )
     inter_broker_listener_name: str | None = setting(
-        STRING, None, "The listener that other brokers of the cluster use; unset: the first one."
+        STRING,
+        None,
+        "The listener that brokers of a cluster use among themselves; unset: that of security.inter.broker.protocol.",
+    )
+    security_inter_broker_protocol: str = setting(
+        STRING,
+        "PLAINTEXT",
+        "How the listener is called, too, that brokers of a cluster use among themselves. Where neither this nor"
+        " inter.broker.listener.name is given, and none is called PLAINTEXT, it is the first one.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     )
     initial_broker_registration_timeout_ms: int = setting(
         INT, 60_000, "How long a start in a cluster tries to register with the controllers.", unit="ms", low=1
@@ -102,11 +116,18 @@ class ClusterRows:
         f"How a broker in a cluster signs in at controllers whose listener has SASL: {', '.join(MECHANISMS)}. Name and"
         " password stand in `listener.name.<listener>.<mechanism>.sasl.jaas.config`.",
     )
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        STRING,
+        "GSSAPI",
+        "How brokers of a cluster sign in at each other, where the listener that they use among themselves has SASL:"
+        f" {', '.join(MECHANISMS)}. Name and password stand in"
+        " `listener.name.<listener>.<mechanism>.sasl.jaas.config`.",
+    )
     ssl_endpoint_identification_algorithm: str = setting(
         STRING,
         "https",
-        "`https`: a broker in a cluster checks that a controller's certificate, where it has TLS, is of its host."
-        " Empty: it does not.",
+        "`https`: a broker in a cluster checks that the certificate of a controller or another broker, where there is"
+        " TLS, is of its host. Empty: it does not.",
         choices=("https", ""),
     )
 
@@ -150,10 +171,27 @@ def check_alone(rows: ClusterRows, node_id: int, controller_ports: frozenset[int
         raise ConfigError("process.roles", f"there are other voters, and {_NO_CONTROLLER}")
 
 
-def check_in_cluster(rows: ClusterRows, node_id: int, listeners: Mapping[str, str], controller: str | None) -> None:
+def inner_listener(rows: ClusterRows, given: Container[str], listeners: Collection[str]) -> str:
+    """Which of the bound listeners brokers use among themselves; `given` has the keys that are set. ConfigError.
+
+    Source: AbstractKafkaConfig.interBrokerListenerNameAndSecurityProtocol of Kafka 4.1, whose default has to be there.
+    """
+    name, key = rows.inter_broker_listener_name, INNER_KEY
+    if name and INNER_PROTOCOL_KEY in given:
+        raise ConfigError(INNER_KEY, f"and {INNER_PROTOCOL_KEY} are both given: one of them has to go")
+    if not name:
+        name, key = rows.security_inter_broker_protocol, INNER_PROTOCOL_KEY
+        if key not in given and name not in listeners:
+            name = next(iter(listeners))
+    if name.upper() not in listeners:
+        raise ConfigError(key, f"{name.upper()} is none of the listeners {', '.join(listeners)}")
+    return name.upper()
+
+
+def check_in_cluster(rows: ClusterRows, node_id: int, inner: str, controller: str | None) -> None:
     """ConfigError for what a broker in a cluster cannot do or be.
 
-    `listeners` are the bound ones, name → protocol; `controller` is the protocol of the controllers' listener.
+    `inner` is the protocol of the listener that brokers use among themselves, `controller` that of the controllers'.
     """
     voters, servers = rows.quorum_voters(), rows.quorum_servers()
     if not voters and not servers:
@@ -162,11 +200,9 @@ def check_in_cluster(rows: ClusterRows, node_id: int, listeners: Mapping[str, st
         raise ConfigError("node.id", f"{node_id} is a controller's, by {VOTERS_KEY}")
     if controller is None:
         raise ConfigError("controller.listener.names", "names none, and a broker in a cluster needs the controllers'")
-    mechanism = rows.sasl_mechanism_controller_protocol
-    if controller.startswith("SASL") and mechanism not in MECHANISMS:
-        raise ConfigError(
-            MECHANISM_KEY, f"must be one of {', '.join(MECHANISMS)}, not {mechanism[:64]!r}: the controllers have SASL"
-        )
-    inner = (rows.inter_broker_listener_name or next(iter(listeners))).upper()
-    if inner not in listeners:
-        raise ConfigError("inter.broker.listener.name", f"{inner} is none of the listeners {', '.join(listeners)}")
+    for key, protocol, mechanism, who in (
+        (MECHANISM_KEY, controller, rows.sasl_mechanism_controller_protocol, "the controllers have"),
+        (BROKERS_MECHANISM_KEY, inner, rows.sasl_mechanism_inter_broker_protocol, "the brokers' listener has"),
+    ):
+        if protocol.startswith("SASL") and mechanism not in MECHANISMS:
+            raise ConfigError(key, f"must be one of {', '.join(MECHANISMS)}, not {mechanism[:64]!r}: {who} SASL")

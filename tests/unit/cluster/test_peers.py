@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalite.cluster import metadata_types as types
+from kafkalite.cluster.brokers import Brokers
 from kafkalite.cluster.image import EMPTY, Delta, Image
 from kafkalite.cluster.peers import Peers
 from kafkalite.protocol import api
@@ -41,7 +42,7 @@ def image(port: int) -> Image:
 @pytest.fixture
 def peers(other: ScriptedController) -> Iterator[Peers]:
     known = image(other.port)
-    found = Peers(lambda: known, "INNER", 1)
+    found = Peers(Brokers(lambda: known, "INNER"), 1)
     yield found
     found.stop()
 

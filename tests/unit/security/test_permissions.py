@@ -39,6 +39,7 @@ Answers = dict[tuple[str, str, int, int], Any]
 Question = tuple[AclOperation, ResourceType]
 UNSERVED: dict[int, set[Question]] = {
     api.DELETE_TOPICS: {(AclOperation.DELETE, TOPIC)},
+    api.ADD_PARTITIONS_TO_TXN: {(AclOperation.CLUSTER_ACTION, CLUSTER)},  # of brokers, in a cluster
     api.DESCRIBE_TRANSACTIONS: {(AclOperation.DESCRIBE, TOPIC)},
     api.CONSUMER_GROUP_DESCRIBE: {(AclOperation.DESCRIBE, TOPIC)},
     api.INIT_PRODUCER_ID: {(AclOperation.TWO_PHASE_COMMIT, TRANSACTIONAL_ID), (AclOperation.WRITE, TOPIC)},
