@@ -1,4 +1,5 @@
-"""The marker that ends a transaction in a partition.
+"""What a coordinator and the leader of a partition ask of each other: the marker that ends a transaction there, and
+whether a transaction may have the partition.
 
 Thread rule: immutable; appending as PartitionLog.
 """
@@ -11,6 +12,7 @@ from kafkalite.errors import TransactionCoordinatorFenced
 
 if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.model import TopicPartition
 
 
 class Mark(NamedTuple):
@@ -39,3 +41,15 @@ class Mark(NamedTuple):
         except TransactionCoordinatorFenced:
             seen = [row.coordinator_epoch for row in log.producer_rows() if row.producer_id == self.producer_id]
             return self._replace(coordinator_epoch=max(seen, default=self.coordinator_epoch)).append(log)
+
+
+class Ask(NamedTuple):
+    """May a transaction have a partition? `only_verify`: it has to have it already."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    partition: TopicPartition
+    only_verify: bool
+    abortable: bool
+    """Whether who asked knows TRANSACTION_ABORTABLE."""

@@ -32,7 +32,7 @@ from kafkalite.protocol.messages.write_txn_markers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kafkalite.coordinator.mark import Mark
+    from kafkalite.coordinator.mark import Ask, Mark
     from kafkalite.coordinator.state_log import StateLog
     from kafkalite.log.manager import LogManager
     from kafkalite.model import TopicPartition
@@ -40,18 +40,6 @@ if TYPE_CHECKING:
 NOBODY: Final = -1
 VERIFYING_SINCE: Final = 4
 """First version of AddPartitionsToTxn between brokers."""
-
-
-class Ask(NamedTuple):
-    """May a transaction have a partition? `only_verify`: it has to have it already."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    partition: TopicPartition
-    only_verify: bool
-    abortable: bool
-    """Whether who asked knows TRANSACTION_ABORTABLE."""
 
 
 class Lane(Protocol):

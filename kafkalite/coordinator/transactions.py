@@ -33,9 +33,8 @@ from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import transaction as rules
 from kafkalite.coordinator.base import write_error
 from kafkalite.coordinator.led import LedPartitions
-from kafkalite.coordinator.mark import Mark
+from kafkalite.coordinator.mark import Ask, Mark
 from kafkalite.coordinator.markers import MarkerWriter
-from kafkalite.coordinator.remote import Ask
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Marker, StateLog
 from kafkalite.coordinator.transaction import (
     COMPLETE,

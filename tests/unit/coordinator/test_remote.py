@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkalite.coordinator.mark import Mark
-from kafkalite.coordinator.remote import Ask, Remote
+from kafkalite.coordinator.mark import Ask, Mark
+from kafkalite.coordinator.remote import Remote
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages.add_partitions_to_txn import (
