@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _JKS: Final = b"\xfe\xed\xfe\xed"
-_PEM_BLOCK: Final = re.compile(r"\s*-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>[^-]*)-----END (?P=what)-----\s*")
+_PEM_BLOCK: Final = re.compile(r"-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>[^-]*)-----END (?P=what)-----\s*")
 
 
 class FileStamp(NamedTuple):
@@ -131,10 +131,10 @@ def wrapped(text: str) -> bytes:
 
     def block(match: re.Match[str]) -> str:
         if ":" in match["body"]:
-            return match[0]  # headers of an older encryption, whose lines mean something
+            return "\n" + match[0]  # headers of an older encryption, whose lines mean something
         body = "".join(match["body"].split())
         lines = [body[i : i + 64] for i in range(0, len(body), 64)]
-        return "\n".join([f"-----BEGIN {match['what']}-----", *lines, f"-----END {match['what']}-----\n"])
+        return "\n".join(["", f"-----BEGIN {match['what']}-----", *lines, f"-----END {match['what']}-----\n"])
 
     return _PEM_BLOCK.sub(block, text).encode()
 

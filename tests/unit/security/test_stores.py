@@ -55,6 +55,16 @@ def test_pem_file_inline_and_encrypted(tmp_path: Path) -> None:
         assert subject(inline) == "CN=server,O=Tests"
 
 
+def test_inline_text_of_millions_of_blanks_is_read_at_once() -> None:
+    """Whoever may change settings gives it: a search that starts again at each blank would hold every thread up."""
+    blanks = " " * 4_000_000
+    key, chain = SERVER.key_pem.decode(), SERVER.chain_pem.decode()
+    inline = settings(keystore_type="PEM", keystore_key=f"{blanks}{key}", keystore_certificate_chain=chain)
+    assert subject(inline) == "CN=server,O=Tests"
+    with pytest.raises(ConfigError, match="no private key"):
+        read_key_store(settings(keystore_type="PEM", keystore_key=f"x{blanks}x", keystore_certificate_chain=chain))
+
+
 def test_trust_store_of_each_kind(tmp_path: Path) -> None:
     plain, pkcs12 = AUTHORITY.write_pem(tmp_path / "a.pem"), AUTHORITY.write_pkcs12(tmp_path / "a.p12")
     inline = settings(truststore_type="PEM", truststore_certificates=plain.read_text())
