@@ -1,8 +1,10 @@
-"""waitress's connections, with what it lacks: TLS, a limit on how long a request may take to arrive, no HTTP/0.9.
+"""waitress's connections, with what it lacks: TLS, limits on how long a request and its answer may take, no HTTP/0.9.
 
     bytes ─▶ TlsSocket ─▶ Channel ─▶ waitress
 
 waitress closes a connection that is silent; one that sends a byte now and then could stay for ever, and is closed here.
+So is one that takes nothing of its answer. Of requests that come together the next is served when the answer before it
+has left: answers to whoever does not read them would pile up, until a thread waits for him to read.
 Imported by server.py alone, which knows whether waitress is there.
 
 Threads: the I/O thread receives; the I/O thread or a worker sends.
@@ -63,6 +65,17 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # as above
     certificate: bytes | None = None
     waits_since: float | None = None
     """Since when a request, or a handshake, is under way and not whole; by time.monotonic()."""
+    postponed = False
+    """Whether the next request waits until the answer before it has left. The I/O thread ends that."""
+
+    def writable(self) -> bool:
+        return self.postponed or bool(super().writable())
+
+    def handle_write(self) -> None:
+        super().handle_write()
+        if self.postponed and self.connected and not self.total_outbufs_len:
+            self.postponed = False
+            self.server.add_task(self)
 
     def received(self, data: bytes) -> bool:
         taken: bool = super().received(data)
@@ -104,7 +117,10 @@ class TlsChannel(Channel):
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]  # as above
-    """One listener. `secure` makes a socket's TLS, if any; a request has `request_timeout_s` to arrive."""
+    """One listener. `secure` makes a socket's TLS, if any.
+
+    A request has `request_timeout_s` to arrive, and an answer as long to go on.
+    """
 
     secure: Callable[[socket.socket], TlsSocket] | None = None
     request_timeout_s: float = 60.0
@@ -121,10 +137,19 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # as above
             return
         TlsChannel(self, secured, *arguments, **named)
 
+    def add_task(self, task: Channel) -> None:
+        """Called by waitress when a connection has a request to be served."""
+        if task.total_outbufs_len:
+            task.postponed = True
+        else:
+            super().add_task(task)
+
     def maintenance(self, now: float) -> None:
         """Called by waitress now and then; `now` is time.time()."""
         super().maintenance(now)
         limit = time.monotonic() - self.request_timeout_s
-        for channel in self.active_channels.values():
+        for channel in list(self.active_channels.values()):
             if channel.waits_since is not None and channel.waits_since < limit:
                 channel.will_close = True
+            elif channel.total_outbufs_len and channel.last_activity < now - self.request_timeout_s:
+                channel.handle_close()  # at once: its socket will not say that it can be written to

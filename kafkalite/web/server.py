@@ -3,7 +3,8 @@
     waitress: one thread for all sockets ─▶ whole requests ─▶ `threads` workers ─▶ the application
 
 waitress reads and writes for every client in one thread, so a slow one holds a connection and no worker; connections,
-bodies, headers, idle time and the time that a request takes to arrive have limits. waitress is pure Python without
+bodies, headers, idle time, the time that a request takes to arrive and the time in which nothing of an answer is taken
+have limits. waitress is pure Python without
 dependencies, and optional: it is imported here alone, when a server is started.
 
 `bind` takes the ports, `start` serves, `stop` takes no new connections, lets the requests that are here be answered,
@@ -85,7 +86,7 @@ class Limits(NamedTuple):
     idle_timeout_s: int = 120
     """A connection without a byte for so long is closed."""
     request_timeout_s: float = 60.0
-    """A handshake or a request that is not whole after so long ends its connection."""
+    """A handshake or a request that is not whole after so long, or an answer that stands still, ends its connection."""
 
 
 class WebServer:

@@ -1,11 +1,14 @@
 """The HTTP server over real sockets: TLS, client certificates, reload, slow and hostile clients."""
 
+import contextlib
 import http.client
+import itertools
 import json
 import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +62,10 @@ def site(tmp_path) -> Site:
     return Site(tmp_path)
 
 
-def application(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    if environ["PATH_INFO"] == "/endless":
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return itertools.repeat(b"x" * 65536)
     size = len(environ["wsgi.input"].read())
     certificate = environ.get(CERTIFICATE)
     about = {"scheme": environ["wsgi.url_scheme"], "size": size, "certificate": certificate is not None}
@@ -226,6 +232,32 @@ def test_who_sends_too_slowly_is_closed_and_keeps_nobody_out(site: Site) -> None
         for client in clients:
             with client:
                 assert _ends(client)
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_who_asks_much_at_once_and_reads_nothing_holds_up_nobody(site: Site, secured: bool) -> None:
+    addresses = SECURE if secured else [Address("http", "127.0.0.1", 0)]
+    context = site.context() if secured else None
+    requests = REQUEST.replace(b"GET /", b"GET /large") * 30  # in one piece, and more than a client is kept
+    with Running(addresses, site.tls(), Limits(threads=2)) as (at,), contextlib.ExitStack() as stack:
+        for _ in range(4):
+            client = stack.enter_context(socket.create_connection((at.host, at.port), timeout=60))
+            if context is not None:
+                client = stack.enter_context(context.wrap_socket(client, server_hostname="localhost"))
+            client.sendall(requests)
+        for _ in range(50):
+            assert ask(at, context)
+
+
+def test_an_answer_of_which_nothing_is_taken_ends(site: Site) -> None:
+    limits = Limits(threads=1, request_timeout_s=0.5)
+    with (
+        Running([Address("http", "127.0.0.1", 0)], None, limits) as (plain,),
+        socket.create_connection((plain.host, plain.port), timeout=60) as client,
+    ):
+        client.sendall(REQUEST.replace(b"GET /", b"GET /endless"))
+        assert client.recv(1)  # the one thread is at it
+        assert ask(plain, None)
 
 
 def _ends(client: socket.socket) -> bool:
