@@ -68,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--masks", metavar="FILE", type=Path, help="what nobody may see")
     parser.add_argument("--registry", metavar="URL", help="the schema registry, for values in Avro")
     parser.add_argument(
+        "--zookeeper", metavar="HOST:PORT", help="where Kafka 0.7's brokers and groups are, for a page of it"
+    )
+    parser.add_argument(
         "--state-dir", metavar="DIR", type=Path, help="where numbers for charts are kept over restarts (nowhere)"
     )
     parser.add_argument(
@@ -104,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             allowed_hosts=arguments.allowed_host,
             masks=None if arguments.masks is None else Masks.from_file(arguments.masks),
             registry=arguments.registry,
+            zookeeper=arguments.zookeeper,
             limits=LIMITS._replace(threads=arguments.threads),
             timeout_s=arguments.timeout,
             writes=True if arguments.allow_changes else False if arguments.read_only else None,

@@ -30,6 +30,7 @@ from kafkalite.console.letters import letter_topic_page, letters_page
 from kafkalite.console.messages import message_page, messages_page
 from kafkalite.console.places import Place
 from kafkalite.console.requests import (
+    AwayError,
     BadRequestError,
     BusyError,
     ConflictError,
@@ -285,6 +286,8 @@ def refusal(error: Exception) -> tuple[int, str]:
             return 403, str(error)
         case BusyError() | NoAuditError():
             return 503, str(error)
+        case AwayError():
+            return 502, str(error)
         case ConflictError():
             return 409, str(error)
         case NotFoundError() | UnknownTopicOrPartition() | GroupIdNotFound():

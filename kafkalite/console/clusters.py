@@ -5,6 +5,7 @@
     bootstrap = "broker-1:9093,broker-2:9093"
     config = "live.properties"          # how to reach it (TLS, SASL); beside this file
     registry = "http://registry:8081"
+    zookeeper = "zookeeper:2181"        # where Kafka 0.7's brokers and groups are
     colour = "red"                      # of the bar above each page
 
     /c/live/topics ─▶ Mount ─▶ the application of that cluster, which knows it as /topics
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     WSGI = Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]
 
-KEYS: Final = ("name", "bootstrap", "config", "registry", "colour")
+KEYS: Final = ("name", "bootstrap", "config", "registry", "colour", "zookeeper")
 COLOURS: Final = ("", "red", "amber", "green", "blue", "violet")
 CLUSTERS_MAX: Final = 50
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -42,6 +43,7 @@ class ClusterEntry(NamedTuple):
     config: Path | None = None
     registry: str | None = None
     colour: str = ""
+    zookeeper: str | None = None
 
     @property
     def base(self) -> str:
@@ -82,7 +84,7 @@ def entry_of(row: Any, directory: Path) -> ClusterEntry:
     if colour not in COLOURS:
         raise ValueError(f"colour = {colour!r} of {name} is none of {', '.join(filter(None, COLOURS))}")
     config = directory / row["config"] if "config" in row else None
-    return ClusterEntry(name, row["bootstrap"], config, row.get("registry"), colour)
+    return ClusterEntry(name, row["bootstrap"], config, row.get("registry"), colour, row.get("zookeeper"))
 
 
 def based(source: str, base: str) -> str:

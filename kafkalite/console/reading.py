@@ -26,16 +26,27 @@ if TYPE_CHECKING:
 
     from kafkalite.avro.client import RegistryClient
     from kafkalite.client import Client
+    from kafkalite.console.classic import Classic
 
 
 class Reading:
-    """See the module. `client` is the sampler's own; `state` as for ConsoleServer."""
+    """See the module. `client` is the sampler's own; `state` and `zookeeper` as for ConsoleServer."""
 
     def __init__(
-        self, client: Client, open_registry: Callable[[], RegistryClient] | None = None, *, state: Path | None = None
+        self,
+        client: Client,
+        open_registry: Callable[[], RegistryClient] | None = None,
+        *,
+        state: Path | None = None,
+        zookeeper: str | None = None,
     ) -> None:
         self.sampler = Sampler(client, state)
         self._open_registry = open_registry
+        self._classic: Classic | None = None
+        if zookeeper is not None:
+            from kafkalite.console.classic import Classic
+
+            self._classic = Classic(zookeeper)
 
     def start(self) -> None:
         """Begins to look."""
@@ -44,6 +55,8 @@ class Reading:
     def stop(self) -> None:
         """Idempotent."""
         self.sampler.stop()
+        if self._classic is not None:
+            self._classic.close()
 
     def routes(self) -> list[tuple[str, dict[str, Place]]]:
         """Paths to pages; of what there is not, there is no path."""
@@ -62,6 +75,10 @@ class Reading:
             subjects = Subjects(self._open_registry)
             rows.append(("/subjects", {"GET": Place(subjects.list_page, "subjects", "subjects")}))
             rows.append(("/subjects/{}", {"GET": Place(subjects.page, "subject", "subjects")}))
+        if self._classic is not None:
+            rows.append(("/classic", {"GET": Place(self._classic.page, "classic", "classic")}))
+            rows.append(("/classic/topics/{}", {"GET": Place(self._classic.topic_page, "classic_topic", "classic")}))
+            rows.append(("/classic/groups/{}", {"GET": Place(self._classic.group_page, "classic_group", "classic")}))
         return rows
 
     def names(self) -> dict[str, object]:
@@ -72,6 +89,7 @@ class Reading:
             "group_charts": self._group_charts,
             "topic_charts": self._topic_charts,
             "nav": Nav(self._nav),
+            "classic": self._classic is not None,
         }
 
     def _topics_now(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -118,6 +136,7 @@ class Reading:
             *([] if api.LIST_TRANSACTIONS in lacks else [("transactions", "/transactions", "Transactions")]),
             ("brokers", "/brokers", "Brokers"),
             *([] if api.DESCRIBE_ACLS in lacks else [("rights", "/rights", "Rights")]),
+            *([] if self._classic is None else [("classic", "/classic", "Kafka 0.7")]),
         ]
 
 

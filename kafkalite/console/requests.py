@@ -28,6 +28,10 @@ class BadRequestError(Exception):
     """400, with a sentence."""
 
 
+class AwayError(Exception):
+    """502, with a sentence: what a page is about does not answer."""
+
+
 class BusyError(Exception):
     """503, with a sentence."""
 

@@ -41,6 +41,7 @@ class ConsoleServer:
     `addresses`      where to listen
     `users`          who may come in; StartupError without, where an address is not this machine's own
     `registry`       the address of a schema registry, for values in Avro
+    `zookeeper`      where Kafka 0.7's brokers and groups are; None: it is not asked
     `writes`         whether it changes anything; None: only where nobody but this machine reaches it
     `audit_topic`    where it is written, beside the log, who changed what
     `state`          the directory in which numbers are kept over restarts, made if it is not there, StartupError if it
@@ -59,6 +60,7 @@ class ConsoleServer:
         allowed_hosts: Iterable[str] = (),
         masks: Masks | None = None,
         registry: str | None = None,
+        zookeeper: str | None = None,
         limits: Limits = LIMITS,
         timeout_s: float = 10.0,
         writes: bool | None = None,
@@ -74,7 +76,7 @@ class ConsoleServer:
         """Set when it cannot go on."""
         changes = not strange if writes is None else writes
         servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
-        entries = list(clusters) or [ClusterEntry("", servers, None, registry)]
+        entries = list(clusters) or [ClusterEntry("", servers, None, registry, zookeeper=zookeeper)]
         several = bool(clusters)
         require_room()
         places = [state / entry.name if several and state is not None else state for entry in entries]

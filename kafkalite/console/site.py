@@ -56,7 +56,7 @@ class Site:
         self.application = Application(
             self._clients, masks or Masks(), self._desk, cluster=entry.name or entry.bootstrap, writes=writes
         )
-        self.reading = Reading(client.twin(), opener_of(entry.registry), state=state)
+        self.reading = Reading(client.twin(), opener_of(entry.registry), state=state, zookeeper=entry.zookeeper)
         names = {
             **self.reading.names(),
             "colour": entry.colour,

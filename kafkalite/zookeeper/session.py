@@ -36,6 +36,7 @@ __all__ = [
     "create_ephemeral",
     "delete",
     "delete_tree",
+    "new_client",
     "read",
     "session_id",
     "tells_change",
@@ -65,21 +66,28 @@ class NodeConflict(Exception):
         self.value = value
 
 
-def connect(servers: str, *, session_timeout_s: float, connection_timeout_s: float) -> KazooClient:
-    """A client with a session; StartupError when nobody answers within connection_timeout_s seconds.
-
-    `servers` is `host:port,host:port/chroot`; the chroot is made when it is missing. Once connected, it reconnects for
-    ever by itself, with a new session when the old one expired.
-    """
+def new_client(servers: str, session_timeout_s: float) -> KazooClient:
+    """One that is not connected yet; StartupError for addresses that are none."""
     retry = KazooRetry(max_tries=-1, delay=RETRY_DELAY_S, max_delay=RETRY_DELAY_S_MAX, ignore_expire=True)
     try:
-        client = KazooClient(hosts=servers, timeout=session_timeout_s, connection_retry=retry, logger=_kazoo_logger)
+        return KazooClient(hosts=servers, timeout=session_timeout_s, connection_retry=retry, logger=_kazoo_logger)
     except ValueError as error:
         raise StartupError(f"zookeeper.connect={servers} is not host:port,host:port/path: {error}") from error
+
+
+def connect(
+    servers: str, *, session_timeout_s: float, connection_timeout_s: float, reads_only: bool = False
+) -> KazooClient:
+    """A client with a session; StartupError when nobody answers within connection_timeout_s seconds.
+
+    `servers` is `host:port,host:port/chroot`; the chroot is made when it is missing, unless nothing is to be written.
+    Once connected, it reconnects for ever by itself, with a new session when the old one expired.
+    """
+    client = new_client(servers, session_timeout_s)
     try:
         client.start_async().wait(connection_timeout_s)  # start() warns of a chroot that is yet to be made
         if client.connected:
-            if client.chroot and client.exists_async("/").get(timeout=OPERATION_TIMEOUT_S) is None:
+            if not reads_only and client.chroot and client.exists_async("/").get(timeout=OPERATION_TIMEOUT_S) is None:
                 _make_chroot(servers, connection_timeout_s)
             return client
     except ZooKeeperError as error:

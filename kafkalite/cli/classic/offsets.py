@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.classic import wire
 from kafkalite.classic.config import ConsumerConfig
-from kafkalite.classic.errors import ClassicError
+from kafkalite.classic.progress import CONNECT_TIMEOUT_S, Logs, PartitionProgress, group_progress, topics_of
 from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, server, session
@@ -22,15 +21,11 @@ from kafkalite.zookeeper.nodes import CONSUMERS, BrokerPartition, GroupPaths, No
 if TYPE_CHECKING:
     import argparse
 
-    from kazoo.client import KazooClient
-
-    from kafkalite.zookeeper.nodes import BrokerNode
 
 LABEL_WIDTH: Final = 20
 GIB: Final = 1 << 30
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-CONNECT_TIMEOUT_S: Final = 2.0
 
 
 def offset_checker_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,44 +38,27 @@ def offset_checker(arguments: argparse.Namespace) -> int:
     """A block for each partition, as 0.7.2 prints it; lag is in bytes."""
     with session(arguments.zkconnect) as client:
         paths = GroupPaths(arguments.group)
-        topics = arguments.topic.split(",") if arguments.topic else zookeeper.children(client, paths.offsets)
-        brokers = nodes.brokers(client)
-        with contextlib.ExitStack() as stack:
-            consumers: dict[int, SimpleConsumer] = {}
-            for topic in sorted(topics, key=java_order):
-                for partition in _stored_partitions(client, paths, topic):
-                    if partition.broker_id not in consumers and partition.broker_id in brokers:
-                        consumers[partition.broker_id] = stack.enter_context(_ask(brokers[partition.broker_id]))
-                    _print_block(client, paths, topic, partition, consumers.get(partition.broker_id))
-        print("BROKER INFO")
-        for broker_id in sorted(consumers):
-            print(f"{broker_id} -> {brokers[broker_id].host}:{brokers[broker_id].port}")
+        topics = sorted(arguments.topic.split(","), key=java_order) if arguments.topic else topics_of(client, paths)
+        with Logs(nodes.brokers(client)) as logs:
+            for row in group_progress(client, paths, topics, logs):
+                _print_block(arguments.group, row)
+            print("BROKER INFO")
+            for broker_id in logs.asked:
+                print(f"{broker_id} -> {logs.brokers[broker_id].host}:{logs.brokers[broker_id].port}")
     return 0
 
 
-def _stored_partitions(client: KazooClient, paths: GroupPaths, topic: str) -> list[BrokerPartition]:
-    """The partitions that the group has an offset or an owner for, or that the topic has."""
-    found = set(nodes.partitions(client, topic))
-    for name in zookeeper.children(client, paths.topic_offsets(topic)):
-        with contextlib.suppress(NodeError):
-            found.add(BrokerPartition.parse(name))
-    return sorted(found, key=lambda partition: java_order(str(partition)))
-
-
-def _print_block(
-    client: KazooClient, paths: GroupPaths, topic: str, partition: BrokerPartition, consumer: SimpleConsumer | None
-) -> None:
-    print(f"{paths.group},{topic},{partition} (Group,Topic,BrokerId-PartitionId)")
-    owner = nodes.owner(client, paths, topic, partition)
-    _print_line("Owner", "null" if owner is None else owner)
-    offset = nodes.offset(client, paths, topic, partition)
-    if offset is not None:
-        _print_size("Consumer offset", offset)
-    size = None if consumer is None else _log_end(consumer, topic, partition)
-    if size is not None:
-        _print_size("Log size", size)
-        if offset is not None:
-            _print_size("Consumer lag", size - offset)
+def _print_block(group: str, row: PartitionProgress) -> None:
+    if row.failure:
+        print(f"{row.topic}-{row.partition}: {row.failure}", file=sys.stderr)
+    print(f"{group},{row.topic},{row.partition} (Group,Topic,BrokerId-PartitionId)")
+    _print_line("Owner", "null" if row.owner is None else row.owner)
+    if row.offset is not None:
+        _print_size("Consumer offset", row.offset)
+    if row.end is not None:
+        _print_size("Log size", row.end)
+    if row.lag is not None:
+        _print_size("Consumer lag", row.lag)
     print()
 
 
@@ -91,19 +69,6 @@ def _print_line(label: str, value: str) -> None:
 def _print_size(label: str, value: int) -> None:
     _print_line(label, str(value))
     _print_line("", f"{value:,} ({value / GIB:.2f}G)")
-
-
-def _log_end(consumer: SimpleConsumer, topic: str, partition: BrokerPartition) -> int | None:
-    try:
-        offsets = consumer.get_offsets_before(topic, partition.partition, wire.LATEST, 1)
-    except ClassicError as error:
-        print(f"{topic}-{partition}: {error}", file=sys.stderr)
-        return None
-    return offsets[0] if offsets else None
-
-
-def _ask(broker: BrokerNode) -> SimpleConsumer:
-    return SimpleConsumer(broker.host, broker.port, connect_timeout_s=CONNECT_TIMEOUT_S)
 
 
 def export_offsets_arguments(parser: argparse.ArgumentParser) -> None:
@@ -203,7 +168,7 @@ def update_offsets(arguments: argparse.Namespace) -> int:
             broker = brokers.get(partition.broker_id)
             if broker is None:
                 raise CommandError(f"broker {partition.broker_id} is not alive")
-            with _ask(broker) as consumer:
+            with SimpleConsumer(broker.host, broker.port, connect_timeout_s=CONNECT_TIMEOUT_S) as consumer:
                 (offset,) = consumer.get_offsets_before(arguments.topic, partition.partition, time_ms, 1) or (0,)
             print(f"updating partition {partition} with new offset: {offset}")
             nodes.store_offset(client, paths, arguments.topic, partition, offset)

@@ -1,5 +1,5 @@
 // Keys. Every page works without this file.
-const PLACES = { h: "", t: "topics", g: "groups", l: "letters", f: "track", p: "policies", b: "brokers" };
+const PLACES = { h: "", t: "topics", g: "groups", l: "letters", f: "track", p: "policies", b: "brokers", z: "classic" };
 let afterG = false;
 
 function isTyping(target) {

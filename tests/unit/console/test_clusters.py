@@ -16,11 +16,11 @@ def test_a_file_of_clusters(tmp_path: Path) -> None:
     file = tmp_path / "clusters.toml"
     file.write_text(
         '[[cluster]]\nname = "live"\nbootstrap = "a:1,b:2"\nconfig = "live.properties"\ncolour = "red"\n'
-        '[[cluster]]\nname = "test"\nbootstrap = "c:3"\nregistry = "http://r:8081"\n'
+        '[[cluster]]\nname = "test"\nbootstrap = "c:3"\nregistry = "http://r:8081"\nzookeeper = "z:2181"\n'
     )
     live, test = read_clusters(file)
     assert live == ClusterEntry("live", "a:1,b:2", tmp_path / "live.properties", None, "red")
-    assert (test.base, test.registry, test.config) == ("/c/test", "http://r:8081", None)
+    assert (test.base, test.registry, test.zookeeper, test.config) == ("/c/test", "http://r:8081", "z:2181", None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""How far groups of 0.7 are: owner, stored offset and log's end of each partition, as ZooKeeper and the brokers tell.
+
+Offsets are bytes, and so is lag (kafka.tools.ConsumerOffsetChecker). Thread rule: any thread but ZooKeeper's own; a
+`Logs` belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from kafkalite.classic import wire
+from kafkalite.classic.errors import ClassicError, ConnectionFailed
+from kafkalite.classic.simple_consumer import SimpleConsumer
+from kafkalite.zookeeper import group as nodes
+from kafkalite.zookeeper import session as zookeeper
+from kafkalite.zookeeper.assignment import java_order
+from kafkalite.zookeeper.nodes import BrokerPartition, GroupPaths, NodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kazoo.client import KazooClient
+
+    from kafkalite.zookeeper.nodes import BrokerNode
+
+CONNECT_TIMEOUT_S: Final = 2.0
+ANSWER_TIMEOUT_S: Final = 10.0
+
+
+class PartitionProgress(NamedTuple):
+    """A group in a partition; None where nobody owns it, nothing is stored, or no live broker tells of its log."""
+
+    topic: str
+    partition: BrokerPartition
+    owner: str | None
+    offset: int | None
+    end: int | None
+    failure: str
+    """Why something is not told; "" for nothing."""
+
+    @property
+    def lag(self) -> int | None:
+        """Bytes."""
+        return None if self.offset is None or self.end is None else self.end - self.offset
+
+
+class Logs:
+    """Where the logs of live brokers begin and end. A broker that did not answer once is not asked again."""
+
+    def __init__(self, brokers: Mapping[int, BrokerNode]) -> None:
+        self.brokers = brokers
+        self._consumers: dict[int, SimpleConsumer] = {}
+        self._failed: dict[int, ClassicError] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+
+    @property
+    def asked(self) -> list[int]:
+        """Ids of the brokers that were."""
+        return sorted(self._consumers)
+
+    def bound(self, topic: str, partition: BrokerPartition, when: int = wire.LATEST) -> int | None:
+        """The log's end, or with wire.EARLIEST its begin; None without a live broker. ClassicError."""
+        broker = self.brokers.get(partition.broker_id)
+        if broker is None:
+            return None
+        consumer = self._consumers.get(broker.broker_id)
+        if consumer is None:
+            consumer = self._consumers[broker.broker_id] = SimpleConsumer(
+                broker.host, broker.port, connect_timeout_s=CONNECT_TIMEOUT_S, socket_timeout_s=ANSWER_TIMEOUT_S
+            )
+        if broker.broker_id in self._failed:
+            raise self._failed[broker.broker_id]
+        try:
+            offsets = consumer.get_offsets_before(topic, partition.partition, when, 1)
+        except ConnectionFailed as error:
+            self._failed[broker.broker_id] = error
+            raise
+        return offsets[0] if offsets else None
+
+
+def topics_of(client: KazooClient, paths: GroupPaths) -> list[str]:
+    """Those that a group has stored offsets of, in 0.7's order."""
+    return sorted(zookeeper.children(client, paths.offsets), key=java_order)
+
+
+def stored_partitions(client: KazooClient, paths: GroupPaths, topic: str) -> list[BrokerPartition]:
+    """The partitions that the group has an offset for, or that the topic has."""
+    found = set(nodes.partitions(client, topic))
+    for name in zookeeper.children(client, paths.topic_offsets(topic)):
+        with contextlib.suppress(NodeError):
+            found.add(BrokerPartition.parse(name))
+    return sorted(found, key=lambda partition: java_order(str(partition)))
+
+
+def group_progress(
+    client: KazooClient, paths: GroupPaths, topics: Iterable[str], logs: Logs
+) -> Iterator[PartitionProgress]:
+    """Each partition of these topics, one after another."""
+    for topic in topics:
+        for partition in stored_partitions(client, paths, topic):
+            failures = []
+            offset = end = None
+            try:
+                offset = nodes.offset(client, paths, topic, partition)
+            except NodeError as error:
+                failures.append(str(error))
+            try:
+                end = logs.bound(topic, partition)
+            except ClassicError as error:
+                failures.append(str(error))
+            owner = nodes.owner(client, paths, topic, partition)
+            yield PartitionProgress(topic, partition, owner, offset, end, "; ".join(failures))
