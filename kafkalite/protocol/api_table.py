@@ -58,6 +58,7 @@ ROWS: Final[tuple[tuple[int, str, str, int, int, int], ...]] = (
     (50, "DescribeUserScramCredentials", "describe_user_scram_credentials", 0, 0, 0),
     (51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
     (55, "DescribeQuorum", "describe_quorum", 0, 2, 0),
+    (56, "AlterPartition", "alter_partition", 2, 3, 2),
     (57, "UpdateFeatures", "update_features", 0, 2, 0),
     (58, "Envelope", "envelope", 0, 0, 0),
     (59, "FetchSnapshot", "fetch_snapshot", 0, 1, 0),
