@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.leaders import Leaders
     from kafkalite._native.serve.quota import QuotaControl
     from kafkalite.clock import Clock
+    from kafkalite.cluster.alter_partition import InSyncReplicas
     from kafkalite.cluster.joining import Ways
     from kafkalite.cluster.member import Member
     from kafkalite.cluster.peers import Peers
@@ -171,6 +172,7 @@ class Broker:
         self._transactions: TransactionCoordinator | None = None
         self._ways: Ways | None = None
         self._peers: Peers | None = None
+        self._in_sync: InSyncReplicas | None = None
         self._quotas: Quotas | None = None
         self._listeners: list[BoundListener] = []
         self._tls: TlsListeners | None = None
@@ -449,7 +451,15 @@ class Broker:
         """The membership in the cluster, registered and caught up; None for a broker that stands alone."""
         if ways is None:
             return None
-        from kafkalite.cluster.joining import brokers_of, join, producer_ids, use_quotas, use_rules, use_users
+        from kafkalite.cluster.joining import (
+            brokers_of,
+            join,
+            lead_replicas,
+            producer_ids,
+            use_quotas,
+            use_rules,
+            use_users,
+        )
         from kafkalite.cluster.partitions import Partitions
         from kafkalite.cluster.peers import Peers
         from kafkalite.cluster.settings import ClusterSettings
@@ -472,7 +482,9 @@ class Broker:
         self._groups.coordinate_led(logs)
         self._transactions.coordinate_led(logs, Remote(logs, self._transactions.log, peers))
         partitions = Partitions(logs, self.config.node_id, member.incarnation)
+        self._in_sync = in_sync = lead_replicas(member, self.config, logs, self.clock)
         member.listeners += [
+            in_sync.use_brokers,
             partitions.use,
             functools.partial(use_quotas, self._quotas),
             functools.partial(use_users, logs),
@@ -495,8 +507,9 @@ class Broker:
             self._member.enter()
 
     def _find_row(self) -> Callable[[int], Row | None]:
-        if self._told is not None:
-            return self._told.errors.find
+        return self._told.errors.find if self._told is not None else self._find_plain_row()
+
+    def _find_plain_row(self) -> Callable[[int], Row | None]:
         if self._member is None:
             return find
         from kafkalite.handlers import cluster_table
@@ -766,7 +779,7 @@ class Broker:
                 dispatcher,
                 on_interest,
                 on_close,
-                native_apis(),
+                native_apis(self._find_plain_row()),
                 request_size_max=config.socket_request_max_bytes,
                 output_bytes_max=config.connection_output_buffer_max_bytes,
                 in_flight_max=config.connection_max_in_flight_requests,
@@ -903,6 +916,9 @@ class Broker:
         if self._peers is not None:
             self._peers.stop()
             self._peers = None
+        if self._in_sync is not None:
+            self._in_sync.stop()
+            self._in_sync = None
         self._stop_workers(DRAIN_S)
         self._acceptor = None
         self._listeners = []

@@ -67,11 +67,12 @@ class Forwarder:
         open_to: Callable[[ControllerConnection | None, Address], ControllerConnection],
         clock: Clock,
         executors: Executors,
+        name: str = "kafkalite-forwarder",
     ) -> None:
         self._leader = leader
         self._open_to = open_to
         self._clock = clock
-        self._worker = executors.worker("kafkalite-forwarder", self._turn)
+        self._worker = executors.worker(name, self._turn)
         self._waiting: deque[_Waiting] = deque()  # guarded by the worker's lock, as the next two
         self._waiting_bytes = 0
         self._stopping = False

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.cluster.alter_partition import InSyncReplicas
 from kafkalite.cluster.brokers import Brokers
 from kafkalite.cluster.image import EMPTY, AclState, Address, Image
 from kafkalite.cluster.lifecycle import Node, Times
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.cluster.security import Security
     from kafkalite.executors import Event
+    from kafkalite.log.assigned import AssignedLogs
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.quotas.quotas import Quotas
@@ -108,6 +110,21 @@ def brokers_of(member: Member, ways: Ways, config: BrokerConfig) -> Brokers:
 def producer_ids(member: Member, config: BrokerConfig, clock: Clock) -> BlockIds:
     """The cluster's ids, as far as this broker hands them out."""
     return BlockIds(config.node_id, lambda: member.epoch, member.ask, clock)
+
+
+def lead_replicas(member: Member, config: BrokerConfig, logs: AssignedLogs, clock: Clock) -> InSyncReplicas:
+    """Who is in sync with what is led here; it has begun. Its `use_brokers` is to be a listener of the member's."""
+    in_sync = InSyncReplicas(
+        config.node_id,
+        lambda: member.epoch,
+        member.propose,
+        clock,
+        lag_s_max=config.replica_lag_time_max_ms / 1000,
+    )
+    logs.services.leading = in_sync
+    logs.replica_listeners.append(in_sync.replicas_changed)
+    in_sync.start()
+    return in_sync
 
 
 def use_quotas(quotas: Quotas, before: Image, now: Image) -> None:

@@ -1,6 +1,7 @@
 """A broker's membership in a cluster whose controllers are Apache Kafka's: threads round cores without I/O.
 
     kafkalite-metadata    asks the quorum's leader for its log (`Observer`), publishes images
+    kafkalite-proposer    asks the leader for who is to be in sync (another `Forwarder`)
     kafkalite-forwarder   passes clients' requests on to the leader (`Forwarder`)
     kafkalite-heartbeat   registers and beats (`Lifecycle`), on a connection of its own, so that nothing holds up a beat
 
@@ -109,6 +110,9 @@ class Member:
         self._following = executors.worker("kafkalite-metadata", self._follow)
         self._beating = executors.worker("kafkalite-heartbeat", self._beat)
         self._forwarder = Forwarder(lambda: self._observer.quorum.leader, self._opened, clock, executors)
+        self._proposer = Forwarder(
+            lambda: self._observer.quorum.leader, self._opened, clock, executors, "kafkalite-proposer"
+        )
         self.controller_apis: Mapping[int, tuple[int, int]] = {}
         """API → oldest and newest version that the controller serves."""
         self.creation = Creation(self.forward, lambda: self.controller_apis, self.ask)
@@ -132,6 +136,7 @@ class Member:
         self._following.start()
         self._beating.start()
         self._forwarder.start()
+        self._proposer.start()
 
     def wait_caught_up(self) -> None:
         """Returns when the broker is registered and its metadata caught up; StartupError when that failed."""
@@ -173,6 +178,10 @@ class Member:
         """Sends the controller a request of the broker's own; see `Forwarder.ask`."""
         return self._forwarder.ask(key, message)
 
+    def propose(self, key: int, message: object) -> Deferred[Any]:
+        """As `ask`, beside what others ask: for what a leader proposes, which must not wait for clients' requests."""
+        return self._proposer.ask(key, message)
+
     @property
     def incarnation(self) -> bytes:
         """Of this process, as its registration has it."""
@@ -202,6 +211,7 @@ class Member:
             self._ended.wait()
         self._stopping = True
         self._forwarder.stop()
+        self._proposer.stop()
         for connection in (self._log_connection, self._beat_connection):
             if connection is not None:
                 connection.abort()

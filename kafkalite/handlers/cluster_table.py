@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.handlers import table
 from kafkalite.handlers.forwarding import ForwardRow
-from kafkalite.handlers.table import LazyFunction, Row, always, never
+from kafkalite.handlers.table import LazyFunction, Row, always, never, served_in_c
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def _forward_row(key: int, handler: LazyFunction, blocks: Callable[[RequestConte
 
 _ALIKE: Final = (
     api.PRODUCE,
-    api.FETCH,
     api.LIST_OFFSETS,
     api.OFFSET_COMMIT,
     api.OFFSET_FETCH,
@@ -93,6 +92,7 @@ _ALIKE: Final = (
 ROWS: Final[tuple[Row, ...]] = tuple(
     sorted(
         (
+            Row(api.FETCH, 4, 18, served_in_c),  # followers send 18 and do not ask before
             Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata")),
             Row(api.FIND_COORDINATOR, 0, 6, LazyFunction("cluster_coordinators:find")),
             Row(api.ADD_PARTITIONS_TO_TXN, 0, 5, LazyFunction("transactions:add_partitions_in_cluster")),

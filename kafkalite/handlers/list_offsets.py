@@ -8,6 +8,9 @@
     -6 earliest to upload (v11)   the same
     >= 0 a time                   the first record (not batch) of that time or later below the readable end
 
+A follower, or whoever asks like one (replica id other than -1), is told the log's end. In a cluster a consumer is told
+that the latest offset is not available until the high watermark has reached the leader's epoch (KIP-207).
+
 Special values before their version, and unknown ones, are UNSUPPORTED_VERSION. A partition named twice is
 INVALID_REQUEST, answered once. Nothing found is offset -1 without an error. Times look into batches, so they block.
 """
@@ -15,9 +18,9 @@ INVALID_REQUEST, answered once. Nothing found is offset -1 without an error. Tim
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.handlers.permissions import DESCRIBE, TOPIC, allowed_names
 from kafkalite.handlers.topics import NO_LEADER_EPOCH, find_partition
 from kafkalite.model import (
@@ -41,7 +44,9 @@ if TYPE_CHECKING:
 
 OFFSET_EARLIEST_PENDING_UPLOAD: Final = -6
 READ_COMMITTED: Final = 1
+_CONSUMER: Final = -1
 _LEADER_EPOCH_SINCE: Final = 4
+_NOT_AVAILABLE_SINCE: Final = 5
 _SINCE: Final = {
     OFFSET_LATEST: 1,
     OFFSET_EARLIEST: 1,
@@ -85,7 +90,7 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
                     if topic.name not in allowed
                     else _failure(partition, ErrorCode.INVALID_REQUEST)
                     if named[topic.name, index] > 1
-                    else _partition(context, topic.name, partition, committed=committed)
+                    else _partition(context, topic.name, partition, _Reader(request.replica_id, committed))
                     for index, partition in {item.partition_index: item for item in topic.partitions}.items()
                 ],
             )
@@ -94,8 +99,27 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
     )
 
 
+class _Reader(NamedTuple):
+    """Who asks."""
+
+    replica_id: int
+    """-1: a consumer."""
+    committed: bool
+    """It reads no further than the last stable offset."""
+
+    @property
+    def consumes(self) -> bool:
+        return self.replica_id == _CONSUMER
+
+    def end(self, log: PartitionLog) -> int:
+        """Up to where it may read."""
+        if not self.consumes:
+            return log.log_end_offset
+        return log.last_stable_offset if self.committed else log.high_watermark
+
+
 def _partition(
-    context: RequestContext, topic: str, partition: ListOffsetsPartition, *, committed: bool
+    context: RequestContext, topic: str, partition: ListOffsetsPartition, reader: _Reader
 ) -> ListOffsetsPartitionResponse:
     timestamp = partition.timestamp
     if timestamp < 0 and context.api_version < _SINCE.get(timestamp, context.api_version + 1):
@@ -104,9 +128,10 @@ def _partition(
     if log is None:
         return _failure(partition, error)
     try:
-        found, offset, epoch = _look_up(log, timestamp, committed=committed)
+        found, offset, epoch = _look_up(log, timestamp, reader)
     except KafkaError as error:
-        return _failure(partition, error.code)
+        late = error.code == ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < _NOT_AVAILABLE_SINCE
+        return _failure(partition, ErrorCode.LEADER_NOT_AVAILABLE if late else error.code)
     if context.api_version < _LEADER_EPOCH_SINCE:
         epoch = NO_LEADER_EPOCH
     return ListOffsetsPartitionResponse(
@@ -114,24 +139,34 @@ def _partition(
     )
 
 
-def _look_up(log: PartitionLog, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch), each -1 where there is none."""
+def _look_up(log: PartitionLog, timestamp: int, reader: _Reader) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch), each -1 where there is none; OFFSET_NOT_AVAILABLE where that is not known."""
     if timestamp in (OFFSET_EARLIEST, OFFSET_EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, log.epoch_at(start)
     if timestamp in (OFFSET_LATEST_TIERED, OFFSET_EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
-    if committed:
+    if reader.committed:
         log.ensure_producers()  # see needs_blocking
-    readable_end = log.last_stable_offset if committed else log.high_watermark
+    readable_end = reader.end(log)
     if timestamp == OFFSET_LATEST:
+        _check_known(log, reader)
         return -1, readable_end, log.leader_epoch
-    found = log.max_timestamp() if timestamp == OFFSET_MAX_TIMESTAMP else log.find_timestamp(timestamp, readable_end)
-    return (
-        (-1, -1, -1)
-        if found is None or found.offset >= readable_end
-        else (found.timestamp, found.offset, found.leader_epoch)
-    )
+    search_end = log.log_end_offset if log.core.followers is not None else readable_end
+    found = log.max_timestamp() if timestamp == OFFSET_MAX_TIMESTAMP else log.find_timestamp(timestamp, search_end)
+    if found is None:
+        return -1, -1, -1
+    if found.offset >= readable_end:
+        _check_known(log, reader)
+        return -1, -1, -1
+    return found.timestamp, found.offset, found.leader_epoch
+
+
+def _check_known(log: PartitionLog, reader: _Reader) -> None:
+    """Raises OFFSET_NOT_AVAILABLE while an elected leader has not seen that its followers have what it has."""
+    followers = log.core.followers
+    if reader.consumes and followers is not None and log.high_watermark < followers.epoch_start:
+        raise error_for(ErrorCode.OFFSET_NOT_AVAILABLE, f"{log.name} is led anew, and not read up to its end yet")
 
 
 def _failure(partition: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

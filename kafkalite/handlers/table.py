@@ -203,13 +203,14 @@ def find(key: int) -> Row | None:
     return _BY_KEY.get(key)
 
 
-def native_apis() -> tuple[NativeApi, NativeApi]:
+def native_apis(find_row: Callable[[int], Row | None] = find) -> tuple[NativeApi, NativeApi]:
     """Produce and Fetch, for the connections that serve them in C: these versions they serve, others come here."""
-    return _native_api(api.PRODUCE), _native_api(api.FETCH)
+    return _native_api(find_row(api.PRODUCE)), _native_api(find_row(api.FETCH))
 
 
-def _native_api(key: int) -> NativeApi:
-    return key, _BY_KEY[key].oldest, _BY_KEY[key].newest, api.APIS[key].flexible_from
+def _native_api(row: Row | None) -> NativeApi:
+    assert row is not None, "every table has these"
+    return row.key, row.oldest, row.newest, api.APIS[row.key].flexible_from
 
 
 def unsupported_api_versions(correlation_id: int) -> bytes:

@@ -5,7 +5,10 @@ Source: PartitionRegistration of Kafka 4.1.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from kafkalite._native.log.followers import Followers
 
 NO_LEADER: Final = -1
 
@@ -39,3 +42,11 @@ class Assignment(NamedTuple):
 
 NOWHERE: Final = Assignment(held=False, leads=False, leader_id=NO_LEADER, leader_epoch=-1)
 """Of a partition of which nothing was said yet, or which is none any more."""
+
+
+class Leading(Protocol):
+    """Knows who follows the logs that this broker leads."""
+
+    def lead_locked(self, log: Any, wanted: Assignment, *, elected: bool) -> Followers:
+        """This broker leads a `ReplicaLog` with other replicas, from a new epoch on or as before; who follows it. The
+        log's lock is held."""

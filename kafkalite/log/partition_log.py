@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from kafkalite._native.log.record_format import RecordFormat
     from kafkalite._native.wire.batch import RecordFaults
+    from kafkalite.log.assignment import Leading
     from kafkalite.model import OffsetAndTimestamp
     from kafkalite.settings.topic import TopicConfig
 
@@ -89,6 +90,7 @@ class LogServices:
     sync_root: Callable[[], None]  # makes new partition directories durable
     end_lowered: Callable[[PartitionLog, int], None] = lambda _log, _offset: None  # before a cut: writes it down
     front_goes: Callable[[PartitionLog], None] = lambda _log: None  # segments below the log start are about to go
+    leading: Leading | None = None  # in a cluster: knows who follows
     producer_count_max: int = 50_000
     decompressed_size_max: int = 256 * 1024 * 1024
     nesting_max: int = 4  # wrappers of classic messages in each other

@@ -104,18 +104,29 @@ class ReplicaLog(truncation.TruncatableLog):
         self.walked: list[tuple[Segment, int]] = []
         """While it is loaded: segments, and the positions from which their batches were checked."""
 
+    def configure(self, config: TopicConfig) -> None:
+        """See PartitionLog; min.insync.replicas holds at once, for what waits too."""
+        super().configure(config)
+        if self.core.followers is not None:
+            self.core.followers.use_min(config.min_insync_replicas)
+            self.core.advance(self.services.clock.monotonic())
+
     # --- who leads ----------------------------------------------------------------------------------------------------
 
     def lead(self, wanted: Assignment) -> None:
         """This broker leads: appends are taken. Where that is news its epoch begins at the log's end, now and whether
         anything is written in it or not (KIP-101, KAFKA-7415); it is on the disk before the first batch that has it."""
         with self.core.locked():
-            if not self.led or self.assignment.leader_epoch != wanted.leader_epoch:
+            elected = not self.led or self.assignment.leader_epoch != wanted.leader_epoch
+            if elected:
                 self._begin_epoch_locked(wanted.leader_epoch)
             self.assignment = wanted
             self.core.set_replicated(not wanted.alone)
+            leading = None if wanted.alone else self.services.leading
+            self.core.use_followers(None if leading is None else leading.lead_locked(self, wanted, elected=elected))
             self.core.set_led(True, wanted.leader_id)
         self.core.wake_listeners()
+        self.core.advance(self.services.clock.monotonic())
 
     def resign(self, wanted: Assignment) -> None:
         """Somebody else leads, or nobody: no appends are taken, and who waits for records is told so. What was visible
@@ -124,6 +135,7 @@ class ReplicaLog(truncation.TruncatableLog):
             self.assignment = wanted
             self.core.set_replicated(True)
             self.core.set_leader_epoch(wanted.leader_epoch, True)
+            self.core.use_followers(None)
             self.core.set_led(False, wanted.leader_id)
         self.core.wake_listeners()
 

@@ -200,9 +200,9 @@ class TopicRows:
     min_insync_replicas: int = setting(
         INT,
         1,
-        "Of replication; one broker has one replica, which is always in sync.",
+        "How many replicas have to be in sync for a write with acks=all, and for a read of what is written; with fewer"
+        " replicas all of them. Of a cluster: a broker that stands alone is always in sync.",
         low=1,
-        effect=NONE,
         broker_keys=(("min.insync.replicas", 1),),
     )
     preallocate: bool = setting(

@@ -40,6 +40,7 @@ KEYS: Final = (
     "server.max.startup.time.ms",
     "broker.heartbeat.interval.ms",
     "broker.session.timeout.ms",
+    "replica.lag.time.max.ms",
     "controlled.shutdown.enable",
     MECHANISM_KEY,
     "ssl.endpoint.identification.algorithm",
@@ -94,6 +95,13 @@ class ClusterRows:
         "How long a start in a cluster may take until the controllers have let the broker in; clients are served then.",
         unit="ms",
         low=0,
+    )
+    replica_lag_time_max_ms: int = setting(
+        INT,
+        30_000,
+        "How long a follower may be without what its leader has before it is out of sync.",
+        unit="ms",
+        low=1,
     )
     broker_heartbeat_interval_ms: int = setting(
         INT, 2000, "Between two heartbeats to the controllers.", unit="ms", low=1

@@ -135,7 +135,7 @@ class LogRows:
     log_message_timestamp_after_max_ms: int = setting(
         LONG, HOUR_MS, "Default of message.timestamp.after.max.ms.", unit="ms", low=0, dynamic=True
     )
-    min_insync_replicas: int = setting(INT, 1, "Default of min.insync.replicas.", low=1, effect=NONE, dynamic=True)
+    min_insync_replicas: int = setting(INT, 1, "Default of min.insync.replicas.", low=1, dynamic=True)
     unclean_leader_election_enable: bool = setting(
         BOOLEAN, False, "Default of unclean.leader.election.enable.", effect=NONE, dynamic=True
     )

@@ -22,6 +22,12 @@ from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from kafkalite.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
 from kafkalite.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kafkalite.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -68,6 +74,7 @@ SERVED = {
     api.ALTER_CONFIGS: (0, 2),
     api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
     api.ALLOCATE_PRODUCER_IDS: (0, 0),
+    api.ALTER_PARTITION: (2, 3),
     api.CREATE_DELEGATION_TOKEN: (1, 3),
     api.RENEW_DELEGATION_TOKEN: (1, 2),
     api.EXPIRE_DELEGATION_TOKEN: (1, 2),
@@ -259,6 +266,7 @@ class ScriptedController:
                 api.BROKER_REGISTRATION: self._register,
                 api.BROKER_HEARTBEAT: self._beat,
                 api.ALLOCATE_PRODUCER_IDS: self._allocate,
+                api.ALTER_PARTITION: self.alter_partition,
             }
             return handlers[key](request)
 
@@ -387,6 +395,30 @@ class ScriptedController:
             return AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         start, self.next_producer_id = self.next_producer_id, self.next_producer_id + BLOCK_SIZE
         return AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=BLOCK_SIZE)
+
+    def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Takes every change of who is in sync, as that of the newest partition epoch."""
+        answered = []
+        for topic in request.topics:
+            rows = []
+            for row in topic.partitions:
+                isr = [each.broker_id for each in row.new_isr_with_epochs]
+                self.append(
+                    metadata_types.PartitionChangeRecord(
+                        topic_id=topic.topic_id, partition_id=row.partition_index, isr=isr
+                    )
+                )
+                rows.append(
+                    AlterPartitionResponsePartitionData(
+                        partition_index=row.partition_index,
+                        leader_id=request.broker_id,
+                        leader_epoch=row.leader_epoch,
+                        isr=isr,
+                        partition_epoch=row.partition_epoch + 1,
+                    )
+                )
+            answered.append(AlterPartitionResponseTopicData(topic_id=topic.topic_id, partitions=rows))
+        return AlterPartitionResponse(topics=answered)
 
     def _beat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         epoch, fenced = self.registered.get(request.broker_id, (-1, True))

@@ -3,6 +3,7 @@
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t
 
+from kafkalite._native.log.followers cimport Followers, OffsetWaits
 from kafkalite._native.log.producers cimport Marker, ProducerTable
 from kafkalite._native.log.record_format cimport ItemFault, ItemInfo, RecordFormat, RecordsVerdict
 from kafkalite._native.log.segment cimport ReadResult, Segment
@@ -18,7 +19,15 @@ cpdef enum:
 # What an append that has just succeeded must look at besides; 0 for most logs and most of the time.
 cdef enum:
     DISK_WAS_FULL = 1           # the last write met a full disk
-    HAS_REPLICAS = 2            # set_high_watermark() moves the high watermark, no append does
+    HAS_REPLICAS = 2            # the high watermark is moved by followers' fetches, or by who follows
+
+# What a listener is told in place of appended bytes.
+cdef enum:
+    LOOK_AGAIN = 0              # the log's start moved, or it is gone, offline, led by another or in another epoch
+    REPLICATED = -1             # the high watermark moved, and no append was it
+
+cdef enum:
+    NOT_YET = -1                # in place of an error code: the high watermark is below
 
 cdef struct AppendResult:
     int error                   # Kafka's code where it was refused, otherwise 0
@@ -74,6 +83,7 @@ cdef class LogCore:
     cdef readonly bint led                  # False: another broker leads it, or nobody: answers NOT_LEADER_OR_FOLLOWER
     cdef bint shut                          # deleted or not led: what an append and a read look at
     cdef readonly int32_t leader_id         # of one that is not led here: who does, as far as is known, -1 nobody
+    cdef readonly Followers followers       # None: it has none, or is led elsewhere
     cdef readonly RecordFormat format
     cdef readonly tuple segments            # of Segment, rising and never empty; replaced, never changed
     cdef Traffic traffic
@@ -87,6 +97,10 @@ cdef class LogCore:
                              ReadResult* out)
     cdef int add_listener(self, LogListener listener) except -1
     cdef int remove_listener(self, LogListener listener) except -1
+    cpdef bint advance(self, double now) except -1
+    cdef int replicated_error(self, int64_t end_offset) noexcept
+    cdef OffsetWaits waits                  # for the high watermark; None: nobody has waited yet
+    cdef OffsetWaits low_waits              # for the low watermark
 
     # For log_core and classic_log alone:
     cdef readonly Segment active            # the last segment
@@ -128,6 +142,8 @@ cdef class LogCore:
     cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
                            int64_t now_ms, AppendResult* out) except -1
     cdef int _after_write_locked(self) except -1
+    cdef bint _advance_locked(self, double now) except -1
+    cdef int _settle_waits(self) except -1
     cdef int _move_stable(self) except -1
     cdef int move_stable_locked(self) except -1
     cdef int _check_offsets(self) except -1

@@ -45,6 +45,7 @@ from libc.errno cimport EIO
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
 
 from kafkalite._native.base.debug cimport KL_DEBUG, kl_assert
+from kafkalite._native.log.followers cimport Followers
 from kafkalite._native.log.producers cimport (
     CHECK_ASK,
     CHECK_DUPLICATE,
@@ -69,6 +70,7 @@ from kafkalite._native.wire.error_codes cimport (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -186,7 +188,7 @@ cdef class LogListener:
     """Told when a log's readable end moved."""
 
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
-        """GIL held, no log lock held. With 0 bytes when the log went offline, was deleted, or its start moved."""
+        """GIL held, no log lock held. With bytes when they were appended; else LOOK_AGAIN or REPLICATED."""
         return 0
 
 
@@ -321,6 +323,8 @@ cdef class LogCore:
                 self.traffic.bytes_in += info.size
                 if self.listeners:
                     self.notify(info.size)
+                if self.waits is not None:
+                    self._settle_waits()            # it may have been the only one in sync
             if out.flush_due:
                 self.owner.flush_due(out.end_offset)
         elif outcome == APPEND_REFUSED:
@@ -577,6 +581,8 @@ cdef class LogCore:
             self.owner.storage_recovered_locked()
         if not self.after_write & HAS_REPLICAS:
             self.high_watermark = self.log_end_offset
+        elif self.followers is not None and self.followers.maximal_count == 1:
+            self._advance_locked(self.clock.monotonic())
         return self.move_stable_locked()
 
     cdef int move_stable_locked(self) except -1:
@@ -709,7 +715,62 @@ cdef class LogCore:
     def wake_listeners(self):
         """Tells whoever listens to look again: the log's start or its visible end moved, or it is gone. No lock held.
         """
-        self.notify(0)
+        self.notify(LOOK_AGAIN)
+        if self.waits is not None:
+            self._settle_waits()
+
+    # ---- followers: what a leader's log needs at an append; leading.pyx has the rest ---------------------------------
+
+    def use_followers(self, Followers followers):
+        """Who follows from here on, None for nobody. The log's lock is held; advance() goes by it then."""
+        self.followers = followers
+
+    cpdef bint advance(self, double now) except -1:
+        """Moves the high watermark up to what all replicas that count have; whether it moved. `now` in monotonic
+        seconds. No lock held."""
+        if self.followers is None or self.followers.replicated_end(self.log_end_offset, now) <= self.high_watermark:
+            return False
+        self.lock_acquire()
+        try:
+            if not self._advance_locked(now):
+                return False
+        finally:
+            self.lock_release()
+        self.notify(REPLICATED)
+        if self.waits is not None:
+            self._settle_waits()
+        return True
+
+    cdef bint _advance_locked(self, double now) except -1:
+        cdef int64_t offset
+        if self.followers is None or self.shut:
+            return False
+        offset = self.followers.replicated_end(self.log_end_offset, now)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        if self.producers is not None:
+            self.producers.forget_replicated(offset)
+            self.move_stable_locked()
+        return True
+
+    cdef int replicated_error(self, int64_t end_offset) noexcept:
+        """With which code acks=all is answered that waits for an offset, 0 for none; NOT_YET while it is to wait."""
+        if self.shut or self.offline:
+            return self.shut_error() if self.shut else KAFKA_STORAGE_ERROR
+        if self.high_watermark < end_offset:
+            return NOT_YET
+        if self.followers is not None and self.followers.maximal_count < self.followers.enough():
+            return NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return 0
+
+    cdef int _settle_waits(self) except -1:
+        """Calls those whose wait for the high watermark is over: all of them, where nobody leads here any more."""
+        cdef int error = self.replicated_error(0)
+        cdef int64_t reached = INT64_MAX if self.shut or self.offline else self.high_watermark
+        for callback in self.waits.take(reached):
+            callback(error)
+        return 0
 
     # ---- Python's view ----------------------------------------------------------------------------------------------
 
@@ -749,7 +810,9 @@ cdef class LogCore:
         finally:
             self.lock_release()
         if out.error == 0:
-            self.notify(0)                  # the last stable offset may have moved by far more than the marker
+            self.notify(LOOK_AGAIN)         # the last stable offset may have moved by far more than the marker
+            if self.waits is not None:
+                self._settle_waits()
         return out.error, out.end_offset
 
     def read_copy(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True, upper_offset=None):
@@ -881,7 +944,7 @@ cdef class LogCore:
                 self.move_stable_locked()
         finally:
             self.lock_release()
-        self.notify(0)
+        self.notify(REPLICATED)
         return True
 
     def set_replicated(self, bint replicated):

@@ -1,6 +1,6 @@
 """What a batch waits for that could not be appended at once; admission.pyx draws its states."""
 
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log.log_core cimport LogCore
 
@@ -16,6 +16,7 @@ cpdef enum:
     QUEUED = 3                  # on the I/O pool, in the order of its log
     APPENDING = 4               # a thread of the pool has it
     FLUSHING = 5                # it stands in the log; the group commit was asked for
+    REPLICATING = 6             # it stands in the log; the high watermark is to pass it
 
 cpdef bint may_follow(int before, int after) noexcept nogil
 
@@ -51,7 +52,11 @@ cdef class WaitingPart:
     cdef LogCore log            # None where it is DONE from the start
     cdef int error              # Kafka's code, 0 none
     cdef int64_t end_offset     # once it is appended
-    cdef bint wants_flush
+    cdef bint wants_flush       # whoever is in sync
+    cdef bint wants_replicas    # acks=all, in a log with followers
+    cdef bint flushes_alone     # where nobody else is in sync
+    cdef int32_t leader_epoch   # of such a one: when it was appended
+    cdef int64_t wait           # while REPLICATING: the wait's number
     cdef int64_t producer_id    # of its batch, -1 none
     cdef int16_t producer_epoch
     cdef int64_t admitted       # as LogCore.append takes it
@@ -61,6 +66,8 @@ cdef class WaitingPart:
 
 cdef class WaitingRequest:
     cdef list parts             # of WaitingPart, in request order
+    cdef readonly bint done     # it is answered
+    cdef bint expired           # its time is over: nothing more is waited for but what may not be left
     cdef int remaining          # parts not DONE, plus one until begin() has run
     cdef AdmissionRequest ask   # None: nothing in it is transactional
     cdef object pool
@@ -70,6 +77,9 @@ cdef class WaitingRequest:
     cdef bint follow(self, WaitingPart part, int i) except -1
     cdef int append_part(self, WaitingPart part, int i) except -1
     cdef int end_append(self, WaitingPart part, int i) except -1
+    cdef int after_append(self, WaitingPart part, int i) except -1
+    cdef int end_wait(self, WaitingPart part) except -1
+    cdef int after_replication(self, WaitingPart part, int i, int error) except -1
     cdef int end_part(self, WaitingPart part) except -1
     cdef int count_down(self) except -1
     # What a subclass supplies:

@@ -12,6 +12,9 @@ A part starts as ASKED, AFTER_ANOTHER, QUEUED or FLUSHING, or as DONE beside oth
 also go back: to ASKED, where the append would begin a transaction, and to AFTER_ANOTHER, where its producer's earlier
 batch has been asked about meanwhile.
 
+With acks=all, in a log with followers, it is REPLICATING after APPENDING, or from the start, until the high watermark
+has passed it, leadership is lost, or the request's time is over; then FLUSHING, where nobody else was in sync, or DONE.
+
 The first batch of a transaction in a partition has to be admitted by the gate, which is the transactions' coordinator:
 
     append ─▶ APPEND_ASK ─▶ gate.admit ─┬─ 0 ─▶ append ─▶ ...
@@ -32,6 +35,7 @@ cimport cython
 import logging
 
 from kafkalite._native.base.debug cimport kl_assert
+from kafkalite._native.log.leading cimport cancel_wait, wait_replicated
 from kafkalite._native.log.log_core cimport APPEND_ASK, LogCore
 from kafkalite._native.log.producers cimport NOT_ADMITTED
 from kafkalite._native.wire.error_codes cimport REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR
@@ -48,7 +52,9 @@ cpdef bint may_follow(int before, int after) noexcept nogil:
     if before == QUEUED:
         return after == APPENDING or after == DONE
     if before == APPENDING:
-        return after == ASKED or after == AFTER_ANOTHER or after == FLUSHING or after == DONE
+        return after == ASKED or after == AFTER_ANOTHER or after == REPLICATING or after == FLUSHING or after == DONE
+    if before == REPLICATING:
+        return after == FLUSHING or after == DONE
     return before == FLUSHING and after == DONE
 
 
@@ -127,6 +133,11 @@ cdef class AdmissionRequest:
         return None
 
 
+cdef inline bint is_alone(LogCore log) noexcept:
+    """Whether nobody else is in sync with a log."""
+    return log.followers is None or log.followers.in_sync_count <= 1
+
+
 # ---- what waits -----------------------------------------------------------------------------------------------------
 
 cdef class WaitingPart:
@@ -157,6 +168,8 @@ cdef class WaitingRequest:
         for i, part in enumerate(self.parts):
             if part.state == FLUSHING:
                 part.log.owner.flush_async(part.end_offset, FlushWaiter(self, i))
+            elif part.state == REPLICATING:
+                part.wait = wait_replicated(part.log, part.end_offset, part.leader_epoch, ReplicationWaiter(self, i))
             elif part.state == ASKED:
                 part.admission.answer.then(AdmissionWaiter(self, i))
             elif part.state == QUEUED:
@@ -263,15 +276,52 @@ cdef class WaitingRequest:
             part.admission = None
             log.deferred_appends += <int>len(followers)     # what comes while we answer stays after them
         part.release()
-        if part.error == 0 and part.wants_flush:
-            part.move(FLUSHING)
-            log.owner.flush_async(part.end_offset, FlushWaiter(self, i))
-        else:
-            self.end_part(part)
+        self.after_append(part, i)
         if followers is not None:
             for request, j in followers:
                 request.append_on_pool(j)
         return 0
+
+    cdef int after_append(self, WaitingPart part, int i) except -1:
+        """Part i is in the log, or refused: it waits for what it wants to be safe, or ends."""
+        if part.error == 0 and part.wants_replicas:
+            part.move(REPLICATING)
+            part.wait = wait_replicated(part.log, part.end_offset, part.leader_epoch, ReplicationWaiter(self, i))
+            if self.expired:
+                self.end_wait(part)
+        elif part.error == 0 and (part.wants_flush or part.flushes_alone):
+            part.move(FLUSHING)
+            part.log.owner.flush_async(part.end_offset, FlushWaiter(self, i))
+        else:
+            self.end_part(part)
+        return 0
+
+    cdef int after_replication(self, WaitingPart part, int i, int error) except -1:
+        """Part i is on all replicas that count, or never will be."""
+        if part.state != REPLICATING:
+            return 0                                # it was given up
+        part.error = error
+        if error == 0 and (part.wants_flush or part.flushes_alone and is_alone(part.log)):
+            part.move(FLUSHING)
+            part.log.owner.flush_async(part.end_offset, FlushWaiter(self, i))
+        else:
+            self.end_part(part)
+        return 0
+
+    cdef int end_wait(self, WaitingPart part) except -1:
+        """The request's time is over: a part that waits for replicas ends. What is appended stays."""
+        if part.state == REPLICATING:
+            cancel_wait(part.log, part.wait)
+            part.error = REQUEST_TIMED_OUT
+            self.end_part(part)
+        return 0
+
+    def expire(self, double now):
+        """The request's time is over, or the broker stops."""
+        cdef WaitingPart part
+        self.expired = True
+        for part in self.parts:
+            self.end_wait(part)
 
     cdef int end_part(self, WaitingPart part) except -1:
         part.move(DONE)
@@ -280,7 +330,10 @@ cdef class WaitingRequest:
     cdef int count_down(self) except -1:
         self.remaining -= 1
         kl_assert(self.remaining >= 0)
-        return self.answer_all() if self.remaining == 0 else 0
+        if self.remaining > 0:
+            return 0
+        self.done = True
+        return self.answer_all()
 
     cdef int append(self, WaitingPart part) except -1:
         """Appends a part's batch, blocking where need be: one of APPEND_..., its error, end offset and flush set."""
@@ -306,6 +359,20 @@ cdef class FlushWaiter:
         if error != 0:
             part.error = error
         self.request.end_part(part)
+
+
+@cython.final
+cdef class ReplicationWaiter:
+    """The callback of wait_replicated."""
+    cdef WaitingRequest request
+    cdef int index
+
+    def __cinit__(self, WaitingRequest request not None, int index):
+        self.request = request
+        self.index = index
+
+    def __call__(self, int error):
+        self.request.after_replication(self.request.parts[self.index], self.index, error)
 
 
 @cython.final

@@ -43,7 +43,9 @@ from kafkalite._native.serve.produce cimport (
 )
 from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
-from kafkalite._native.serve.worker_parts cimport RECEIVE_CAPACITY, TIMERS_PURGE_MIN, NativeApi, WorkerParts
+from kafkalite._native.serve.worker_parts cimport (
+    RECEIVE_CAPACITY, TIMERS_PURGE_MIN, NativeApi, WorkerParts, is_over,
+)
 from kafkalite._native.tls.tls_context cimport TlsContext
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsSession
 from kafkalite._native.wire.cursor cimport (
@@ -142,7 +144,7 @@ cdef class WorkerResources(WorkerParts):
         """Monotonic seconds of the earliest parked fetch, end of a wait, or close, or None."""
         if self.overdue:
             return self.now
-        while self.timers and (<FetchPlan>self.timers[0][2]).done:
+        while self.timers and is_over(self.timers[0][2]):
             heapq.heappop(self.timers)
         deadline = self.timers[0][0] if self.timers else None
         if self.failing and (deadline is None or self.failing[0][0] < deadline):
@@ -153,12 +155,10 @@ cdef class WorkerResources(WorkerParts):
 
     def expire_timers(self, bint everything=False):
         """Answers fetches and closes handshakes whose time is over; with `everything`, all fetches (it stops)."""
-        cdef FetchPlan plan
         if self.counters is not None:
             self.counters.clock_ns = 0                  # what is served from here on begins now
         while self.timers and (everything or self.timers[0][0] <= self.now):
-            plan = heapq.heappop(self.timers)[2]
-            plan.expire(self.now)
+            heapq.heappop(self.timers)[2].expire(self.now)
         if self.handshakes is not None:
             self.expire_handshakes()
         if self.muted:
@@ -708,6 +708,8 @@ cdef class Connection:
             pending = server.pending
             server.pending = None
             pending.start(self.enqueue(), server.pool)
+            if pending.timeout_ms >= 0 and not pending.done:
+                self.io.add_timer(pending, self.io.now + <double>pending.timeout_ms / 1000.0)
         elif result == MALFORMED:
             self.refuse("a Produce request that is malformed, over a limit, or failed without an answer (acks=0)")
         return 0
@@ -721,7 +723,7 @@ cdef class Connection:
         if plan is None:
             self.refuse("a Fetch request that is malformed or over a limit")
             return 0
-        if self.bounded and self.client.quota is not None:
+        if self.bounded and self.client.quota is not None and not plan.privileged:
             plan.bound(self.client.quota.fetch, self.throttle_ms)
         result = plan.evaluate()
         if result == FETCH_READY:

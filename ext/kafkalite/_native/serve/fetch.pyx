@@ -23,7 +23,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 import logging
 
-from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.log.leading cimport find_epoch_end, note_fetch
+from kafkalite._native.log.log_core cimport HAS_REPLICAS, LOOK_AGAIN, REPLICATED, LogCore, LogSlice
 from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
 from kafkalite._native.serve.access cimport ACCESS_READ, AccessView, is_allowed
 from kafkalite._native.serve.counters cimport KEY_OF_FETCH, RequestCounters
@@ -36,8 +37,8 @@ from kafkalite._native.serve.quota cimport Meter
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer, copy_records
 from kafkalite._native.wire.cursor cimport (
-    Cursor, cursor_init, load_i32, read_compact_count, read_count, read_i8, read_i32, read_i64, read_raw, read_string,
-    read_uvarint, skip_tags, store_i32,
+    Cursor, cursor_init, load_i32, load_i64, read_compact_count, read_count, read_i8, read_i32, read_i64, read_raw,
+    read_string, read_uvarint, skip_tags, store_i32,
 )
 from kafkalite._native.wire.error_codes cimport (
     FENCED_LEADER_EPOCH,
@@ -63,6 +64,7 @@ cdef enum:
     PARTS_AT_FIRST = 4
     PARTITION_SIZE_MIN = 16     # index, offset and size limit: what every version has
     TOPIC_SIZE_MIN = 2
+    READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
     LOAD_ROUNDS_MAX = 3         # of loading the producers of a log
     ROUNDS_MAX = 100            # of asking the I/O pool for a partition before its storage is held to be broken
@@ -115,6 +117,7 @@ cdef class FetchPlan(FetchParts):
         cdef list forgotten = None
         cdef Py_ssize_t ignored
         self.replica_id = -1                            # nobody follows a single node, but some may say that they do
+        self.replica_epoch = -1
         cursor_init(&c, body, size)
         if self.version < REPLICA_STATE_FROM:
             self.replica_id = read_i32(&c)
@@ -133,7 +136,10 @@ cdef class FetchPlan(FetchParts):
         if self.version >= 11:
             read_string(&c, flexible, &ignored)         # rack_id
         if flexible:
-            self.replica_id = read_request_tags(&c, self.replica_id)
+            read_request_tags(&c, &self.replica_id, &self.replica_epoch)
+        if self.replica_id >= 0 and self.server.leaders is not None:
+            self.privileged = True
+            self.isolation = READ_UNCOMMITTED
         if c.status != OK:                              # bytes after the request are ignored, as Kafka does
             return 0
         self.size_max = min(self.size_max, self.server.response_size_max)
@@ -175,10 +181,10 @@ cdef class FetchPlan(FetchParts):
                 part.offset = read_i64(c)
                 part.last_fetched_epoch = read_i32(c) if self.version >= 12 else -1
                 if self.version >= 5:
-                    read_i64(c)                         # log_start_offset: only followers fill it
+                    part.replica_start = read_i64(c)
                 part.size_max = read_i32(c)
                 if flexible:
-                    skip_tags(c)                        # replica_directory_id: only followers fill it
+                    skip_tags(c)                        # a follower's directory id and high watermark
                 if c.status != OK:
                     return 0
             if flexible:
@@ -328,7 +334,8 @@ cdef class FetchPlan(FetchParts):
         cdef LogCore log
         cdef LogSlice piece
         cdef ReadResult found
-        cdef int64_t upper
+        cdef int64_t upper, end_offset
+        cdef int32_t epoch
         part.error = 0
         part.records_size = 0
         part.diverging_epoch = -1
@@ -350,9 +357,14 @@ cdef class FetchPlan(FetchParts):
                 part.error = NOT_LEADER_OR_FOLLOWER         # nothing of it is here
             self.note_leader(part, log)
             return FETCH_READY
+        if self.privileged and not log.shut and (
+                log.followers is None or log.followers.place_of(self.replica_id) < 0):
+            # In an epoch that both know it is not known as a follower yet, or any more: it asks again.
+            part.error = UNKNOWN_LEADER_EPOCH if part.current_leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
+            return FETCH_READY
         if part.last_fetched_epoch >= 0 and not log.shut:
-            epoch, end_offset = log.owner.epoch_end(part.last_fetched_epoch)
-            if epoch < 0:
+            if (not find_epoch_end(log, self.replica_id, part.last_fetched_epoch, &epoch, &end_offset)
+                    or part.offset < log.log_start_offset):
                 part.error = OFFSET_OUT_OF_RANGE
                 return FETCH_READY
             if epoch < part.last_fetched_epoch or end_offset < part.offset:
@@ -369,6 +381,8 @@ cdef class FetchPlan(FetchParts):
             return FETCH_READY
         upper = part.last_stable_offset if self.isolation == READ_COMMITTED else part.high_watermark
         size_left = max(0, min(<int64_t>part.size_max, size_left))
+        if self.privileged:
+            return self.examine_follower(part, i, log, size_left)
         if log.format.positional:
             return self.examine_classic(part, i, log, part.high_watermark, size_left)
         piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &found)
@@ -381,9 +395,7 @@ cdef class FetchPlan(FetchParts):
             self.note_leader(part, log)
             part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         elif piece is not None:
-            self.slices[i] = piece
-            part.records_size = piece.size
-            self.size += piece.size
+            self.take(part, i, piece)
             if self.aborted is not None and log.producers.aborted.count > 0:
                 self.aborted[i] = log.producers.aborted.overlapping(
                     part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
@@ -394,13 +406,47 @@ cdef class FetchPlan(FetchParts):
                         return FETCH_BLOCKED
         return FETCH_READY
 
+    cdef int take(self, FetchPart* part, int32_t i, LogSlice piece) noexcept:
+        """These are a part's records."""
+        self.slices[i] = piece
+        part.records_size = piece.size
+        self.size += piece.size
+        return 0
+
+    cdef int examine_follower(self, FetchPart* part, int32_t i, LogCore log, int64_t size_left) except -1:
+        """A follower's part of the answer: up to the log's end. The log notes the fetch once, when it is first looked
+        at and not refused (KAFKA-13141); the high watermark that it moves is in the answer already."""
+        cdef LogSlice piece
+        cdef ReadResult found
+        part.log_end = log.log_end_offset
+        piece = log.read_slice(part.offset, size_left, self.size == 0, part.log_end, &found)
+        if found.outcome == READ_DEFER:
+            if part.rounds < ROUNDS_MAX:
+                return FETCH_BLOCKED
+            found.error = KAFKA_STORAGE_ERROR
+        if found.error == 0 and not part.noted:
+            found.error = note_fetch(
+                log, self.replica_id, part.offset, part.replica_start, self.replica_epoch, part.log_end, self.now)
+            part.noted = True
+        if found.error != 0:
+            if piece is not None:
+                piece.release()
+            part.error = found.error
+            self.note_leader(part, log)
+            part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+            return FETCH_READY
+        part.high_watermark = max(part.high_watermark, log.high_watermark)
+        if piece is not None:
+            self.take(part, i, piece)
+        return FETCH_READY
+
     cdef int note_leader(self, FetchPart* part, LogCore log) noexcept:
         """Of a part that was refused: it is told who leads, where that is the reason."""
-        if self.server.leaders is None or self.replica_id >= 0 or self.version < FETCH_LEADERS_FROM:
+        if self.server.leaders is None or self.version < FETCH_LEADERS_FROM:
             return 0
         if part.error == NOT_LEADER_OR_FOLLOWER or part.error == FENCED_LEADER_EPOCH:
             part.diverging_epoch = LEADER_TOLD
-            self.tells_leaders = True
+            self.tells_leaders = self.tells_leaders or self.replica_id < 0      # followers know where brokers are
         return 0
 
     cdef int put_endpoints(self, OutBuffer out) except -1:
@@ -417,6 +463,8 @@ cdef class FetchPlan(FetchParts):
         if self.replica_id >= 0:
             if not self.follows:
                 return TOPIC_AUTHORIZATION_FAILED
+            if self.privileged:
+                return 0
             # Whoever may follow may not read, and nobody follows.
             return NOT_LEADER_OR_FOLLOWER if topic is not None and 0 <= index < len(<tuple>topic.cores) else 0
         if topic is None:
@@ -549,7 +597,7 @@ cdef class FetchPlan(FetchParts):
                 continue
             counters.note_error(KEY_OF_FETCH, part.error)
             log = self.logs[i]
-            if log is not None:
+            if log is not None and not self.privileged:
                 log.traffic.fetches += 1
                 log.traffic.fetches_failed += part.error != 0
                 log.traffic.bytes_out += part.records_size
@@ -653,6 +701,14 @@ cdef class FetchPlan(FetchParts):
 
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
         """Called by the appending thread: enough new bytes, or a change to look at, wakes the worker once."""
+        if log.after_write & HAS_REPLICAS:
+            if self.privileged:
+                if appended_bytes == REPLICATED:
+                    return 0                            # it reads to the end, and learns of this with its next fetch
+            elif appended_bytes > 0 and log.high_watermark < log.log_end_offset:
+                return 0                                # not readable yet; what moves the high watermark will tell
+            if appended_bytes == REPLICATED:
+                appended_bytes = LOOK_AGAIN
         if self.isolation == READ_COMMITTED and appended_bytes > 0 and log.last_stable_offset < log.high_watermark:
             return 0                                    # not readable yet; the marker will tell
         self.advanced += appended_bytes
@@ -755,7 +811,13 @@ cdef class FetchPlan(FetchParts):
         for i in range(self.part_count):
             part = &self.parts[i]
             log = self.logs[i]
-            if log is not None and (
+            if log is None:
+                continue
+            if self.privileged:
+                if log.log_end_offset != part.log_end or log.shut or log.offline or (
+                        part.current_leader_epoch >= 0 and part.current_leader_epoch != log.leader_epoch):
+                    return True
+            elif (
                     log.high_watermark != part.high_watermark or log.log_start_offset != part.log_start_offset
                     or min(log.last_stable_offset, log.high_watermark) != part.last_stable_offset
                     or log.shut or log.offline):
@@ -776,8 +838,8 @@ cdef class FetchPlan(FetchParts):
         self.resume(now)
 
 
-cdef int32_t read_request_tags(Cursor* c, int32_t replica_id) noexcept nogil:
-    """Skips the tags of a request: cluster id and replica state, whose replica's id is returned where there is one."""
+cdef int read_request_tags(Cursor* c, int32_t* replica_id, int64_t* replica_epoch) noexcept nogil:
+    """Skips the tags of a request: cluster id and replica state, whose replica and epoch are taken if there is one."""
     cdef uint32_t _i
     cdef uint32_t size
     cdef uint32_t tag
@@ -789,8 +851,10 @@ cdef int32_t read_request_tags(Cursor* c, int32_t replica_id) noexcept nogil:
         if c.status != OK:
             break
         if tag == REPLICA_STATE_TAG and size >= 4:
-            replica_id = load_i32(value)
-    return replica_id
+            replica_id[0] = load_i32(value)
+            if size >= 12:
+                replica_epoch[0] = load_i64(value + 4)
+    return 0
 
 
 cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) except -1:

@@ -24,6 +24,7 @@ cdef struct FetchPart:
     int32_t size_max
     int32_t current_leader_epoch        # -1: not checked
     int32_t last_fetched_epoch          # -1: not checked
+    int64_t replica_start               # where a follower's log starts, -1 a consumer's
     int error
     int32_t diverging_epoch             # -1: none; LEADER_TOLD: who leads is told instead
     int64_t diverging_end_offset
@@ -33,6 +34,8 @@ cdef struct FetchPart:
     int64_t records_size                # bytes of records in the answer
     bint blocked                        # the I/O pool has to see to it first
     int32_t rounds                      # times in a row it was
+    bint noted                          # the log knows of this fetch of a follower
+    int64_t log_end                     # of a follower's: where the log ended when it was looked at
 
 
 cdef struct SessionPart:
@@ -43,6 +46,7 @@ cdef struct SessionPart:
     int32_t current_leader_epoch
     int32_t last_fetched_epoch
     int64_t offset
+    int64_t replica_start
     int64_t high_watermark              # what the client was told last, -1 nothing
     int64_t log_start_offset
 
@@ -53,6 +57,7 @@ cdef class FetchParts(LogListener):
     cdef int32_t part_capacity
     cdef object topics                  # the TopicRef objects that parts point at
     cdef bint by_id
+    cdef bint privileged                # of a follower: no consumer's session takes its place
     cdef int32_t session_id             # as requested, or 0
     cdef int32_t session_epoch
     cdef FetchSession session           # of an incremental fetch
@@ -69,6 +74,7 @@ cdef class FetchSession:
     cdef int32_t id
     cdef int32_t epoch                  # of the next request
     cdef bint by_id
+    cdef bint privileged                # a follower's
     cdef object listener                # only requests that came through it
     cdef object principal               # and from this one may go on with the session or close it
     cdef dict topics                    # key -> SessionTopic
@@ -111,5 +117,5 @@ cdef class FetchSessionCache:
     cdef int remove(self, FetchSession session) except -1
     cdef int enlist(self, FetchSession session, double now) except -1
     cdef int unlink(self, FetchSession session) except -1
-    cdef bint make_room(self, int32_t size, double now) except -1
-    cdef FetchSession evictable(self, int32_t size, double now)
+    cdef bint make_room(self, int32_t size, bint privileged, double now) except -1
+    cdef FetchSession evictable(self, int32_t size, bint privileged, double now)

@@ -16,7 +16,8 @@ parked with that, and brings back what it answered (`settle`), if no later reque
 
 Bounds: sessions, partitions of all of them, and a name longer than a topic can have is not kept. Room is made as Kafka
 makes it: the session used least recently goes if it was idle for `eviction_ms`, else the smallest one that is smaller
-than the newcomer and older than `eviction_ms`, else the newcomer is declined.
+than the newcomer and older than `eviction_ms`, else the newcomer is declined. A follower's session is worth more than
+any consumer's, whatever their sizes and ages.
 
 Thread rule: one leaf lock for all sessions, held for a copy at most, never while a log is read; fetches without session
 do not take it.
@@ -119,6 +120,7 @@ cdef class FetchSession:
         kept.size_max = part.size_max
         kept.current_leader_epoch = part.current_leader_epoch
         kept.last_fetched_epoch = part.last_fetched_epoch
+        kept.replica_start = part.replica_start
         return slot
 
     cdef int forget(self, bytes key, int32_t index) except -1:
@@ -196,6 +198,7 @@ cdef class FetchSession:
             part.size_max = kept.size_max
             part.current_leader_epoch = kept.current_leader_epoch
             part.last_fetched_epoch = kept.last_fetched_epoch
+            part.replica_start = kept.replica_start
             part += 1
             slot = kept.following
         return 0
@@ -256,10 +259,10 @@ cdef class FetchSessionCache:
         cdef int32_t i, slot
         self.acquire()
         try:
-            if not self.make_room(request.part_count, now):
+            if not self.make_room(request.part_count, request.privileged, now):
                 return SESSION_NONE
             session = FetchSession.__new__(FetchSession)
-            session.by_id = request.by_id
+            session.by_id, session.privileged = request.by_id, request.privileged
             session.listener, session.principal = request.listener, request.principal
             for i in range(request.part_count):
                 part = &request.parts[i]
@@ -372,33 +375,38 @@ cdef class FetchSessionCache:
         session.older = session.newer = None
         return 0
 
-    cdef bint make_room(self, int32_t size, double now) except -1:
+    cdef bint make_room(self, int32_t size, bint privileged, double now) except -1:
         """Evicts until one more session of `size` partitions fits; False where it must be declined."""
         cdef FetchSession victim
         if size > self.partitions_max:
             return False
         while len(self.sessions) >= self.slots_max or self.partition_count + size > self.partitions_max:
-            victim = self.evictable(size, now)
+            victim = self.evictable(size, privileged, now)
             if victim is None:
                 return False
             self.remove(victim)
             self.evicted_count += 1
         return True
 
-    cdef FetchSession evictable(self, int32_t size, double now):
+    cdef FetchSession evictable(self, int32_t size, bint privileged, double now):
         """The session that a newcomer of `size` partitions may take the place of, or None."""
         cdef FetchSession session = self.oldest
-        cdef FetchSession smallest = None
+        cdef FetchSession least = None
         if session is not None and now - session.used_at > self.eviction_s:
             return session
         while session is not None:
-            if session.used_at - session.created_at > self.eviction_s and (
-                    smallest is None or session.counted < smallest.counted):
-                smallest = session
+            if (privileged and not session.privileged) or session.used_at - session.created_at > self.eviction_s:
+                if least is None or is_worth_less(session.privileged, session.counted, least.privileged, least.counted):
+                    least = session
             session = session.newer
-        if smallest is not None and smallest.counted < size:
-            return smallest
+        if least is not None and is_worth_less(least.privileged, least.counted, privileged, size):
+            return least
         return None
+
+
+cdef inline bint is_worth_less(bint one, int32_t one_size, bint other, int32_t other_size) noexcept nogil:
+    """Whether a session, a follower's or not, goes before another: consumers' first, then the smaller."""
+    return one_size < other_size if one == other else other
 
 
 cdef inline int32_t next_epoch(int32_t epoch) noexcept nogil:

@@ -33,6 +33,8 @@ cdef struct ProducePart:
     bint first_of_topic
     int32_t parts_of_topic          # valid in the first part of a topic
     int state                       # one of admission's: DONE, with its error, or what it waits for
+    bint wants_replicas             # acks=all, in a log with followers
+    int32_t leader_epoch            # of such a one: before the append
     int error
     AppendResult result
 
@@ -58,6 +60,8 @@ cdef class ProduceServer:
     cdef double now                 # monotonic seconds
     cdef object listener            # which it came through, where there are `leaders`
     cdef int32_t throttle_ms        # what its client is told to wait
+    cdef int16_t acks
+    cdef int32_t timeout_ms         # ms that it is ready to wait, with acks=all
     cdef const unsigned char* transactional_id      # NULL: null
     cdef Py_ssize_t transactional_id_size
     cdef bint transactional         # one of its batches is
@@ -97,4 +101,5 @@ cdef class PendingProduce(WaitingRequest):
     cdef ProduceServer server       # where there are leaders to tell of, as the next
     cdef object listener
     cdef readonly Answer answer
+    cdef int32_t timeout_ms         # after which no replicas are waited for; -1: none are
     cdef int start(self, Answer answer, object pool) except -1

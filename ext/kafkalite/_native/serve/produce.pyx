@@ -17,12 +17,12 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free
 
 from kafkalite._native.base.debug cimport kl_assert
-from kafkalite._native.log.log_core cimport APPEND_ASK, APPEND_DEFER, LogCore
+from kafkalite._native.log.log_core cimport APPEND_ASK, APPEND_DEFER, APPEND_REFUSED, LogCore
 from kafkalite._native.log.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED
 from kafkalite._native.serve.access cimport ACCESS_WRITE
 from kafkalite._native.serve.admission cimport (
-    ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, AdmissionRequest, AdmissionResult, WaitingPart,
-    WaitingRequest, admission_of, is_owed,
+    ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, REPLICATING, AdmissionRequest, AdmissionResult,
+    WaitingPart, WaitingRequest, admission_of, is_owed,
 )
 from kafkalite._native.serve.counters cimport ERROR_COUNT, KEY_OF_PRODUCE, place
 from kafkalite._native.serve.leaders cimport PRODUCE_LEADER_TAG, PRODUCE_LEADERS_FROM
@@ -53,6 +53,7 @@ from kafkalite._native.wire.error_codes cimport (
     INVALID_REQUIRED_ACKS,
     INVALID_TIMESTAMP,
     INVALID_TOPIC_EXCEPTION,
+    NOT_ENOUGH_REPLICAS,
     NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
     TOPIC_AUTHORIZATION_FAILED,
@@ -104,6 +105,11 @@ cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t ver
     return 0
 
 
+cdef inline bint has_too_few(LogCore log) noexcept:
+    """Whether a log with followers has too few in sync for acks=all; one that is led elsewhere is refused for that."""
+    return not log.shut and log.followers.in_sync_count < log.followers.enough()
+
+
 cdef inline bint is_transactional(const unsigned char* batch, Py_ssize_t size) noexcept nogil:
     return size > ATTRIBUTES_LOW_AT and batch[MAGIC_AT] == MAGIC_V2 and batch[ATTRIBUTES_LOW_AT] & TRANSACTIONAL != 0
 
@@ -144,7 +150,7 @@ cdef class ProduceServer:
         cursor_init(&c, body, size)
         self.transactional_id = read_string(&c, flexible, &self.transactional_id_size)
         acks[0] = read_i16(&c)
-        read_i32(&c)                                            # timeout_ms: the disk answers or fails
+        self.timeout_ms = read_i32(&c)                          # for replicas: the disk answers or fails
         self.topic_count = read_compact_count(&c, TOPIC_SIZE_MIN) if flexible else read_count(&c, TOPIC_SIZE_MIN)
         if c.status != OK or self.topic_count < 0:
             return 0
@@ -197,6 +203,7 @@ cdef class ProduceServer:
             return MALFORMED
         if self.transactional and not self.prepare_ask(version):
             return MALFORMED
+        self.acks = acks
         flush = acks == -1 and self.flush_on_acks_all
         if self.faults is not None:
             self.faults = None
@@ -216,7 +223,9 @@ cdef class ProduceServer:
                         self.faults = {}
                     self.faults[i] = find_faults(log, part.records, part.records_size, part)
             if part.state == DONE:
-                if part.error == 0 and (part.result.flush_due or flush):
+                if part.wants_replicas:
+                    part.state = REPLICATING if part.error == 0 else DONE
+                elif part.error == 0 and (part.result.flush_due or flush):
                     part.state = FLUSHING
             elif deferred_bytes + part.records_size > self.deferred_bytes_max:
                 self.give_up(part)
@@ -232,6 +241,7 @@ cdef class ProduceServer:
             pending.correlation_id = correlation_id
             pending.acks = acks
             pending.throttle_ms = self.throttle_ms
+            pending.timeout_ms = self.timeout_ms if acks == -1 and self.leaders is not None else -1
             pending.counters = self.counters
             if self.leaders is not None:
                 pending.server, pending.listener = self, self.listener
@@ -297,6 +307,12 @@ cdef class ProduceServer:
         if part.error != 0:
             return None
         log = <LogCore>(<tuple>topic.cores)[part.index]
+        if log.followers is not None and self.acks == -1:
+            part.wants_replicas = True
+            part.leader_epoch = log.leader_epoch
+            if has_too_few(log):
+                part.error = NOT_ENOUGH_REPLICAS
+                return log
         if self.transactional:
             self.append_transactional(part, log)
         elif log.append(part.records, part.records_size, False, &part.result) == APPEND_DEFER:
@@ -332,7 +348,10 @@ cdef class ProduceServer:
         pending.log = log
         pending.error = part.error
         pending.end_offset = part.result.end_offset
-        pending.wants_flush = wants_flush
+        pending.wants_flush = part.state == REPLICATING and part.result.flush_due
+        pending.flushes_alone = wants_flush
+        pending.wants_replicas = part.wants_replicas
+        pending.leader_epoch = part.leader_epoch
         pending.producer_id = -1
         pending.admitted = NOT_ADMITTED
         if not is_owed(part.state):
@@ -572,7 +591,15 @@ cdef class PendingProduce(WaitingRequest):
         cdef ProducePart* part = &pending.part
         cdef unsigned char[::1] view = pending.records
         cdef int origin = FROM_CLIENT if self.ask is None else self.ask.origin
-        cdef int outcome = pending.log.append(&view[0], view.shape[0], True, &part.result, origin, pending.admitted)
+        cdef int outcome
+        cdef LogCore log = pending.log
+        pending.wants_replicas = self.acks == -1 and log.followers is not None
+        if pending.wants_replicas:
+            pending.leader_epoch = log.leader_epoch
+            if has_too_few(log):
+                pending.error = part.error = NOT_ENOUGH_REPLICAS
+                return APPEND_REFUSED
+        outcome = log.append(&view[0], view.shape[0], True, &part.result, origin, pending.admitted)
         part.error = part.result.error
         if is_faulty(part):
             pending.faults = find_faults(pending.log, &view[0], view.shape[0], part)

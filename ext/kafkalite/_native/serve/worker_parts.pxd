@@ -2,8 +2,9 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessControl, AccessView
+from kafkalite._native.serve.admission cimport WaitingRequest
 from kafkalite._native.serve.counters cimport RequestCounters
-from kafkalite._native.serve.fetch cimport FetchServer
+from kafkalite._native.serve.fetch cimport FetchPlan, FetchServer
 from kafkalite._native.serve.produce cimport ProduceServer
 from kafkalite._native.serve.quota cimport QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
@@ -32,6 +33,13 @@ cdef inline NativeApi native_api(tuple row, int flexible_from) except *:
     return api
 
 
+cdef inline bint is_over(object waiting) noexcept:
+    """Whether a FetchPlan or a WaitingRequest has been answered."""
+    if type(waiting) is FetchPlan:
+        return (<FetchPlan>waiting).done
+    return (<WaitingRequest>waiting).done
+
+
 cdef class WorkerParts:
     """Owner: the worker's thread."""
     cdef readonly Mailbox mailbox
@@ -52,7 +60,7 @@ cdef class WorkerParts:
     cdef object dispatch                    # (connection, key, version, correlation id, client id, body) -> bytes
     cdef object on_interest                 # (connection, events): changes the selector registration
     cdef object on_close                    # (connection, reason): the worker forgets it
-    cdef list timers                        # heap of (deadline, number, FetchPlan)
+    cdef list timers                        # heap of (deadline, number, FetchPlan or WaitingRequest)
     cdef int64_t timer_number
     cdef Py_ssize_t timers_purge_at
     cdef public double now                  # monotonic seconds, set once per loop turn

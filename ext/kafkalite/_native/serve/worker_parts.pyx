@@ -11,7 +11,7 @@ from collections import deque
 
 from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.counters cimport RequestCounters
-from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FetchPlan, FetchServer
+from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FetchServer
 from kafkalite._native.serve.leaders cimport Leaders
 from kafkalite._native.serve.produce cimport PRODUCE_FLEXIBLE_FROM, ProduceServer
 from kafkalite._native.serve.quota cimport QuotaControl
@@ -107,7 +107,7 @@ cdef class WorkerParts:
         heapq.heappush(self.timers, (deadline, self.timer_number, plan))
         if len(self.timers) > self.timers_purge_at:
             # Most fetches end before their deadline; what is left of them must not pile up.
-            self.timers = [entry for entry in self.timers if not (<FetchPlan>entry[2]).done]
+            self.timers = [entry for entry in self.timers if not is_over(entry[2])]
             heapq.heapify(self.timers)
             self.timers_purge_at = max(<Py_ssize_t>TIMERS_PURGE_MIN, 2 * len(self.timers))
         return 0

@@ -1,0 +1,67 @@
+"""What a leader knows of its followers, and up to where all that count have its log."""
+
+from libc.stdint cimport int32_t, int64_t
+
+cdef enum:
+    EPOCH_UNKNOWN = -2          # as a broker's epoch: none is known
+    EPOCH_NOT_TOLD = -1         # in a fetch: its sender knows of no epochs
+
+cdef struct BrokerRow:
+    int32_t id
+    int64_t epoch               # of its registration, EPOCH_UNKNOWN without one
+    bint alive                  # registered and not fenced
+    bint eligible               # alive, and not in controlled shutdown: it may become in sync
+
+cdef class BrokerEpochs:
+    cdef BrokerRow* rows
+    cdef int32_t count, capacity
+    cdef int32_t place_of(self, int32_t broker_id) except -1
+
+cdef struct Follower:
+    int32_t id
+    int32_t broker              # its place among the brokers
+    bint in_sync                # the controllers say so
+    bint counts                 # in sync, or proposed as such
+    bint announced              # Python was told that it may become in sync
+    int64_t end_offset          # up to where it has the log, -1 unknown
+    int64_t log_start           # where its log starts, -1 unknown
+    int64_t broker_epoch        # of its last fetch, EPOCH_UNKNOWN before the first
+    int64_t leader_end          # where the leader's log ended at its last fetch, -1 before
+    double fetched_at           # seconds, monotonic, of its last fetch
+    double caught_up_at         # when it had, at the latest, all there was
+    # Where an older epoch ends, as the log said last, while its start is `known_start`:
+    int32_t known_epoch         # that was asked for, -1 none
+    int32_t known_found
+    int64_t known_end, known_start
+
+cdef class Followers:
+    cdef readonly BrokerEpochs brokers
+    cdef readonly double lag_s_max
+    cdef object on_joinable
+    cdef Follower* rows
+    cdef readonly int32_t count             # of followers: all replicas but the leader
+    cdef readonly int32_t in_sync_count     # the leader included, as the next
+    cdef readonly int32_t maximal_count
+    cdef readonly int32_t min_in_sync       # min.insync.replicas
+    cdef readonly bint proposing            # a change of who is in sync is under way
+    cdef readonly int64_t epoch_start       # where the leader's epoch began
+
+    cdef int _replace(self, list replica_ids, bint keep) except -1
+    cdef int32_t place_of(self, int32_t replica_id) noexcept nogil
+    cdef bint is_stale(self, int32_t place, int64_t broker_epoch) noexcept nogil
+    cdef bint fetched(self, int32_t place, int64_t offset, int64_t log_start, int64_t broker_epoch, int64_t log_end,
+                      double now) noexcept nogil
+    cdef bint may_join(self, int32_t place, int64_t high_watermark) noexcept nogil
+    cdef int announce(self, int32_t place, object log) except -1
+    cdef int32_t enough(self) noexcept nogil
+    cdef int64_t replicated_end(self, int64_t log_end, double now) noexcept nogil
+    cdef int64_t low_watermark(self, int64_t log_start) noexcept nogil
+
+cdef class OffsetWaits:
+    # Who waits for an offset to be reached: a heap, and what is called.
+    cdef list heap                          # of (offset, number)
+    cdef dict callbacks                     # number → callback; what is not there has been given up
+    cdef int64_t number
+    cdef int64_t add(self, int64_t offset, object callback) except -1
+    cdef bint cancel(self, int64_t number) except -1
+    cdef list take(self, int64_t reached)

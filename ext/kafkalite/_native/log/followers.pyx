@@ -1,0 +1,340 @@
+"""What a leader knows of its followers, and up to where all that count have its log.
+
+    a follower's fetch ─▶ fetched: its end, its start, its broker's epoch, when it was caught up
+    replicated_end     ─▶ the least end of the leader, of those in sync, and of those that are about to be
+    low_watermark      ─▶ the least start of the leader and of those that are alive
+
+Who is in sync is the controllers' to say. The leader proposes a change and goes by both sets until it is answered: one
+that is to join counts already, one that is to leave still counts, since either may be elected (KIP-497). One that is
+not in sync but caught up and allowed to be counts too, so that it is not outrun while it is proposed. With fewer in
+sync than min.insync.replicas, or than there are replicas, nothing counts as replicated.
+
+A follower that stopped and came back is another one to its controllers, by its broker's epoch: what it had before may
+be lost, so it is in sync only by a fetch in the epoch in which it is registered now (KIP-903).
+
+Source: Partition.maybeIncrementLeaderHW, needsExpandIsr, getOutOfSyncReplicas and Replica.updateFetchStateOrThrow of
+Kafka 4.1. Times are seconds of a monotonic clock. Thread rule: all of it is guarded by the GIL, which no method gives
+away; `on_joinable` is called by whoever serves the fetch, and must not block.
+"""
+
+cimport cython
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free, realloc
+
+from heapq import heapify, heappop, heappush
+
+cdef enum:
+    BROKERS_AT_FIRST = 8
+    WAITS_KEPT_MIN = 64         # so many that were given up may stay in a heap
+
+
+@cython.final
+cdef class BrokerEpochs:
+    """The brokers of a cluster, as the newest metadata has them. One for all logs of a broker."""
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    cdef int32_t place_of(self, int32_t broker_id) except -1:
+        """Where a broker has its row, for good; a new one for one that is not known."""
+        cdef int32_t i
+        cdef void* grown
+        for i in range(self.count):
+            if self.rows[i].id == broker_id:
+                return i
+        if self.count == self.capacity:
+            grown = realloc(self.rows, <size_t>max(BROKERS_AT_FIRST, 2 * self.capacity) * sizeof(BrokerRow))
+            if grown == NULL:
+                raise MemoryError
+            self.rows = <BrokerRow*>grown
+            self.capacity = max(BROKERS_AT_FIRST, 2 * self.capacity)
+        self.rows[self.count] = BrokerRow(broker_id, EPOCH_UNKNOWN, False, False)
+        self.count += 1
+        return self.count - 1
+
+    def use(self, brokers):
+        """These are registered: (id, epoch, whether it is alive, whether it may become in sync)."""
+        cdef list given = list(brokers)
+        cdef int32_t i, place
+        cdef BrokerRow* rows
+        cdef BrokerRow* before
+        for broker_id, _epoch, _alive, _eligible in given:
+            self.place_of(broker_id)
+        rows = <BrokerRow*>calloc(<size_t>max(1, self.capacity), sizeof(BrokerRow))
+        if rows == NULL:
+            raise MemoryError
+        try:
+            for i in range(self.count):
+                rows[i] = BrokerRow(self.rows[i].id, EPOCH_UNKNOWN, False, False)
+            for broker_id, epoch, alive, eligible in given:
+                place = self.place_of(broker_id)
+                rows[place] = BrokerRow(broker_id, epoch, alive, eligible)
+        except BaseException:
+            free(rows)
+            raise
+        before, self.rows = self.rows, rows         # in one step, for whoever counts meanwhile
+        free(before)
+
+
+@cython.final
+cdef class Followers:
+    """The followers of one log while this broker leads it; see the module. Nobody is, until `begin`."""
+
+    def __init__(self, BrokerEpochs brokers not None, double lag_s_max, on_joinable):
+        self.brokers = brokers
+        self.lag_s_max = lag_s_max
+        self.on_joinable = on_joinable
+        self.in_sync_count = self.maximal_count = 1
+        self.min_in_sync = 1
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    # ---- what the controllers say, and what they are asked ----------------------------------------------------------
+
+    def begin(self, replica_ids, in_sync, int64_t epoch_start, double now):
+        """A leader epoch begins: nothing is known of these followers, but those in sync were caught up until now."""
+        self._replace(list(replica_ids), False)
+        self.epoch_start = epoch_start
+        self.set_in_sync(in_sync)
+        for place in range(self.count):
+            if self.rows[place].in_sync:
+                self.rows[place].caught_up_at = now
+
+    def set_replicas(self, replica_ids):
+        """Others follow from now on, in the same epoch; what is known of those that stay holds."""
+        self._replace(list(replica_ids), True)
+
+    cdef int _replace(self, list replica_ids, bint keep) except -1:
+        cdef int32_t count = <int32_t>len(replica_ids)
+        cdef int32_t i, before
+        cdef Follower* rows = <Follower*>calloc(<size_t>max(1, count), sizeof(Follower))
+        if rows == NULL:
+            raise MemoryError
+        try:
+            for i in range(count):
+                before = self.place_of(replica_ids[i]) if keep else -1
+                if before >= 0:
+                    rows[i] = self.rows[before]
+                    continue
+                rows[i].id = replica_ids[i]
+                rows[i].broker = self.brokers.place_of(rows[i].id)
+                rows[i].end_offset = rows[i].log_start = rows[i].leader_end = -1
+                rows[i].broker_epoch = EPOCH_UNKNOWN
+                rows[i].known_epoch = -1
+                rows[i].fetched_at = rows[i].caught_up_at = -INFINITY
+        except BaseException:
+            free(rows)
+            raise
+        free(self.rows)
+        self.rows = rows
+        self.count = count
+        return 0
+
+    def set_in_sync(self, in_sync):
+        """These are in sync, the leader among them; nothing is proposed any more."""
+        cdef set ids = set(in_sync)
+        cdef int32_t i
+        self.in_sync_count = self.maximal_count = <int32_t>len(ids)
+        self.proposing = False
+        for i in range(self.count):
+            self.rows[i].in_sync = self.rows[i].counts = self.rows[i].id in ids
+            self.rows[i].announced = False
+
+    def propose(self, in_sync):
+        """The controllers are asked for these to be in sync: until they have answered, all of both count."""
+        cdef set ids = set(in_sync)
+        cdef int32_t i
+        self.proposing = True
+        for i in range(self.count):
+            if self.rows[i].id in ids and not self.rows[i].counts:
+                self.rows[i].counts = True
+                self.maximal_count += 1
+
+    def use_min(self, int32_t min_in_sync):
+        """The topic's min.insync.replicas."""
+        self.min_in_sync = min_in_sync
+
+    def joinable(self, int64_t high_watermark):
+        """The followers that may become in sync now; of each that may it will be told again."""
+        cdef int32_t i
+        cdef list found = []
+        for i in range(self.count):
+            self.rows[i].announced = False
+            if self.may_join(i, high_watermark):
+                found.append(self.rows[i].id)
+        return found
+
+    def lagging(self, int64_t log_end, double now):
+        """Those in sync that have neither all there is nor had it within replica.lag.time.max.ms."""
+        cdef int32_t i
+        return [
+            self.rows[i].id for i in range(self.count)
+            if self.rows[i].in_sync and not is_caught_up(&self.rows[i], log_end, now, self.lag_s_max)]
+
+    def epochs_of(self, replica_ids):
+        """The broker epochs of the followers' last fetches, by id; -1 of one that has not fetched or gave none."""
+        cdef int32_t place
+        cdef dict found = {}
+        for replica_id in replica_ids:
+            place = self.place_of(replica_id)
+            found[replica_id] = max(<int64_t>EPOCH_NOT_TOLD, self.rows[place].broker_epoch) if place >= 0 else -1
+        return found
+
+    def states(self):
+        """[(id, end offset, log start, broker epoch, caught up at, in sync, counts)], for metrics and tests."""
+        cdef int32_t i
+        cdef Follower* row
+        cdef list found = []
+        for i in range(self.count):
+            row = &self.rows[i]
+            found.append((row.id, row.end_offset, row.log_start, row.broker_epoch, row.caught_up_at, row.in_sync,
+                          row.counts))
+        return found
+
+    @property
+    def under_min(self):
+        """Whether fewer are in sync than min.insync.replicas asks for."""
+        return self.in_sync_count < self.enough()
+
+    @property
+    def at_min(self):
+        """Whether one less would be too few."""
+        return self.in_sync_count == self.enough()
+
+    @property
+    def under_replicated(self):
+        """Whether a replica is not in sync."""
+        return self.in_sync_count < self.count + 1
+
+    def note_fetch(self, int32_t replica_id, int64_t offset, int64_t log_start, int64_t broker_epoch, int64_t log_end,
+                   double now):
+        """As a fetch does it, for tests: whether its end moved."""
+        cdef int32_t place = self.place_of(replica_id)
+        if place < 0:
+            raise KeyError(replica_id)
+        return self.fetched(place, offset, log_start, broker_epoch, log_end, now)
+
+    def high_watermark(self, int64_t log_end, double now):
+        """Up to where the log is replicated, -1 while that cannot be said; for tests."""
+        return self.replicated_end(log_end, now)
+
+    def low(self, int64_t log_start):
+        """The least start of this log and its replicas that are alive; -1 where one has not told."""
+        return self.low_watermark(log_start)
+
+    # ---- what a fetch does ------------------------------------------------------------------------------------------
+
+    cdef int32_t place_of(self, int32_t replica_id) noexcept nogil:
+        """A follower's row, -1 of one that is none."""
+        cdef int32_t i
+        for i in range(self.count):
+            if self.rows[i].id == replica_id:
+                return i
+        return -1
+
+    cdef bint is_stale(self, int32_t place, int64_t broker_epoch) noexcept nogil:
+        """Whether a fetch comes from an earlier life of a follower's broker."""
+        return broker_epoch != EPOCH_NOT_TOLD and broker_epoch < self.brokers.rows[self.rows[place].broker].epoch
+
+    cdef bint fetched(self, int32_t place, int64_t offset, int64_t log_start, int64_t broker_epoch, int64_t log_end,
+                      double now) noexcept nogil:
+        """A follower has fetched from an offset, when the log ended at `log_end`; whether its end moved by that."""
+        cdef Follower* row = &self.rows[place]
+        cdef bint moved = row.end_offset != offset
+        if offset >= log_end:
+            row.caught_up_at = max(row.caught_up_at, now)
+        elif offset >= row.leader_end:
+            row.caught_up_at = max(row.caught_up_at, row.fetched_at)
+        row.end_offset = offset
+        row.log_start = log_start
+        row.broker_epoch = broker_epoch
+        row.leader_end = max(row.leader_end, log_end)
+        row.fetched_at = now
+        return moved
+
+    cdef bint may_join(self, int32_t place, int64_t high_watermark) noexcept nogil:
+        """Whether a follower may be proposed as in sync."""
+        cdef Follower* row = &self.rows[place]
+        return (not self.proposing and not row.in_sync and not row.announced
+                and row.end_offset >= high_watermark and row.end_offset >= self.epoch_start
+                and is_eligible(self.brokers, row))
+
+    cdef int announce(self, int32_t place, object log) except -1:
+        """Tells Python that one of a log's may join, once."""
+        self.rows[place].announced = True
+        self.on_joinable(log)
+        return 0
+
+    cdef int32_t enough(self) noexcept nogil:
+        """How many have to be in sync."""
+        return min(self.min_in_sync, self.count + 1)
+
+    cdef int64_t replicated_end(self, int64_t log_end, double now) noexcept nogil:
+        """Up to where the log is replicated, -1 while that cannot be said."""
+        cdef int64_t end = log_end
+        cdef int32_t i
+        cdef Follower* row
+        if self.in_sync_count < self.enough():
+            return -1
+        for i in range(self.count):
+            row = &self.rows[i]
+            if row.end_offset < end and (row.counts or (
+                    is_caught_up(row, log_end, now, self.lag_s_max) and is_eligible(self.brokers, row))):
+                end = row.end_offset
+        return end
+
+    cdef int64_t low_watermark(self, int64_t log_start) noexcept nogil:
+        """The least start of the leader's log and of those of followers that are alive, -1 where one is unknown."""
+        cdef int64_t low = log_start
+        cdef int32_t i
+        for i in range(self.count):
+            if self.brokers.rows[self.rows[i].broker].alive:
+                low = min(low, self.rows[i].log_start)
+        return low
+
+
+@cython.final
+cdef class OffsetWaits:
+    """Who waits until an offset is reached. Each is called once, by whoever takes him."""
+
+    def __cinit__(self):
+        self.heap = []
+        self.callbacks = {}
+
+    cdef int64_t add(self, int64_t offset, object callback) except -1:
+        """Waits; the wait's number, from 1 on."""
+        self.number += 1
+        self.callbacks[self.number] = callback
+        heappush(self.heap, (offset, self.number))
+        return self.number
+
+    cdef bint cancel(self, int64_t number) except -1:
+        """Gives a wait up; False where it was over."""
+        if self.callbacks.pop(number, None) is None:
+            return False
+        if len(self.heap) > 2 * len(self.callbacks) + WAITS_KEPT_MIN:
+            self.heap = [each for each in self.heap if each[1] in self.callbacks]
+            heapify(self.heap)
+        return True
+
+    cdef list take(self, int64_t reached):
+        """The callbacks of those whose offset is reached, in the order of offsets."""
+        cdef list taken = []
+        while self.heap and <int64_t>self.heap[0][0] <= reached:
+            callback = self.callbacks.pop(heappop(self.heap)[1], None)
+            if callback is not None:
+                taken.append(callback)
+        return taken
+
+
+cdef inline bint is_caught_up(const Follower* row, int64_t log_end, double now, double lag_s_max) noexcept nogil:
+    """Whether a follower has all there is, or had it a short while ago."""
+    return row.end_offset == log_end or now - row.caught_up_at <= lag_s_max
+
+
+cdef inline bint is_eligible(BrokerEpochs brokers, const Follower* row) noexcept nogil:
+    """Whether the follower's broker may become in sync, in the life in which it has fetched last."""
+    cdef BrokerRow* broker = &brokers.rows[row.broker]
+    return broker.eligible and (row.broker_epoch == EPOCH_NOT_TOLD or row.broker_epoch == broker.epoch)

@@ -1,0 +1,283 @@
+"""The followers of what this broker leads: who is in sync is proposed to the controllers, and what they say is gone by.
+
+    a follower's fetch ─▶ it may join ───┐
+    every half replica.lag.time.max.ms ──┴─▶ review ─▶ proposals ─▶ AlterPartition ─▶ answers ─▶ high watermarks
+    metadata ─▶ lead_locked ─▶ Followers of the log
+
+One AlterPartition is under way at a time, with all partitions that wait; a proposal that gets no answer goes again,
+until it is answered or metadata overtakes it. The broker epochs of a proposal are those of the followers' fetches when it was
+made, so that one that has been away since is refused (KIP-903).
+
+Source: DefaultAlterPartitionManager and Partition of Kafka 4.1. Thread rule: `lead_locked` is called with the log's
+lock, `joinable` by network workers; all else belongs to the worker's turns and to the metadata thread. What is known of
+one partition is guarded by its log's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite._native.log.followers import BrokerEpochs, Followers
+from kafkalite._native.log.leading import settle_low_waits
+from kafkalite.cluster.in_sync import Answer, InSync, Proposal, Verdict
+from kafkalite.executors import THREADS
+from kafkalite.logging import fields
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kafkalite.clock import Clock
+    from kafkalite.cluster.image import Image
+    from kafkalite.deferred import Deferred
+    from kafkalite.executors import Executors
+    from kafkalite.log.assignment import Assignment
+    from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
+
+logger = logging.getLogger("kafkalite.cluster")
+
+RETRY_S: Final = 0.05
+"""Before what got no answer, or one that says nothing, is sent again."""
+_RECOVERED: Final = 0
+
+
+class _Led(NamedTuple):
+    """A log with followers that is led here."""
+
+    in_sync: InSync
+    followers: Followers
+
+
+class _Item(NamedTuple):
+    """A proposal on its way."""
+
+    log: ReplicaLog
+    led: _Led
+    proposal: Proposal
+    epochs: Mapping[int, int]
+    """Broker epochs of those in it, without this broker."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What has become of proposals, since the start."""
+
+    shrinks: int = 0
+    expands: int = 0
+    failed: int = 0
+
+
+class InSyncReplicas:
+    """See the module. `ask` sends the controllers a request of the broker's; `epoch` gives its own broker epoch."""
+
+    def __init__(
+        self,
+        node_id: int,
+        epoch: Callable[[], int],
+        ask: Callable[[int, object], Deferred[Any]],
+        clock: Clock,
+        *,
+        lag_s_max: float,
+        executors: Executors = THREADS,
+    ) -> None:
+        self.changes = Changes()
+        self._node_id = node_id
+        self._epoch = epoch
+        self._ask = ask
+        self._clock = clock
+        self._lag_s_max = lag_s_max
+        self._brokers = BrokerEpochs()
+        self._led: dict[ReplicaLog, _Led] = {}
+        self._worker = executors.worker("kafkalite-in-sync", self._turn)
+        self._due: dict[ReplicaLog, None] = {}  # guarded by the worker's lock, as the next three
+        self._answered: tuple[Sequence[_Item], Any] | None = None
+        self._under_way = False
+        self._stopping = False
+        self._waiting: list[_Item] = []  # the worker's, as the next two
+        self._send_from = 0.0
+        self._check_at = clock.monotonic() + lag_s_max / 2
+
+    def start(self) -> None:
+        """Begins to look for followers that lag."""
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Proposes nothing any more."""
+        with self._worker.lock:
+            self._stopping = True
+        self._worker.stop()
+
+    # --- metadata, on its thread --------------------------------------------------------------------------------------
+
+    def use_brokers(self, before: Image, now: Image) -> None:
+        """Which brokers there are; a listener of the member's, called before the logs go by the image."""
+        if now.brokers is before.brokers:
+            return
+        self._brokers.use(
+            (each.node_id, each.epoch, not each.fenced, not each.fenced and not each.stopping)
+            for each in now.brokers.values()
+        )
+        for log in tuple(self._led):
+            settle_low_waits(log.core)
+
+    def lead_locked(self, log: ReplicaLog, wanted: Assignment, *, elected: bool) -> Followers:
+        """This broker leads a log that has other replicas, from a new epoch on or as before; who follows it. The log's
+        lock is held."""
+        now = self._clock.monotonic()
+        others = [replica for replica in wanted.replicas if replica != self._node_id]
+        led = None if elected else self._led.get(log)
+        if led is None:
+            led = _Led(InSync(), Followers(self._brokers, self._lag_s_max, self.joinable))
+            led.in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr)
+            led.followers.begin(others, wanted.isr, log.epochs.entries[-1][1], now)
+            self._led[log] = led
+        elif led.in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr):
+            led.followers.set_replicas(others)
+            led.followers.set_in_sync(wanted.isr)
+        led.followers.use_min(log.config.min_insync_replicas)
+        return led.followers
+
+    def replicas_changed(self, changes: Iterable[ReplicaChange]) -> None:
+        """A listener of the logs': what is led elsewhere, or gone, is forgotten."""
+        for change in changes:
+            if not change.now.leads or change.now.alone:
+                self._led.pop(change.log, None)
+
+    # --- what may have to change --------------------------------------------------------------------------------------
+
+    def joinable(self, log: ReplicaLog) -> None:
+        """A follower of this log may have become in sync. Any thread, never blocks."""
+        with self._worker.lock:
+            self._due[log] = None
+            self._worker.call_locked()
+
+    def _turn(self) -> float | None:
+        """Proposes what is due, sends what waits, takes in what was answered; the seconds until the next turn."""
+        now = self._clock.monotonic()
+        with self._worker.lock:
+            if self._stopping:
+                return None
+            due, self._due = self._due, {}
+            answered, self._answered = self._answered, None
+            if answered is not None:
+                self._under_way = False
+        if answered is not None:
+            self._take_in(*answered, now)
+        check = now >= self._check_at
+        if check:
+            self._check_at = now + self._lag_s_max / 2
+        for log in tuple(self._led) if check else due:
+            self._review(log, now, check=check)
+        self._send(now)
+        wait_s = self._check_at - now
+        return max(0.0, min(wait_s, self._send_from - now) if self._waiting and not self._under_way else wait_s)
+
+    def _review(self, log: ReplicaLog, now: float, *, check: bool) -> None:
+        with log.core.locked():
+            led = self._led.get(log)
+            if led is None or not log.led or led.in_sync.pending is not None:
+                return
+            joining = led.followers.joinable(log.high_watermark)
+            leaving = led.followers.lagging(log.log_end_offset, now) if check and not joining else []
+            proposal = led.in_sync.propose(joining, leaving)
+            if proposal is None:
+                return
+            led.followers.propose(proposal.isr)
+            epochs = led.followers.epochs_of(replica for replica in proposal.isr if replica != self._node_id)
+        told = fields(log=log.name, isr=led.in_sync.isr, proposed=proposal.isr, epoch=proposal.partition_epoch)
+        if leaving and not joining:
+            logger.info("followers lag behind: the controllers are asked for fewer replicas in sync", extra=told)
+        else:
+            logger.info("followers have caught up: the controllers are asked for more replicas in sync", extra=told)
+        self._waiting.append(_Item(log, led, proposal, epochs))
+
+    # --- requests and answers, on the worker --------------------------------------------------------------------------
+
+    def _send(self, now: float) -> None:
+        """One request with all that waits, if none is under way."""
+        if self._under_way or now < self._send_from:
+            return
+        items = [each for each in self._waiting if self._is_wanted(each)]
+        self._waiting = []
+        if not items:
+            return
+        self._under_way = True
+        topics: dict[bytes, list[AlterPartitionRequestPartitionData]] = {}
+        for each in items:
+            topics.setdefault(each.log.topic_id, []).append(self._partition(each))
+        request = AlterPartitionRequest(
+            broker_id=self._node_id,
+            broker_epoch=self._epoch(),
+            topics=[AlterPartitionRequestTopicData(topic_id=key, partitions=rows) for key, rows in topics.items()],
+        )
+        self._ask(api.ALTER_PARTITION, request).then(lambda answer: self._on_answer(items, answer))
+
+    def _is_wanted(self, item: _Item) -> bool:
+        return self._led.get(item.log) is item.led and item.led.in_sync.pending is item.proposal
+
+    def _partition(self, item: _Item) -> AlterPartitionRequestPartitionData:
+        isr = item.proposal.isr
+        epochs = {**item.epochs, self._node_id: self._epoch()}
+        return AlterPartitionRequestPartitionData(
+            partition_index=item.log.partition,
+            leader_epoch=item.proposal.leader_epoch,
+            new_isr=list(isr),
+            new_isr_with_epochs=[BrokerState(broker_id=each, broker_epoch=epochs[each]) for each in isr],
+            leader_recovery_state=_RECOVERED,
+            partition_epoch=item.proposal.partition_epoch,
+        )
+
+    def _on_answer(self, items: Sequence[_Item], answer: Any) -> None:
+        """An AlterPartitionResponse, or None where there was no controller to give one. Any thread."""
+        with self._worker.lock:
+            self._answered = (items, answer)
+            self._worker.call_locked()
+
+    def _take_in(self, items: Sequence[_Item], answer: Any, now: float) -> None:
+        if answer is None or answer.error_code:
+            if answer is not None:
+                logger.warning("the controllers refused AlterPartition", extra=fields(code=answer.error_code))
+            self.changes.failed += len(items)
+            self._send_again(items, now)
+            return
+        found = {
+            (topic.topic_id, row.partition_index): Answer(
+                row.error_code, row.leader_epoch, row.partition_epoch, tuple(row.isr)
+            )
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+        again = [each for each in items if self._settle(each, found.get((each.log.topic_id, each.log.partition)), now)]
+        if again:
+            self._send_again(again, now)
+
+    def _send_again(self, items: Sequence[_Item], now: float) -> None:
+        self._waiting += items
+        self._send_from = now + RETRY_S
+
+    def _settle(self, item: _Item, answer: Answer | None, now: float) -> bool:
+        """Goes by the answer for one partition; whether it has to be sent again."""
+        log, led, proposal, _ = item
+        with log.core.locked():
+            before = led.in_sync.isr
+            verdict = Verdict.AGAIN if answer is None else led.in_sync.answered(proposal, answer)
+            if verdict in (Verdict.TAKEN, Verdict.DROPPED):
+                led.followers.set_in_sync(led.in_sync.isr)
+        if verdict is Verdict.TAKEN:
+            self.changes.expands += len(led.in_sync.isr) > len(before)
+            self.changes.shrinks += len(led.in_sync.isr) < len(before)
+            log.core.advance(now)
+        elif verdict is not Verdict.STALE:
+            self.changes.failed += 1
+            code = None if answer is None else answer.error_code
+            told = fields(log=log.name, code=code, proposed=proposal.isr, then=verdict.value)
+            logger.info("the controllers did not change who is in sync", extra=told)
+        return verdict is Verdict.AGAIN

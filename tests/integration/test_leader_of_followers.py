@@ -1,0 +1,500 @@
+"""A broker leads partitions whose followers are written by hand: what they fetch moves what consumers see, who is in
+sync is proposed to a scripted controller, and acks=all waits for all of that."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalite.broker import Broker
+from kafkalite.client.connection import Connection
+from kafkalite.cluster import metadata_types as types
+from kafkalite.errors import ErrorCode
+from kafkalite.protocol import api
+from kafkalite.protocol.messages import fetch, list_offsets, produce
+from kafkalite.protocol.messages.alter_partition import (
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
+from tests.kit.fakes.controller import ScriptedController
+from tests.kit.harness.log_harness import make_batch, split
+from tests.kit.processes.broker import wait_until
+
+CLUSTER = "aaaaaaaaaaaaaaaaaaaaaQ"
+TOPIC = bytes(range(16))
+WAIT_S = 60
+OWN, TWO, THREE, STRANGER = 7, 2, 3, 9
+EPOCH_OF = {TWO: 12, THREE: 13, STRANGER: 19}
+LEADER_EPOCH = 4
+
+
+def registered(node_id: int, epoch: int) -> object:
+    return types.RegisterBrokerRecord(
+        broker_id=node_id,
+        broker_epoch=epoch,
+        end_points=[types.BrokerEndpoint(name="PLAINTEXT", host="elsewhere", port=9092)],
+        fenced=False,
+    )
+
+
+@pytest.fixture
+def controller() -> Iterator[ScriptedController]:
+    with ScriptedController(CLUSTER) as scripted:
+        scripted.append(types.FeatureLevelRecord(name="metadata.version", feature_level=27))
+        scripted.append(*(registered(node_id, epoch) for node_id, epoch in EPOCH_OF.items()))
+        yield scripted
+
+
+def give(controller: ScriptedController, isr: tuple[int, ...], replicas: tuple[int, ...] = (OWN, TWO, THREE)) -> None:
+    """One partition that the broker leads."""
+    controller.append(
+        types.TopicRecord(name="orders", topic_id=TOPIC),
+        types.PartitionRecord(
+            partition_id=0,
+            topic_id=TOPIC,
+            replicas=list(replicas),
+            isr=list(isr),
+            leader=OWN,
+            leader_epoch=LEADER_EPOCH,
+            partition_epoch=LEADER_EPOCH,
+        ),
+    )
+
+
+def change(controller: ScriptedController, **fields: object) -> None:
+    controller.append(types.PartitionChangeRecord(topic_id=TOPIC, partition_id=0, **fields))  # type: ignore[arg-type]
+
+
+@contextmanager
+def leading(controller: ScriptedController, directory: Path, **settings: object) -> Iterator[Broker]:
+    config = {
+        "process.roles": "broker",
+        "node.id": OWN,
+        "controller.quorum.bootstrap.servers": controller.address,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(directory),
+        "broker.heartbeat.interval.ms": 100,
+        **settings,
+    }
+    with Broker(config) as broker:
+        wait_until(lambda: "orders" in broker.logs.topics, WAIT_S, "the partition is here")
+        yield broker
+
+
+def core_of(broker: Broker) -> Any:
+    return broker.logs.topics["orders"].partitions[0].core
+
+
+def connect(broker: Broker) -> closing[Connection]:
+    return closing(Connection.connect("127.0.0.1", broker.port, client_id="test"))
+
+
+def write(connection: Connection, *, acks: int = -1, timeout_ms: int = 60_000, **fields: object) -> None:
+    """Sends one record; `code_of` has the answer."""
+    data = produce.PartitionProduceData(index=0, records=make_batch(**fields))  # type: ignore[arg-type]
+    connection.send(
+        api.PRODUCE,
+        produce.ProduceRequest(
+            acks=acks,
+            timeout_ms=timeout_ms,
+            topic_data=[produce.TopicProduceData(topic_id=TOPIC, partition_data=[data])],
+        ),
+    )
+
+
+def code_of(connection: Connection) -> int:
+    return int(connection.receive()[1].responses[0].partition_responses[0].error_code)
+
+
+def is_answered(connection: Connection) -> bool:
+    """Whether there is something to receive."""
+    return bool(select.select([connection], [], [], 0)[0])
+
+
+def ask(
+    connection: Connection,
+    offset: int,
+    *,
+    replica: int = TWO,
+    replica_epoch: int | None = None,
+    leader_epoch: int = LEADER_EPOCH,
+    last_epoch: int = -1,
+    start: int = 0,
+    wait_ms: int = 0,
+    session: tuple[int, int] = (0, -1),
+    version: int = 18,
+) -> None:
+    """Sends a Fetch; a follower's, unless `replica` is -1."""
+    part = fetch.FetchPartition(
+        partition=0,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_epoch,
+        log_start_offset=start,
+        partition_max_bytes=1 << 20,
+    )
+    request = fetch.FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[fetch.FetchTopic(topic_id=TOPIC, partitions=[part])],
+    )
+    if replica >= 0 and version >= 15:
+        epoch = EPOCH_OF[replica] if replica_epoch is None else replica_epoch
+        request.replica_state = fetch.ReplicaState(replica_id=replica, replica_epoch=epoch)
+    elif replica >= 0:
+        request.replica_id = replica
+    connection.send(api.FETCH, request, version_max=version)
+
+
+def part_of(connection: Connection) -> Any:
+    return connection.receive()[1].responses[0].partitions[0]
+
+
+def follow(connection: Connection, offset: int, **fields: Any) -> Any:
+    """A follower's fetch that does not wait, and its part of the answer."""
+    ask(connection, offset, **fields)
+    return part_of(connection)
+
+
+def seen(connection: Connection) -> int:
+    """How many records a consumer is shown."""
+    part = follow(connection, 0, replica=-1, leader_epoch=-1, start=-1)
+    assert part.error_code == 0
+    return sum(after - first for first, after, _ in split(bytes(part.records or b"")))
+
+
+def code(connection: Connection, offset: int, **fields: Any) -> int:
+    return int(follow(connection, offset, **fields).error_code)
+
+
+# --- what followers fetch ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [13, 14, 15, 17, 18])
+def test_a_write_is_answered_and_seen_when_all_in_sync_have_it(
+    controller: ScriptedController, tmp_path: Path, version: int
+) -> None:
+    give(controller, (OWN, TWO, THREE))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as reader:
+        write(writer)
+        wait_until(lambda: core_of(broker).log_end_offset == 1, WAIT_S, "it is written")
+        for replica in (TWO, THREE):
+            found = follow(reader, 0, replica=replica, version=version)
+            assert [each[:2] for each in split(bytes(found.records))] == [(0, 1)]
+            assert (found.high_watermark, seen(reader)) == (0, 0)
+        assert follow(reader, 1, replica=TWO, version=version).high_watermark == 0
+        assert not is_answered(writer)
+        assert follow(reader, 1, replica=THREE, version=version).high_watermark == 1
+        assert code_of(writer) == 0
+        assert seen(reader) == 1
+
+
+def test_a_write_that_wants_the_leader_alone_is_not_seen_before_followers_have_it(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as reader:
+        write(writer, acks=1)
+        assert code_of(writer) == 0
+        assert seen(reader) == 0
+        follow(reader, 1)
+        assert seen(reader) == 1
+
+
+def test_followers_wait_for_the_end_and_consumers_for_the_high_watermark(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with (
+        leading(controller, tmp_path) as broker,
+        connect(broker) as writer,
+        connect(broker) as follower,
+        connect(broker) as consumer,
+    ):
+        ask(follower, 0, wait_ms=60_000)
+        ask(consumer, 0, replica=-1, leader_epoch=-1, start=-1, wait_ms=60_000)
+        write(writer)
+        found = part_of(follower)
+        assert (found.high_watermark, len(found.records) > 0) == (0, True)
+        assert not is_answered(consumer)
+        ask(follower, 1, wait_ms=60_000)
+        found = part_of(consumer)
+        assert (found.high_watermark, len(found.records) > 0) == (1, True)
+        assert code_of(writer) == 0
+        change(controller, leader=TWO)
+        assert part_of(follower).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"replica": STRANGER}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"replica": STRANGER, "leader_epoch": -1}, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ({"leader_epoch": LEADER_EPOCH - 1}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"leader_epoch": LEADER_EPOCH + 1, "replica": STRANGER}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"replica_epoch": EPOCH_OF[TWO] - 1}, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ({"offset": 3}, ErrorCode.OFFSET_OUT_OF_RANGE),
+        ({"last_epoch": LEADER_EPOCH + 1}, ErrorCode.OFFSET_OUT_OF_RANGE),
+        ({"replica_epoch": -1}, ErrorCode.NONE),
+    ],
+)
+def test_a_follower_that_may_not_fetch_is_told_why_and_counts_for_nothing(
+    controller: ScriptedController, tmp_path: Path, fields: dict[str, Any], expected: ErrorCode
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as follower:
+        write(writer, count=2, acks=1)
+        assert code_of(writer) == 0
+        assert code(follower, fields.pop("offset", 2), **fields) == expected
+        assert core_of(broker).high_watermark == (2 if expected == 0 else 0)
+
+
+def test_a_follower_of_another_history_is_told_where_it_parts_and_counts_for_nothing(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as follower:
+        write(writer, acks=1, count=3)
+        assert code_of(writer) == 0
+        change(controller, leader=OWN)
+        epoch = LEADER_EPOCH + 1
+        wait_until(lambda: core_of(broker).leader_epoch == epoch, WAIT_S, "the leader is elected again")
+        write(writer, acks=1, count=2)
+        assert code_of(writer) == 0
+        for _ in range(2):  # the second time it is remembered
+            found = follow(follower, 4, last_epoch=LEADER_EPOCH, leader_epoch=epoch)
+            assert (found.error_code, found.records or b"") == (0, b"")
+            assert (found.diverging_epoch.epoch, found.diverging_epoch.end_offset) == (LEADER_EPOCH, 3)
+            assert [row[1] for row in core_of(broker).followers.states()] == [-1]
+        found = follow(follower, 3, last_epoch=LEADER_EPOCH, leader_epoch=epoch)
+        assert (found.diverging_epoch.epoch, found.high_watermark) == (-1, 3)
+        assert [row[1] for row in core_of(broker).followers.states()] == [3]
+
+
+def test_a_fetch_counts_once_however_often_it_is_looked_at(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with (
+        leading(controller, tmp_path) as broker,
+        connect(broker) as writer,
+        connect(broker) as follower,
+        connect(broker) as again,
+    ):
+        ask(follower, 0, wait_ms=60_000)
+        wait_until(lambda: core_of(broker).followers.states()[0][1] == 0, WAIT_S, "it is noted")
+        assert code(again, 0, replica_epoch=-1) == 0  # told apart by the epoch that it gives
+        write(writer, acks=1)
+        assert code_of(writer) == 0
+        assert part_of(follower).error_code == 0
+        assert core_of(broker).followers.states()[0][3] == -1, "the one that was woken was noted before"
+
+
+def test_sessions_of_followers_bring_what_has_changed(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as follower:
+        ask(follower, 0, session=(0, 0))
+        session = follower.receive()[1].session_id
+        assert session > 0
+        ask(follower, 0, session=(session, 1))
+        assert follower.receive()[1].responses == []
+        write(writer)
+        wait_until(lambda: core_of(broker).log_end_offset == 1, WAIT_S, "it is written")
+        ask(follower, 0, session=(session, 2))
+        assert len(part_of(follower).records) > 0
+        ask(follower, 1, session=(session, 3))
+        assert part_of(follower).high_watermark == 1
+        assert code_of(writer) == 0
+
+
+# --- who is in sync ---------------------------------------------------------------------------------------------------
+
+
+def asked_isr(controller: ScriptedController) -> list[list[tuple[int, int]]]:
+    """What was proposed, with epochs."""
+    return [
+        [(each.broker_id, each.broker_epoch) for each in row.new_isr_with_epochs]
+        for request in controller.requests(api.ALTER_PARTITION)
+        for topic in request.topics
+        for row in topic.partitions
+    ]
+
+
+def test_a_follower_that_has_caught_up_becomes_in_sync(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN,), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as follower:
+        write(writer, count=5)
+        assert code_of(writer) == 0
+        assert code(follower, 4) == 0
+        assert asked_isr(controller) == []
+        assert code(follower, 5) == 0
+        own = (OWN, controller.registered[OWN][0])
+        wait_until(lambda: core_of(broker).followers.in_sync_count == 2, WAIT_S, "it is in sync")
+        assert asked_isr(controller) == [[own, (TWO, EPOCH_OF[TWO])]]
+        request = controller.requests(api.ALTER_PARTITION)[0]
+        row = request.topics[0].partitions[0]
+        assert (request.broker_id, request.broker_epoch) == own
+        assert (row.leader_epoch, row.partition_epoch, row.leader_recovery_state) == (LEADER_EPOCH, LEADER_EPOCH, 0)
+
+
+def test_a_follower_counts_from_the_moment_it_is_proposed(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN,), (OWN, TWO))
+    refused = AlterPartitionResponse(
+        topics=[
+            AlterPartitionResponseTopicData(
+                topic_id=TOPIC,
+                partitions=[
+                    AlterPartitionResponsePartitionData(partition_index=0, error_code=ErrorCode.INVALID_UPDATE_VERSION)
+                ],
+            )
+        ]
+    )
+    controller.answers[api.ALTER_PARTITION].append(lambda _request: refused)
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as follower:
+        assert code(follower, 0) == 0
+        wait_until(lambda: asked_isr(controller), WAIT_S, "it is proposed")
+        write(writer)
+        wait_until(lambda: core_of(broker).log_end_offset == 1, WAIT_S, "it is written")
+        assert code(follower, 0) == 0
+        assert core_of(broker).high_watermark == 0
+        assert not is_answered(writer)
+        change(controller, isr=[OWN, TWO])
+        assert code(follower, 1) == 0
+        assert code_of(writer) == 0
+
+
+def test_a_follower_that_stopped_leaves_and_what_waits_for_it_is_answered(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    lag = {"replica.lag.time.max.ms": 1500}
+    with leading(controller, tmp_path, **lag) as broker, connect(broker) as writer, connect(broker) as follower:
+        write(writer)
+        assert code_of(writer) == 0
+        assert asked_isr(controller) == [[(OWN, controller.registered[OWN][0])]]
+        assert core_of(broker).followers.in_sync_count == 1
+        assert code(follower, 1) == 0
+        wait_until(lambda: core_of(broker).followers.in_sync_count == 2, WAIT_S, "it comes back")
+
+
+def test_one_that_came_back_in_another_life_is_not_taken_for_the_one_that_fetched(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN,), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as follower:
+        write(writer)
+        assert code_of(writer) == 0
+        later = EPOCH_OF[TWO] + 100
+        controller.append(registered(TWO, later))
+        wait_until(lambda: code(follower, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER, WAIT_S, "the news is here")
+        assert asked_isr(controller) in ([], [[(OWN, controller.registered[OWN][0]), (TWO, EPOCH_OF[TWO])]])
+        assert code(follower, 1, replica_epoch=later) == 0
+        wait_until(lambda: [row for row in asked_isr(controller) if (TWO, later) in row], WAIT_S, "it is proposed anew")
+        wait_until(lambda: core_of(broker).followers.in_sync_count == 2, WAIT_S, "it is in sync")
+
+
+# --- acks=all ---------------------------------------------------------------------------------------------------------
+
+
+def set_min(controller: ScriptedController, value: int) -> None:
+    controller.append(
+        types.ConfigRecord(resource_type=2, resource_name="orders", name="min.insync.replicas", value=str(value))
+    )
+
+
+def test_too_few_in_sync_refuse_a_write_for_all_and_show_nothing(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN,))
+    set_min(controller, 2)
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as reader:
+        write(writer)
+        assert code_of(writer) == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert core_of(broker).log_end_offset == 0
+        write(writer, acks=1)
+        assert code_of(writer) == 0
+        assert seen(reader) == 0
+        set_min(controller, 1)
+        wait_until(lambda: seen(reader) == 1, WAIT_S, "it may be seen")
+
+
+def test_a_write_waits_no_longer_than_its_client(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as follower:
+        write(writer, timeout_ms=50)
+        assert code_of(writer) == ErrorCode.REQUEST_TIMED_OUT
+        assert core_of(broker).log_end_offset == 1, "it stays"
+        write(writer)
+        assert code(follower, 2) == 0
+        assert code_of(writer) == 0
+
+
+def test_a_write_that_waits_is_told_that_leadership_is_lost(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer:
+        write(writer)
+        wait_until(lambda: core_of(broker).log_end_offset == 1, WAIT_S, "it is written")
+        change(controller, leader=TWO)
+        assert code_of(writer) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_write_that_waits_survives_an_election_of_the_same_leader(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as follower:
+        write(writer)
+        wait_until(lambda: core_of(broker).log_end_offset == 1, WAIT_S, "it is written")
+        change(controller, leader=OWN)
+        wait_until(lambda: core_of(broker).leader_epoch == LEADER_EPOCH + 1, WAIT_S, "it is elected")
+        assert code(follower, 1, leader_epoch=LEADER_EPOCH + 1) == 0
+        assert code_of(writer) == 0
+
+
+def test_the_broker_stops_while_writes_wait(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer:
+        write(writer)
+        wait_until(lambda: core_of(broker).log_end_offset == 1, WAIT_S, "it is written")
+        broker.stop()
+        assert code_of(writer) in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def latest(connection: Connection, *, replica: int = -1, timestamp: int = -1) -> tuple[int, int]:
+    """(code, offset)."""
+    wanted = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = list_offsets.ListOffsetsRequest(
+        replica_id=replica, topics=[list_offsets.ListOffsetsTopic(name="orders", partitions=[wanted])]
+    )
+    row = connection.request(api.LIST_OFFSETS, request).topics[0].partitions[0]
+    return row.error_code, row.offset
+
+
+def test_the_end_is_the_log_s_for_followers_and_the_high_watermark_for_consumers(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as reader:
+        write(writer, acks=1, count=3)
+        assert code_of(writer) == 0
+        assert (latest(reader), latest(reader, replica=TWO)) == ((0, 0), (0, 3))
+        follow(reader, 2)
+        assert (latest(reader), latest(reader, replica=TWO)) == ((0, 2), (0, 3))
+        change(controller, leader=OWN)
+        wait_until(lambda: core_of(broker).leader_epoch == LEADER_EPOCH + 1, WAIT_S, "it is elected")
+        assert latest(reader) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+        assert latest(reader, replica=TWO) == (0, 3)
+        assert latest(reader, timestamp=-2) == (0, 0)
+        follow(reader, 3, leader_epoch=LEADER_EPOCH + 1)
+        assert latest(reader) == (0, 3)
