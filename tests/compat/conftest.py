@@ -63,11 +63,6 @@ def door(house: House, request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     return found
 
 
-@pytest.fixture(scope="session")
-def port(bootstrap: str) -> int:
-    return int(bootstrap.rsplit(":", 1)[1])
-
-
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A name nobody used before."""

@@ -46,10 +46,10 @@ class GoChecks:
     @pytest.mark.capability("produce, consume")
     @pytest.mark.parametrize(("codec", "acks"), CODECS_AND_ACKS)
     def test_produce_reads_back_with_its_codec(
-        self, check: Check, port: int, topic: str, codec: str, acks: str
+        self, check: Check, bootstrap: str, topic: str, codec: str, acks: str
     ) -> None:
         check("codec", topic, f"{codec}/{acks}")
-        assert stored_codecs(port, topic) == {CODECS[codec]}
+        assert stored_codecs(bootstrap, topic) == {CODECS[codec]}
 
     @pytest.mark.parametrize("name", PARAMETERS)
     def test_check_of_the_program(self, check: Check, topic: str, name: str) -> None:

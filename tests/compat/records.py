@@ -87,9 +87,23 @@ def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0)
     return found.offset if found.offset >= 0 else None
 
 
-def stored_codecs(port: int, topic: str) -> set[int]:
+def leader_port(bootstrap: str, topic: str, timeout_s: float = 30.0) -> int:
+    """The port of whoever leads partition 0, once there is somebody."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + timeout_s
+    while True:
+        seen = admin.list_topics(topic, timeout=timeout_s)
+        partition = seen.topics[topic].partitions.get(0)
+        if partition is not None and partition.leader in seen.brokers:
+            return int(seen.brokers[partition.leader].port)
+        assert time.monotonic() < deadline, f"nobody leads {topic} within {timeout_s} s"
+
+
+def stored_codecs(bootstrap: str, topic: str) -> set[int]:
     """Codec numbers of the batches as stored: what the client compressed must have stayed so."""
-    with wire.Connection(port) as connection:
+    with wire.Connection(leader_port(bootstrap, topic)) as connection:
         offset, found = 0, set()
         while records := connection.fetch(topic, 0, offset, partition_max_bytes=16 << 20).records:
             for batch in wire.split_batches(records):

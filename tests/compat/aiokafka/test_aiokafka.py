@@ -58,13 +58,13 @@ async def read(bootstrap: str, topic: str, offset: int, count: int) -> list[obje
 @pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_produce_reads_back_with_its_codec(bootstrap: str, port: int, topic: str, codec: str, acks: object) -> None:
+def test_produce_reads_back_with_its_codec(bootstrap: str, topic: str, codec: str, acks: object) -> None:
     rows = plain(200)
     run(create(bootstrap, topic))
     settings = {"compression_type": None if codec == "none" else codec, "acks": acks, "linger_ms": 50}
     run(produce(bootstrap, topic, rows, **settings))
     assert read_back(bootstrap, topic, len(rows)) == rows
-    assert stored_codecs(port, topic) == {CODECS[codec]}
+    assert stored_codecs(bootstrap, topic) == {CODECS[codec]}
 
 
 EDGES_OF_AIOKAFKA = [row for row in EDGES if row.key is not None or row.value is not None]

@@ -68,13 +68,13 @@ def results(futures: dict[object, Future]) -> list[object]:
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_produce_reads_back_with_its_codec(
-    bootstrap: str, port: int, topic: str, admin: AdminClient, codec: str, acks: str
+    bootstrap: str, topic: str, admin: AdminClient, codec: str, acks: str
 ) -> None:
     rows = plain(300)
     results(admin.create_topics([NewTopic(topic, 1)]))
     produce(bootstrap, topic, rows, **{"compression.type": codec, "acks": acks, "linger.ms": 2000})
     assert read_back(bootstrap, topic, len(rows)) == rows
-    assert stored_codecs(port, topic) == {CODECS[codec]}
+    assert stored_codecs(bootstrap, topic) == {CODECS[codec]}
 
 
 @pytest.mark.capability("produce, consume")

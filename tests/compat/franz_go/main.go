@@ -71,7 +71,7 @@ func door() []kgo.Opt {
 func client(options ...kgo.Opt) *kgo.Client {
 	options = append(door(), options...)
 	made, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(bootstrap), kgo.ProducerBatchMaxBytes(4_000_000), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.SeedBrokers(seeds()...), kgo.ProducerBatchMaxBytes(4_000_000), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	}, options...)...)
 	ok(err)
 	return made
@@ -318,7 +318,7 @@ func checkTransaction() {
 	create(source, 1)
 	send(source, numbered(10))
 	for i, stem := range []string{"aborted", "committed"} {
-		session, err := kgo.NewGroupTransactSession(append(door(), kgo.SeedBrokers(bootstrap), kgo.TransactionalID("id-"+topic),
+		session, err := kgo.NewGroupTransactSession(append(door(), kgo.SeedBrokers(seeds()...), kgo.TransactionalID("id-"+topic),
 			kgo.ConsumerGroup("group-"+topic), kgo.ConsumeTopics(source), kgo.RequireStableFetchOffsets(),
 			kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 		ok(err)
@@ -384,10 +384,10 @@ func checkAdmin() {
 	require(start.Offset == 42, "log start %d", start.Offset)
 	sizes, err := admin.DescribeAllLogDirs(ctx, nil)
 	ok(err)
-	require(len(sizes) == 1, "one broker's directories")
+	require(len(sizes) == len(seeds()), "directories of %d brokers", len(sizes))
 	brokers, err := admin.ListBrokers(ctx)
 	ok(err)
-	require(len(brokers) == 1, "one broker")
+	require(len(brokers) == len(seeds()), "%d brokers", len(brokers))
 	_, err = admin.DeleteTopic(ctx, topic)
 	ok(err)
 	for { // it answers from metadata that it keeps for a while
@@ -420,6 +420,8 @@ func checkRate() {
 	fmt.Println(done.Load(), time.Since(began).Seconds())
 	ok(producer.Flush(ctx))
 }
+
+func seeds() []string { return strings.Split(bootstrap, ",") }
 
 func main() {
 	bootstrap, topic = os.Args[1], os.Args[3]

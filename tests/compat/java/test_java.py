@@ -66,10 +66,10 @@ def java(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..
     ("codec", "acks"), [("none", "1"), ("none", "0"), ("gzip", "all"), ("snappy", "1"), ("lz4", "all"), ("zstd", "1")]
 )
 def test_produce_reads_back_with_its_codec(
-    java: Callable[..., None], port: int, topic: str, codec: str, acks: str
+    java: Callable[..., None], bootstrap: str, topic: str, codec: str, acks: str
 ) -> None:
     java("codec", topic, f"{codec}/{acks}")
-    assert stored_codecs(port, topic) == {CODECS[codec]}
+    assert stored_codecs(bootstrap, topic) == {CODECS[codec]}
 
 
 CHECKS = {

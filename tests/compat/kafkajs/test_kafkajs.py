@@ -20,13 +20,11 @@ def check(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Check:
 
 @pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize(("codec", "acks"), [("none", "1"), ("none", "0"), ("gzip", "-1"), ("gzip", "0")])
-def test_produce_reads_back_with_its_codec(
-    check: Check, bootstrap: str, port: int, topic: str, codec: str, acks: str
-) -> None:
+def test_produce_reads_back_with_its_codec(check: Check, bootstrap: str, topic: str, codec: str, acks: str) -> None:
     """KafkaJS has gzip built in; its other codecs are plug-ins of third parties."""
     check("codec", topic, f"{codec}/{acks}")
     assert read_back(bootstrap, topic, 200) == numbered(200)
-    assert stored_codecs(port, topic) == {CODECS[codec]}
+    assert stored_codecs(bootstrap, topic) == {CODECS[codec]}
 
 
 class TestKafkaJs(NodeChecks):

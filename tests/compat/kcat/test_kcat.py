@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.compat.records import CODECS, read_back, stored_codecs
+from tests.compat.records import CODECS, leader_port, read_back, stored_codecs
 from tests.kit.harness import wire
 
 TIMEOUT_S = 60
@@ -33,30 +33,34 @@ def kcat(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..
     return call
 
 
-def create(port: int, topic: str, partition_count: int = 1) -> None:
-    with wire.Connection(port) as connection:
+def create(bootstrap: str, topic: str, partition_count: int = 1) -> None:
+    """A topic that every broker knows of, and whose leaders do."""
+    brokers = [int(each.rsplit(":", 1)[1]) for each in bootstrap.split(",")]
+    with wire.Connection(brokers[0]) as connection:
         assert connection.create_topic(topic, partition_count) == 0
+    for each in bootstrap.split(","):
+        leader_port(each, topic)
 
 
 @pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_produce_reads_back_with_its_codec(
-    kcat: Callable[..., str], bootstrap: str, port: int, topic: str, codec: str, acks: str
+    kcat: Callable[..., str], bootstrap: str, topic: str, codec: str, acks: str
 ) -> None:
-    create(port, topic)
+    create(bootstrap, topic)
     settings = ["-z", codec, "-X", f"acks={acks}", "-X", "linger.ms=100"]
     kcat("-P", "-t", topic, "-p", "0", *settings, text="\n".join(LINES) + "\n")
     assert [row.value.decode() for row in read_back(bootstrap, topic, len(LINES)) if row.value] == LINES
-    found = stored_codecs(port, topic)
+    found = stored_codecs(bootstrap, topic)
     assert CODECS[codec] in found
     assert found <= {CODECS[codec], 0}  # librdkafka leaves a batch alone that would not become smaller
     assert kcat("-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q").splitlines() == LINES
 
 
 @pytest.mark.capability("produce, consume")
-def test_keys_headers_nulls_and_formats(kcat: Callable[..., str], port: int, topic: str) -> None:
-    create(port, topic)
+def test_keys_headers_nulls_and_formats(kcat: Callable[..., str], bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
     kcat("-P", "-t", topic, "-K", ":", "-Z", "-H", "h=1", "-H", "h=2", text="a:1\nb:\n:3\n")
     found = [json.loads(line) for line in kcat("-C", "-t", topic, "-o", "beginning", "-e", "-q", "-J").splitlines()]
     assert [(row["key"], row["payload"]) for row in found] == [("a", "1"), ("b", None), (None, "3")]
@@ -64,8 +68,8 @@ def test_keys_headers_nulls_and_formats(kcat: Callable[..., str], port: int, top
 
 
 @pytest.mark.capability("idempotent")
-def test_idempotent_producer(kcat: Callable[..., str], port: int, topic: str) -> None:
-    create(port, topic)
+def test_idempotent_producer(kcat: Callable[..., str], bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
     kcat("-P", "-t", topic, "-p", "0", "-X", "enable.idempotence=true", text="\n".join(LINES) + "\n")
     assert kcat("-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q").splitlines() == LINES
 
@@ -78,16 +82,16 @@ def test_auto_created_topic(kcat: Callable[..., str], topic: str) -> None:
 
 @pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize(("start", "first"), [("0", 0), ("137", 137), ("-10", 390), ("399", 399)])
-def test_consume_from_any_offset(kcat: Callable[..., str], port: int, topic: str, start: str, first: int) -> None:
-    create(port, topic)
+def test_consume_from_any_offset(kcat: Callable[..., str], bootstrap: str, topic: str, start: str, first: int) -> None:
+    create(bootstrap, topic)
     kcat("-P", "-t", topic, "-p", "0", text="\n".join(LINES) + "\n")
     assert kcat("-C", "-t", topic, "-p", "0", "-o", start, "-e", "-q").splitlines() == LINES[first:]
 
 
 @pytest.mark.capability("seek by time")
-def test_consume_from_a_time(kcat: Callable[..., str], port: int, topic: str) -> None:
-    create(port, topic)
-    with wire.Connection(port) as connection:
+def test_consume_from_a_time(kcat: Callable[..., str], bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    with wire.Connection(leader_port(bootstrap, topic)) as connection:
         base = 1_700_000_000_000
         records = [wire.Record(None, str(number).encode(), (), number * 10) for number in range(100)]
         batch = wire.batch_of(records, base_timestamp=base, max_timestamp=base + 990)
@@ -98,8 +102,8 @@ def test_consume_from_a_time(kcat: Callable[..., str], port: int, topic: str) ->
 
 
 @pytest.mark.capability("produce, consume")
-def test_metadata_lists_broker_and_topic(kcat: Callable[..., str], bootstrap: str, port: int, topic: str) -> None:
-    create(port, topic, 3)
+def test_metadata_lists_broker_and_topic(kcat: Callable[..., str], bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic, 3)
     found = json.loads(kcat("-L", "-J", "-t", topic))
-    assert [broker["name"] for broker in found["brokers"]] == [bootstrap]
+    assert sorted(broker["name"] for broker in found["brokers"]) == sorted(bootstrap.split(","))
     assert len(found["topics"][0]["partitions"]) == 3

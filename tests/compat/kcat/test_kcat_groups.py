@@ -19,8 +19,8 @@ SETTINGS = ("-X", "auto.offset.reset=earliest", "-X", "enable.auto.commit=true",
 
 
 @pytest.mark.capability("groups")
-def test_group_reads_on_where_it_stopped(kcat: Callable[..., str], port: int, topic: str) -> None:
-    create(port, topic, 3)
+def test_group_reads_on_where_it_stopped(kcat: Callable[..., str], bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic, 3)
     kcat("-P", "-t", topic, text="".join(f"a{number}\n" for number in range(50)))
     settings = ["-q", "-e", *SETTINGS]
     first = kcat(*settings, "-G", f"group-{topic}", topic).split()
@@ -50,10 +50,8 @@ class Member:
 
 
 @pytest.mark.capability("groups")
-def test_members_join_and_leave(
-    kcat: Callable[..., str], bootstrap: str, port: int, topic: str, tmp_path: Path
-) -> None:
-    create(port, topic, 3)
+def test_members_join_and_leave(kcat: Callable[..., str], bootstrap: str, topic: str, tmp_path: Path) -> None:
+    create(bootstrap, topic, 3)
     kcat("-P", "-t", topic, text="one\n")
     first = Member(bootstrap, topic, tmp_path / "first")
     wait_until(lambda: first.assigned == 3, TIMEOUT_S, "all for the first")

@@ -22,10 +22,8 @@ TIMEOUT_S = 30
 
 
 @pytest.mark.capability("transactions")
-def test_end_of_input_commits_and_interrupt_aborts(
-    kcat: Callable[..., str], bootstrap: str, port: int, topic: str
-) -> None:
-    create(port, topic)
+def test_end_of_input_commits_and_interrupt_aborts(kcat: Callable[..., str], bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
     producing = ["-P", "-t", topic, "-p", "0", "-X", f"transactional.id=id-{topic}"]
     running = subprocess.Popen(["kcat", "-b", bootstrap, *producing], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdin is not None

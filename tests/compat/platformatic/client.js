@@ -11,7 +11,7 @@ const { DOOR_BOOTSTRAP, DOOR_CA, DOOR_CERTIFICATE, DOOR_KEY, DOOR_MECHANISM, DOO
 const tls = DOOR_CA && { ca: [read(DOOR_CA)], cert: read(DOOR_CERTIFICATE), key: read(DOOR_KEY) }
 const token = process.env.DOOR_TOKEN
 const sasl = token ? { mechanism: DOOR_MECHANISM, token } : DOOR_MECHANISM && { mechanism: DOOR_MECHANISM, username: DOOR_USER, password: DOOR_PASSWORD }
-const base = { clientId: 'compat', bootstrapBrokers: [DOOR_BOOTSTRAP || bootstrap], ...(tls && { tls }), ...(sasl && { sasl }) }
+const base = { clientId: 'compat', bootstrapBrokers: (DOOR_BOOTSTRAP || bootstrap).split(','), ...(tls && { tls }), ...(sasl && { sasl }) }
 const group = `group-${topic}`
 const TIMEOUT_MS = 40000
 

@@ -22,12 +22,10 @@ def check(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Check:
 @pytest.mark.parametrize(
     ("codec", "acks"), [("none", "0"), ("none", "1"), ("gzip", "-1"), ("snappy", "1"), ("lz4", "-1"), ("zstd", "0")]
 )
-def test_produce_reads_back_with_its_codec(
-    check: Check, bootstrap: str, port: int, topic: str, codec: str, acks: str
-) -> None:
+def test_produce_reads_back_with_its_codec(check: Check, bootstrap: str, topic: str, codec: str, acks: str) -> None:
     check("codec", topic, f"{codec}/{acks}")
     assert read_back(bootstrap, topic, 200) == numbered(200)
-    assert stored_codecs(port, topic) == {CODECS[codec]}
+    assert stored_codecs(bootstrap, topic) == {CODECS[codec]}
 
 
 class TestPlatformatic(NodeChecks):

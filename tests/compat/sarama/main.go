@@ -108,7 +108,7 @@ func (c *conversation) Begin(user, password, authzid string) error {
 }
 
 func admin() sarama.ClusterAdmin {
-	made, err := sarama.NewClusterAdmin([]string{bootstrap}, config())
+	made, err := sarama.NewClusterAdmin(seeds(), config())
 	ok(err)
 	return made
 }
@@ -131,7 +131,7 @@ func message(name string, key, value []byte) *sarama.ProducerMessage {
 }
 
 func send(messages []*sarama.ProducerMessage, settings *sarama.Config) {
-	producer, err := sarama.NewSyncProducer([]string{bootstrap}, settings)
+	producer, err := sarama.NewSyncProducer(seeds(), settings)
 	ok(err)
 	defer producer.Close()
 	ok(producer.SendMessages(messages))
@@ -146,7 +146,7 @@ func numbered(name string, count int) []*sarama.ProducerMessage {
 }
 
 func read(offset int64, count int, settings *sarama.Config) []*sarama.ConsumerMessage {
-	consumer, err := sarama.NewConsumer([]string{bootstrap}, settings)
+	consumer, err := sarama.NewConsumer(seeds(), settings)
 	ok(err)
 	defer consumer.Close()
 	partition, err := consumer.ConsumePartition(topic, 0, offset)
@@ -198,7 +198,7 @@ func checkCodec() {
 		"0": sarama.NoResponse, "1": sarama.WaitForLocal, "all": sarama.WaitForAll,
 	}[acks]
 	send(numbered(topic, 200), settings)
-	client, err := sarama.NewClient([]string{bootstrap}, config())
+	client, err := sarama.NewClient(seeds(), config())
 	ok(err)
 	defer client.Close()
 	until("200 records", func() bool { // acks=0 does not tell
@@ -239,7 +239,7 @@ func checkTimes() {
 		row.Timestamp = base.Add(time.Duration(i) * 10 * time.Millisecond)
 	}
 	send(messages, config())
-	client, err := sarama.NewClient([]string{bootstrap}, config())
+	client, err := sarama.NewClient(seeds(), config())
 	ok(err)
 	defer client.Close()
 	for after, expected := range map[int64]int64{0: 0, 1: 1, 505: 51, 990: 99, 991: -1} {
@@ -299,7 +299,7 @@ func (m *member) leave() {
 
 func join(commit int64) *member {
 	made := &member{commit: commit, ended: make(chan struct{})}
-	group, err := sarama.NewConsumerGroup([]string{bootstrap}, "group-"+topic, config())
+	group, err := sarama.NewConsumerGroup(seeds(), "group-"+topic, config())
 	ok(err)
 	var ctx context.Context
 	ctx, made.stop = context.WithCancel(context.Background())
@@ -350,7 +350,7 @@ func checkTransaction() {
 	settings.Producer.RequiredAcks = sarama.WaitForAll
 	settings.Net.MaxOpenRequests = 1
 	settings.Producer.Transaction.ID = "id-" + topic
-	producer, err := sarama.NewSyncProducer([]string{bootstrap}, settings)
+	producer, err := sarama.NewSyncProducer(seeds(), settings)
 	ok(err)
 	for _, stem := range []string{"aborted", "committed"} {
 		ok(producer.BeginTxn())
@@ -402,7 +402,7 @@ func checkAdmin() {
 	settings.Producer.Flush.MaxMessages = 10
 	send(numbered(topic, 100), settings)
 	ok(cluster.DeleteRecords(topic, map[int32]int64{0: 42}))
-	client, err := sarama.NewClient([]string{bootstrap}, config())
+	client, err := sarama.NewClient(seeds(), config())
 	ok(err)
 	defer client.Close()
 	start, err := client.GetOffset(topic, 0, sarama.OffsetOldest)
@@ -410,7 +410,8 @@ func checkAdmin() {
 	require(start == 42, "log start %d", start)
 	brokers, controller, err := cluster.DescribeCluster()
 	ok(err)
-	require(len(brokers) == 1 && brokers[0].ID() == controller, "one broker")
+	isController := func(broker *sarama.Broker) bool { return broker.ID() == controller }
+	require(len(brokers) == len(seeds()) && slices.ContainsFunc(brokers, isController), "%d brokers", len(brokers))
 	_, err = cluster.DescribeLogDirs([]int32{controller})
 	ok(err)
 	ok(cluster.DeleteTopic(topic))
@@ -429,7 +430,7 @@ func checkClassic() {
 	settings := config()
 	settings.Consumer.MaxWaitTime = 10 * time.Millisecond // a consumer that closes waits for the fetch it has out
 	for range wanted {
-		client, err := sarama.NewClient([]string{bootstrap}, settings)
+		client, err := sarama.NewClient(seeds(), settings)
 		ok(err)
 		manager, err := sarama.NewOffsetManagerFromClient("group-"+topic, client)
 		ok(err)
@@ -465,7 +466,7 @@ func checkRate() {
 	settings := config()
 	settings.ClientID = "c"
 	settings.Producer.MaxMessageBytes = 900_000
-	producer, err := sarama.NewAsyncProducer([]string{bootstrap}, settings)
+	producer, err := sarama.NewAsyncProducer(seeds(), settings)
 	ok(err)
 	value := bytes.Repeat([]byte("0123456789"), 1000)
 	var done atomic.Int64
@@ -491,6 +492,8 @@ func checkRate() {
 	producer.AsyncClose()
 	readers.Wait()
 }
+
+func seeds() []string { return strings.Split(bootstrap, ",") }
 
 func main() {
 	bootstrap, topic = os.Args[1], os.Args[3]
