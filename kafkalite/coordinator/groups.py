@@ -128,6 +128,7 @@ class GroupCoordinator:
             clock,
             partition_count=config.offsets_topic_num_partitions,
             segment_bytes=config.offsets_topic_segment_bytes,
+            in_sync=False,  # as Kafka's: a commit waits until there are enough
         )
         self._environment = Environment(
             clock=clock,
@@ -763,6 +764,10 @@ class GroupCoordinator:
         """See `led.Coordinator`."""
         groups = self._read(self.log.partitions[number])
         return lambda: self._install(groups)
+
+    def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
+        """See `led.Coordinator`."""
+        self.log.when_read(number, epoch, callback)
 
     def begin_partition(self, number: int) -> None:
         """See `led.Coordinator`."""

@@ -1,17 +1,23 @@
 """In a cluster: which partitions of a coordinator's topic are led here, and so whose keys it answers for.
 
-    take(partition, epoch) ─▶ LOADING ─▶ read on a thread of its own ─▶ installed ─▶ ACTIVE
+    take(partition, epoch) ─▶ LOADING ─▶ read on a thread of its own ─▶ safe ─▶ installed ─▶ ACTIVE
     take(partition, None)  ─▶ unloaded at once, whatever it was
 
-A partition is read to its end, and nothing of it is known before all was read. What was read for an epoch that is over
-is not installed. One that cannot be read stays unserved until its next election.
+A partition is read to its end, and nothing of it is known before all was read and every replica in sync has it: what an
+earlier leader wrote last may not have been told to anybody, and is told by this one when it cannot go any more. What
+was read for an epoch that is over is not installed. One that cannot be read stays unserved until its next election.
 
-Source: CoordinatorRuntime of Kafka 4.1. Thread rule: `take` belongs to the metadata thread, everything else to any. The
-lock is held while what was read is installed: it is above the coordinator's own.
+Elections and resignations come in the order of the metadata that says so, from one thread: a resignation always means
+the epoch that was taken last, and so does a deletion, which has none.
+
+Source: CoordinatorRuntime of Kafka 4.1, which serves already while the high watermark has yet to pass what was read.
+Thread rule: `take` belongs to the metadata thread, everything else to any. The lock is held while what was read is
+installed: it is above the coordinator's own.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections import deque
@@ -36,6 +42,9 @@ class Coordinator(Protocol):
 
     def read_partition(self, number: int) -> Callable[[], object]:
         """Reads one to its end, and returns what makes known what it says. May block."""
+
+    def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
+        """See `StateLog.when_read`."""
 
     def begin_partition(self, number: int) -> None:
         """It is known, and served from now on."""
@@ -62,7 +71,7 @@ class LedPartitions:
         self._coordinator = coordinator
         self._lock = threading.Lock()
         self._led: dict[int, _Led] = {}  # guarded by _lock; read without it
-        self._to_load: deque[tuple[int, _Led]] = deque()  # guarded by the worker's lock
+        self._to_do: deque[Callable[[], object]] = deque()  # guarded by the worker's lock
         self._worker = executors.worker(f"kafkalite-load-{name.strip('_')}", self._turn)
 
     def start(self) -> None:
@@ -72,7 +81,7 @@ class LedPartitions:
     def stop(self) -> None:
         """Returns when nothing is loaded any more."""
         with self._worker.lock:
-            self._to_load.clear()
+            self._to_do.clear()
         self._worker.stop()
 
     def error_of(self, number: int) -> int:
@@ -100,21 +109,25 @@ class LedPartitions:
         if before is not None:
             self._coordinator.drop_partition(number)
         if now is not None:
-            with self._worker.lock:
-                self._to_load.append((number, now))
-                self._worker.call_locked()
+            self._soon(functools.partial(self._load, number, now))
+
+    def _soon(self, step: Callable[[], object]) -> None:
+        with self._worker.lock:
+            self._to_do.append(step)
+            self._worker.call_locked()
 
     def _turn(self) -> float | None:
-        """Loads one partition; the seconds until the next."""
+        """One step of one partition; the seconds until the next."""
         with self._worker.lock:
-            if not self._to_load:
+            if not self._to_do:
                 return None
-            number, led = self._to_load.popleft()
-        if self._led.get(number) is led:
-            self._load(number, led)
+            step = self._to_do.popleft()
+        step()
         return 0.0
 
     def _load(self, number: int, led: _Led) -> None:
+        if self._led.get(number) is not led:
+            return
         try:
             install = self._coordinator.read_partition(number)
         except Exception:  # whatever it is, the other partitions can be served
@@ -123,8 +136,16 @@ class LedPartitions:
                 "a coordinator's partition cannot be read and is not served", extra=fields(log=f"{self._name}-{number}")
             )
             return
+        self._coordinator.when_read(
+            number, led.epoch, lambda code: self._soon(functools.partial(self._install, number, led, install, code))
+        )
+
+    def _install(self, number: int, led: _Led, install: Callable[[], object], code: int) -> None:
         with self._lock:
             if self._led.get(number) is not led:
+                return
+            if code:  # this epoch is over, which will be told, or the disk has failed
+                led.code = _UNREADABLE
                 return
             install()
             led.code = 0

@@ -1,7 +1,8 @@
 """A topic in which a coordinator keeps what must outlive the broker: `__consumer_offsets` or `__transaction_state`.
 
-    write(key, records, callback) ─▶ writer of the key's partition ─▶ durable ─▶ callback, in the order of the writes
+    write(key, records, callback) ─▶ writer of the key's partition ─▶ safe ─▶ callback, in the order of the writes
     entries(log) ─▶ at start: every record and every transaction marker of a partition, in order, once all are durable
+    when_read(number) ─▶ in a cluster: what was read is on all replicas in sync, too
 
 All records of one owner (a group, a transactional id) go to one partition, chosen as Kafka does: abs(Java's hashCode of
 the owner's name) modulo the number of partitions. The topic is made by the first write.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.coordinator.log_writer import LogWriter
+from kafkalite.coordinator.log_writer import LogWriter, when_safe
 from kafkalite.errors import ErrorCode, InvalidTxnState, TopicAlreadyExists, error_for
 
 if TYPE_CHECKING:
@@ -75,9 +76,19 @@ class StateLog:
     """Reads and writes one such topic."""
 
     def __init__(
-        self, name: str, logs: LogManager, pool: IoPool, clock: Clock, *, partition_count: int, segment_bytes: int
+        self,
+        name: str,
+        logs: LogManager,
+        pool: IoPool,
+        clock: Clock,
+        *,
+        partition_count: int,
+        segment_bytes: int,
+        in_sync: bool,
     ) -> None:
+        """`in_sync`: nothing is written while fewer replicas are in sync than the topic wants (`LogWriter`)."""
         self.name = name
+        self._in_sync = in_sync
         self._logs = logs
         self._pool = pool
         self._clock = clock
@@ -138,6 +149,7 @@ class StateLog:
                     lambda: self._log(partition),
                     self._pool,
                     flush=self._logs.config.flush_on_acks_all,
+                    in_sync=self._in_sync,
                 )
         writer.write(append, callback)
 
@@ -178,6 +190,12 @@ class StateLog:
                 return self._logs.create_topic(self.name, self._partition_count, settings)
             except TopicAlreadyExists:
                 return self._logs.topics[self.name]
+
+    def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
+        """callback(0) when all that a partition has now, and was read in this leader epoch, is safe; a code when this
+        epoch ends before. It was written by an earlier leader, whose clients may have been told nothing of it."""
+        log = self.partitions[number]
+        when_safe(log, log.log_end_offset, epoch, callback, flush=False)
 
     def entries(self, log: PartitionLog) -> Iterator[Stored | Marker]:
         """Every record that has a key, and every marker, in the order of the log. KafkaError when something cannot be

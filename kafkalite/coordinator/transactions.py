@@ -119,8 +119,11 @@ class _Add:
 class Transaction:
     """One transactional id. `now` is what is durable, `coming` what is being written."""
 
-    def __init__(self, transactional_id: str, now: Metadata) -> None:
+    def __init__(self, transactional_id: str, now: Metadata, coordinator_epoch: int | None = None) -> None:
         self.transactional_id = transactional_id
+        self.coordinator_epoch = coordinator_epoch
+        """In a cluster: the leader epoch in which it was read or begun. What was decided in it is said in its name, so
+        that it counts no more once a later coordinator has spoken. None: there is no other coordinator."""
         self.now = now
         self.coming: Metadata | None = None
         self.dead = False
@@ -197,6 +200,7 @@ class TransactionCoordinator:
             clock,
             partition_count=config.transaction_state_log_num_partitions,
             segment_bytes=config.transaction_state_log_segment_bytes,
+            in_sync=True,
         )
         self.markers = MarkerWriter(logs, groups, pool, timers)
         self._lock = threading.Lock()
@@ -284,7 +288,10 @@ class TransactionCoordinator:
         with self._lock:
             found = self._transactions.get(transactional_id)
             if found is None and len(self._transactions) < self._config.transaction_max_ids:
-                found = Transaction(transactional_id, Metadata(producer_id=producer_id))
+                metadata, epoch = Metadata(producer_id=producer_id), None
+                if self.log.led is not None:
+                    epoch = self.log.led.epoch_of(self.log.partition_of(transactional_id))
+                found = Transaction(transactional_id, metadata, epoch)
                 self._transactions[transactional_id] = found
             return found
 
@@ -710,7 +717,7 @@ class TransactionCoordinator:
         mark = Mark(
             prepared.producer_id,
             prepared.epoch,
-            self._coordinator_epoch(transaction.transactional_id),
+            self._coordinator_epoch(transaction),
             prepared.commits,
             prepared.client_version,
         )
@@ -731,10 +738,13 @@ class TransactionCoordinator:
             coming = rules.complete(transaction.now, self._clock.time_ms())
             self._change_locked(transaction, coming, done)
 
-    def _coordinator_epoch(self, transactional_id: str) -> int:
-        """Rises with every start that was not clean, so that a marker from before is told apart."""
+    def _coordinator_epoch(self, transaction: Transaction) -> int:
+        """Of a broker that stands alone it rises with every start that was not clean, so that a marker from before is
+        told apart."""
+        if transaction.coordinator_epoch is not None:
+            return transaction.coordinator_epoch
         partitions = self.log.partitions
-        return partitions[self.log.partition_of(transactional_id)].leader_epoch if partitions else 0
+        return partitions[self.log.partition_of(transaction.transactional_id)].leader_epoch if partitions else 0
 
     # --- timeouts -----------------------------------------------------------------------------------------------------
 
@@ -844,8 +854,13 @@ class TransactionCoordinator:
 
     def read_partition(self, number: int) -> Callable[[], object]:
         """See `led.Coordinator`."""
+        epoch = None if self.log.led is None else self.log.led.epoch_of(number)
         found = self._read(self.log.partitions[number])
-        return lambda: self._install(found)
+        return lambda: self._install(found, epoch)
+
+    def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
+        """See `led.Coordinator`."""
+        self.log.when_read(number, epoch, callback)
 
     def begin_partition(self, number: int) -> None:
         """See `led.Coordinator`."""
@@ -887,11 +902,11 @@ class TransactionCoordinator:
                 raise ValueError(f"{log.name} has a record that is not a transaction's: {error}") from error
         return found
 
-    def _install(self, found: Mapping[str, Metadata]) -> None:
+    def _install(self, found: Mapping[str, Metadata], epoch: int | None = None) -> None:
         """Ids appear in the table when all of their partition was read."""
         time_ms = self._clock.time_ms()
         for transactional_id, metadata in found.items():
-            transaction = Transaction(transactional_id, metadata)
+            transaction = Transaction(transactional_id, metadata, epoch)
             if metadata.state is ONGOING:
                 left_ms = metadata.start_ms + metadata.timeout_ms - time_ms
                 with transaction.changing():

@@ -158,7 +158,7 @@ def test_coordinator_reads_what_is_on_the_disk(root: Path, recorder: NameRecorde
     append(log)
     manager, log = started_again(manager, root)
     pool = IoPool(1)
-    state_log = StateLog("t", manager, pool, manager.clock, partition_count=1, segment_bytes=1 << 20)
+    state_log = StateLog("t", manager, pool, manager.clock, partition_count=1, segment_bytes=1 << 20, in_sync=False)
     assert [entry.offset for entry in state_log.entries(log) if isinstance(entry, Stored)] == [0]
     assert end_in(recorder.image(tmp_path / "image")) == 1
     assert pool.close(WAIT_S)

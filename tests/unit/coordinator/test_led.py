@@ -22,6 +22,9 @@ class Recording:
         self.may_read = threading.Event()
         self.may_read.set()
         self.seen: list[tuple[str, int]] = []
+        self.holds_back = False
+        self.held: list[tuple[int, Callable[[int], object]]] = []
+        """(epoch, who waits) for what was read to be safe, while `holds_back`."""
 
     def read_partition(self, number: int) -> Callable[[], object]:
         self.seen.append(("read", number))
@@ -29,6 +32,13 @@ class Recording:
         if number == 9:
             raise OSError("unreadable")
         return lambda: self.seen.append(("installed", number))
+
+    def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
+        if self.holds_back:
+            self.held.append((epoch, callback))
+            self.seen.append(("held", number))
+        else:
+            callback(0)
 
     def begin_partition(self, number: int) -> None:
         self.seen.append(("begun", number))
@@ -99,3 +109,30 @@ def test_partition_that_cannot_be_read_keeps_no_other_from_being_served(
     assert led.error_of(9) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "cannot be read" in caplog.text
     assert ("installed", 9) not in coordinator.seen
+
+
+def test_what_was_read_is_not_told_before_it_is_safe(led: LedPartitions, coordinator: Recording) -> None:
+    coordinator.holds_back = True
+    led.take(3, 5)
+    wait_until(lambda: coordinator.held, WAIT_S, "it was read")
+    assert led.error_of(3) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    epoch, tell = coordinator.held.pop()
+    assert epoch == 5
+    tell(0)
+    wait_code(led, 3, 0)
+    assert coordinator.seen == [("read", 3), ("held", 3), ("installed", 3), ("begun", 3)]
+
+
+def test_what_becomes_safe_after_its_epoch_is_not_installed(led: LedPartitions, coordinator: Recording) -> None:
+    coordinator.holds_back = True
+    led.take(3, 5)
+    wait_until(lambda: coordinator.held, WAIT_S, "it was read")
+    led.take(3, 6)
+    wait_until(lambda: len(coordinator.held) == 2, WAIT_S, "it was read again")
+    (_, first), (_, second) = coordinator.held
+    first(0)
+    second(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    led.take(4, 1)
+    wait_until(lambda: len(coordinator.held) == 3, WAIT_S, "the next is read, after both were told")
+    assert ("installed", 3) not in coordinator.seen
+    assert led.error_of(3) == ErrorCode.COORDINATOR_NOT_AVAILABLE
