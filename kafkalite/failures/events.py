@@ -232,12 +232,14 @@ Event = (
 
 
 class Run(NamedTuple):
-    """Have these records handled, one after the other; stop after so many failures, and after an outage."""
+    """Have these records handled, one after the other; stop after so many failures, and after an outage. With
+    `by_key` nothing more is handled of a key that has failed."""
 
     partition: TopicPartition
     number: int
     messages: tuple[Message, ...]
     failures_max: int
+    by_key: bool = False
 
 
 class Withdraw(NamedTuple):

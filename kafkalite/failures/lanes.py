@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 COMMIT_COUNT: Final = 256
 """Records of a partition after which what became of them is committed before the time."""
+RUN_MAX: Final = 64
+"""Records that are given to a worker at once."""
+IN_HAND_MAX: Final = COMMIT_COUNT + RUN_MAX
+"""So far behind what is committed a run begins at most, while a transaction is under way."""
 
 
 class ItemState(Enum):
@@ -108,6 +112,11 @@ class Item:
         self.probes = 0
         self.shrink = 0
         self.verdict: Verdict | None = None
+
+    @property
+    def is_noted_now(self) -> bool:
+        """Whether it is being written down that it is in hand, or is not any more."""
+        return self.state is ItemState.MOVING and self.verdict is not None and self.verdict.stays
 
 
 class KeyChains:
@@ -370,6 +379,13 @@ class PartitionLane:
     def unfinished(self) -> int:
         """Records in hand."""
         return len(self.by_offset)
+
+    def is_full(self, item: Item) -> bool:
+        """Whether this one has to wait until more is committed, or a note about another one is written down."""
+        if self.careful and any(other.is_noted_now for other in self.moving.values()):
+            return True
+        behind = len(self.moving) if self.is_retry else item.offset - self.committed
+        return behind >= IN_HAND_MAX
 
     @property
     def hurries(self) -> bool:

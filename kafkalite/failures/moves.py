@@ -2,8 +2,8 @@
 
     verdicts ─▶ wait for more, LINGER_MS at most, while records are being handled ─▶ Transact ─▶ TransactionEnded
 
-One transaction at a time, of MOVES_MAX records at most. What it costs hardly depends on how many there are, and nothing
-else is done meanwhile; so verdicts are collected while there is something to handle.
+One transaction at a time, of MOVES_MAX records at most. What it costs hardly depends on how many there are; so verdicts
+are collected while there is something to handle, and while the one before is under way.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -34,11 +34,17 @@ SHRINK_MAX: Final = 3
 
 
 class Flight(NamedTuple):
-    """A transaction that has not ended: its number, what it writes down, and the offsets that go with it."""
+    """A transaction that has not ended: its number, what it writes down, and the offsets that go with it.
+
+    `lanes` are those of `chosen`: a partition that was lost meanwhile, and came again, has another one. `last` are the
+    partitions that are given up with it.
+    """
 
     number: int
     chosen: Mapping[TopicPartition, list[Item]]
     offsets: Mapping[TopicPartition, int]
+    lanes: Mapping[TopicPartition, PartitionLane]
+    last: frozenset[TopicPartition]
 
 
 class TooLarge(Exception):
@@ -66,6 +72,10 @@ class Moves:
         for at in (self._not_before, self._linger_until or 0.0):
             if at > now_ms:
                 yield at
+
+    def concerns(self, lane: PartitionLane) -> bool:
+        """Whether the transaction that has not ended commits an offset of this partition."""
+        return self.flight is not None and self.flight.lanes.get(lane.partition) is lane
 
     def is_in_flight(self, lane: PartitionLane, item: Item) -> bool:
         """Whether the transaction that has not ended is about this record."""
@@ -107,7 +117,8 @@ class Moves:
         if all(len(chosen.get(key, ())) == len(lane.moving) for key, lane in lanes.items()):
             self._linger_until = None
         self._number += 1
-        self.flight = Flight(self._number, chosen, offsets)
+        last = frozenset(key for key in chosen if lanes[key].closing)
+        self.flight = Flight(self._number, chosen, offsets, {key: lanes[key] for key in chosen}, last)
         scope = next(iter(chosen)) if self._by_partition else None
         return Transact(self._number, tuple(puts), tuple(rows), offsets, scope)
 

@@ -1,13 +1,15 @@
 """Carries out what the core decides: reads, has records handled by workers, writes, commits, for any client.
 
     Port (a client) ─▶ Fetched ─▶ Session ─▶ Run ─▶ worker threads ─▶ handler(record) ─▶ Finished ─▶ Session ─▶ …
-                                     └─▶ Transact · Commit · Pause · Resume ─▶ Port
+                                     ├─▶ Transact ─▶ mover's thread ─▶ Port ─▶ TransactionEnded ─▶ Session ─▶ …
+                                     └─▶ Commit · Pause · Resume ─▶ Port
 
-The client is polled while handlers run, so that a slow one does not cost the membership. Ledger, topics and committed
-offsets are read by a `kafkalite.client.Client`, whatever client reads the records.
+The client is polled while handlers run and transactions end, so that a slow one costs neither the membership nor other
+records their time. Ledger, topics and committed offsets are read by a `kafkalite.client.Client`, whatever client reads
+the records.
 
 Thread rule: `run` belongs to one thread, which is the client's too; `stop` may be set from anywhere. Handlers run in
-workers: one unless asked for more.
+workers: one unless asked for more. What is written is written by a thread of its own (kafkalite.failures.mover).
 """
 
 from __future__ import annotations
@@ -56,13 +58,14 @@ from kafkalite.failures.events import (
     TransactionEnded,
     Withdraw,
 )
-from kafkalite.failures.headers import letter_of, rekeyed, rendered, up_to_date
+from kafkalite.failures.headers import letter_of, up_to_date
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.metrics import Late, exposition
-from kafkalite.failures.rows import GIVEN_UP, UNDECIDED, encode_row
+from kafkalite.failures.mover import SIZE_MAX, Ended, Move, Mover, WritingPort
+from kafkalite.failures.rows import GIVEN_UP, UNDECIDED
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment, milliseconds
-from kafkalite.failures.topics import LEDGER_PARTITION, ensure, publish, size_max
+from kafkalite.failures.topics import ensure, publish, size_max
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
@@ -74,19 +77,13 @@ if TYPE_CHECKING:
 
 IDLE_POLL_S: Final = 0.1
 BUSY_POLL_S: Final = 0.02
+MOVING_POLL_S: Final = 0.005
+"""While nothing is handled, and a transaction is under way whose end no client wakes for."""
 REVOKE_WAIT_S: Final = 10.0
 ASK_S_MIN: Final = 0.25
 ASK_S_MAX: Final = 1.0
 
 logger = logging.getLogger(__name__)
-
-
-class TransactionFailed(Exception):
-    """Nothing of a transaction is visible; it may be done again. `too_large`: a record did not fit."""
-
-    def __init__(self, message: str, *, too_large: bool = False) -> None:
-        super().__init__(message)
-        self.too_large = too_large
 
 
 class DamagedBatch(Exception):
@@ -110,15 +107,7 @@ class Fetch(NamedTuple):
     next_offset: int
 
 
-class Written(NamedTuple):
-    """A record to be written: key, value, headers and timestamp of the message. Partition None is chosen by key."""
-
-    topic: str
-    partition: int | None
-    message: Message
-
-
-class Port(Protocol):
+class Port(WritingPort, Protocol):
     """What a client has to do. Its callbacks come inside `poll` and `close`, in the thread of the caller."""
 
     by_partition: bool
@@ -154,13 +143,8 @@ class Port(Protocol):
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """CommitRefused."""
 
-    def transact(
-        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
-    ) -> None:
-        """Writes records and offsets as one; TransactionFailed."""
-
-    def write(self, records: Sequence[Written]) -> None:
-        """Writes records, acknowledged by all, without a transaction; TransactionFailed."""
+    def member(self) -> object:
+        """Who this is in the group now, for `transact`: in the name of whoever was replaced nothing is committed."""
 
     def close(self) -> None:
         """Gives all up, in good order, and leaves the group."""
@@ -270,13 +254,14 @@ def class_name(error: BaseException) -> str:
 
 
 class Workers:
-    """Threads that handle runs, each a run at a time."""
+    """Threads that handle runs, each a run at a time. `bell` is rung at the end of each: who was woken by each record
+    would hardly let the workers work."""
 
-    def __init__(self, call: Callable[[Message], Outcome], count: int) -> None:
+    def __init__(self, call: Callable[[Message], Outcome], count: int, bell: queue.SimpleQueue[None]) -> None:
         self._call = call
+        self._bell = bell
         self._jobs: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._results: deque[Event] = deque()
-        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.running: dict[TopicPartition, Run] = {}
         """Runs that have not ended, as far as the caller's thread has heard."""
         self.since: dict[TopicPartition, tuple[int, float]] = {}
@@ -303,13 +288,8 @@ class Workers:
             del self.running[event.partition]
         self._withdrawn.discard(event.run)
 
-    def results(self, timeout_s: float) -> list[Event]:
-        """What has been done, waiting so long at most for a run to end: who was woken by each record would hardly let
-        the workers work."""
-        with contextlib.suppress(queue.Empty):
-            self._ended.get(timeout=timeout_s) if timeout_s else self._ended.get_nowait()
-            while True:
-                self._ended.get_nowait()
+    def results(self) -> list[Event]:
+        """What has been done."""
         found: list[Event] = []
         while self._results:
             found.append(self._results.popleft())
@@ -323,19 +303,24 @@ class Workers:
     def _work(self) -> None:
         while (run := self._jobs.get()) is not None:
             failures = 0
+            failed_keys: set[bytes] = set()
             for message in run.messages:
                 if run.number in self._withdrawn:
                     break
+                if run.by_key and message.key in failed_keys:
+                    continue
                 self.since[run.partition] = (message.offset, time.monotonic())
                 outcome = self._call(message)
                 self._results.append(Finished(run.partition, run.number, message.offset, outcome))
                 if outcome.failure is not None:
                     failures += 1
+                    if message.key is not None:
+                        failed_keys.add(message.key)
                     if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
                         break
             self.since.pop(run.partition, None)
             self._results.append(RunEnded(run.partition, run.number))
-            self._ended.put(None)
+            self._bell.put(None)
 
 
 # --- the runner -------------------------------------------------------------------------------------------------------
@@ -389,7 +374,9 @@ class Runner:
         self._ledger = Ledger(client, policy.group)
         self._others = {group: Ledger(client, group) for group in policy.after}
         self._sizes: dict[str, int] = {}
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._workers: Workers | None = None
+        self._mover: Mover | None = None
         self._stopped = ""
         self._ask_at = 0.0
         self._ask_s = ASK_S_MIN
@@ -403,7 +390,8 @@ class Runner:
     def run(self, stop: threading.Event) -> str:
         """Until `stop` is set, or the policy says so; why it ended, "" for the first. StartupError, KafkaError."""
         self._prepare()
-        self._workers = Workers(self._caller, self._worker_count)
+        self._workers = Workers(self._caller, self._worker_count, self._bell)
+        self._mover = Mover(self.policy, self._port, self._bell)
         topics = [name for name, lane in self.policy.layout.lanes.items() if not lane.is_retry or self._has_retries]
         if self.policy.moves == "exactly once":
             self._port.claim()
@@ -415,6 +403,7 @@ class Runner:
             try:
                 self._port.close()
             finally:
+                self._mover.close()
                 self._workers.close()
         return self._stopped
 
@@ -452,8 +441,9 @@ class Runner:
 
     def _turn(self) -> None:
         assert self._workers is not None, "running"
+        assert self._mover is not None, "running"
         busy = bool(self._workers.running)
-        timeout_s = 0.0 if busy else self._until_wake(IDLE_POLL_S)
+        timeout_s = 0.0 if busy else self._until_wake(MOVING_POLL_S if self._mover.busy else IDLE_POLL_S)
         events: list[Event] = []
         for partition, messages, next_offset in self._poll(timeout_s, events):
             lane = self.policy.layout.lanes[partition.topic]
@@ -463,11 +453,25 @@ class Runner:
             position = self._port.position(key)
             if position >= 0:
                 events.append(Fetched(key, (), position))
-        events += self._workers.results(self._until_wake(BUSY_POLL_S) if busy and not events else 0.0)
+        events += self._results(self._until_wake(BUSY_POLL_S) if busy and not events else 0.0)
         self._look_at_slow()
         self._ask(events)
         self._tell(events or [Tick()])
         self._late.take(self.session.late_ms)
+
+    def _results(self, timeout_s: float) -> list[Event]:
+        """What workers and mover have done, waiting so long at most for something to be over."""
+        assert self._workers is not None, "running"
+        assert self._mover is not None, "running"
+        with contextlib.suppress(queue.Empty):
+            self._bell.get(timeout=timeout_s) if timeout_s else self._bell.get_nowait()
+            while True:
+                self._bell.get_nowait()
+        events = self._workers.results()
+        ended = self._mover.ended()
+        if ended is not None:
+            events.append(self._ended(ended))
+        return events
 
     def _poll(self, timeout_s: float, events: list[Event]) -> Sequence[Fetch]:
         try:
@@ -512,14 +516,9 @@ class Runner:
             case Resume(partition=partition):
                 self._port.resume(partition)
             case Transact():
-                return self._transact(action)
+                self._begin(action)
             case Commit(offsets=offsets):
-                try:
-                    self._port.commit(offsets)
-                except CommitRefused as error:
-                    logger.warning("commit of group %s: %s", self.policy.group, error)
-                    return CommitEnded(offsets, failed=True)
-                return CommitEnded(offsets)
+                return CommitEnded(offsets, failed=not self._commit(offsets))
             case Alarm():
                 self._alarm(action)
             case Stop(reason=reason):
@@ -559,13 +558,17 @@ class Runner:
         self._tell([Assigned(starts, self._ledger.rows, opened)])
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
-        """The record in hand is waited for; what else is left the next owner does."""
+        """The record in hand is waited for, and that all is written that is done; what is left the next owner does."""
         assert self._workers is not None, "running"
+        assert self._mover is not None, "running"
         self._tell([Revoking(partitions)])
         for key in partitions:
             self._workers.withdraw(key)
         self._await_workers(partitions)
         self._tell([Revoked(partitions)])
+        while self._mover.busy and self.session.is_closing:
+            self._tell(self._results(BUSY_POLL_S))
+        self._tell([Lost(partitions)])
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
         self._tell([Lost(partitions)])
@@ -575,7 +578,7 @@ class Runner:
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
         while any(key in self._workers.running for key in partitions) and time.monotonic() < deadline:
-            self._tell(self._workers.results(BUSY_POLL_S))
+            self._tell(self._results(BUSY_POLL_S))
 
     def _finish(self) -> None:
         """What was read before a damaged batch is worked off: a member that is started again and again at that batch
@@ -583,54 +586,40 @@ class Runner:
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
         while self.session.is_busy and time.monotonic() < deadline:
-            self._tell(self._workers.results(BUSY_POLL_S) or [Tick()])
+            self._tell(self._results(BUSY_POLL_S) or [Tick()])
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _transact(self, action: Transact) -> TransactionEnded:
-        policy = self.policy
-        records: list[Written] = []
-        for put in action.puts:
-            limit = 2**31 if put.goal is Goal.OUTPUT else self._size_max(put.topic)
-            message = rendered(put, limit, policy.compat, policy.scrub)
-            if put.goal is Goal.DEAD and policy.letter_kind != "original":
-                message = rekeyed(message, put, policy.letter_kind)
-            records.append(Written(put.topic, put.partition, message))
-        rows = [
-            Written(
-                policy.layout.ledger, LEDGER_PARTITION, ledger_message(key, None if row is None else encode_row(row))
-            )
-            for key, row in action.rows
-        ]
-        try:
-            if policy.moves == "exactly once":
-                self._port.transact([*records, *rows], action.offsets, action.scope)
-            else:
-                if records:
-                    self._port.write(records)
-                if rows:
-                    self._port.write(rows)
-                self._port.commit(action.offsets)
-        except CommitRefused as error:
-            logger.warning("commit of group %s: %s", policy.group, error)
-            return TransactionEnded(action.number, failed=True)
-        except TransactionFailed as error:
-            logger.warning("moves of group %s: %s", policy.group, error)
-            largest = max(range(len(records)), key=lambda place: size_of(records[place].message), default=None)
-            if error.too_large and largest is None:
-                raise
-            return TransactionEnded(action.number, failed=True, too_large=largest if error.too_large else None)
-        for put in action.puts if self._on_moved is not None else ():
+    def _begin(self, action: Transact) -> None:
+        """Has the mover write it, as the member that this is now."""
+        assert self._mover is not None, "running"
+        sizes = {put.topic: self._size_max(put.topic) for put in action.puts if put.goal is not Goal.OUTPUT}
+        self._mover.begin(Move(action, self._port.member(), sizes))
+
+    def _ended(self, ended: Ended) -> TransactionEnded:
+        """What was written is told; without transactions the offsets follow it."""
+        policy, action, failed = self.policy, ended.action, ended.failed
+        if not failed and policy.moves != "exactly once":
+            failed = not self._commit(action.offsets)
+        for put in action.puts if self._on_moved is not None and not failed else ():
             if put.goal is not Goal.OUTPUT:
                 call_hook(self._on_moved, put.message, put.goal.value, put.topic)
-        return TransactionEnded(action.number)
+        return TransactionEnded(action.number, failed, ended.largest)
+
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        try:
+            self._port.commit(offsets)
+        except CommitRefused as error:
+            logger.warning("commit of group %s: %s", self.policy.group, error)
+            return False
+        return True
 
     def _size_max(self, topic: str) -> int:
         if topic not in self._sizes:
             try:
                 self._sizes[topic] = size_max(self._client, topic)
             except KafkaError:
-                return 2**31  # who may not look finds out by writing
+                return SIZE_MAX
         return self._sizes[topic]
 
     # --- watching -----------------------------------------------------------------------------------------------------
@@ -689,13 +678,3 @@ def call_hook(hook: Callable[..., object] | None, *arguments: object) -> None:
             hook(*arguments)
     except Exception:
         logger.exception("a hook failed")
-
-
-def ledger_message(key: str, value: bytes | None) -> Message:
-    """A row as it is written."""
-    return Message("", -1, -1, time.time_ns() // 1_000_000, key.encode(errors="surrogateescape"), value)
-
-
-def size_of(message: Message) -> int:
-    """Bytes of key and value."""
-    return len(message.key or b"") + len(message.value or b"")

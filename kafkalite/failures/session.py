@@ -52,7 +52,17 @@ from kafkalite.failures.events import (
     TransactionEnded,
     Withdraw,
 )
-from kafkalite.failures.lanes import COMMIT_COUNT, Item, ItemState, KeyChains, PartitionLane, Verdict, key_digest
+from kafkalite.failures.lanes import (
+    COMMIT_COUNT,
+    IN_HAND_MAX,
+    RUN_MAX,
+    Item,
+    ItemState,
+    KeyChains,
+    PartitionLane,
+    Verdict,
+    key_digest,
+)
 from kafkalite.failures.moves import AGAIN_MS, SHRINK_MAX, Moves, TooLarge
 from kafkalite.failures.names import origin_text
 from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State
@@ -68,12 +78,10 @@ if TYPE_CHECKING:
     from kafkalite.failures.policy import Policy
     from kafkalite.failures.strategies import Step
 
-RUN_MAX: Final = 64
-"""Records that are given to a worker at once."""
 RUN_FAILURES_MAX: Final = 10
 """Failures after which a run comes back, where the order allows more than one, and their number means something."""
 COMMIT_INTERVAL_MS: Final = 1000.0
-CAREFUL_COUNT: Final = COMMIT_COUNT + 2 * RUN_MAX
+CAREFUL_COUNT: Final = IN_HAND_MAX + RUN_MAX
 """As many may have been in hand behind the committed offset when a member ended."""
 TRIES_MAX: Final = 3
 CRASHED: Final = "crashed"
@@ -103,6 +111,7 @@ class Session:
         self._breaker = Breaker(policy.limit)
         self._holds = policy.after_dead == "hold"
         self._rotates = policy.order == "none" and isinstance(policy.strategy, (RetryTopics, Ignore))
+        self._goes_on = self._rotates or (policy.order == "key" and isinstance(policy.strategy, RetryTopics))
         self._losses: dict[int, Window] = {}
         for place, strategy in enumerate(policy.strategies):
             if isinstance(strategy, Ignore) and strategy.alarm is not None:
@@ -193,7 +202,7 @@ class Session:
                 times.append(self._breaker.probe_at)
             elif lane.run is None and lane.head is not None and lane.head.due > self._now.ms:
                 times.append(lane.head.due)
-            if lane.low() > lane.committed:
+            if lane.low() > lane.committed and not self._moves.concerns(lane):
                 times.append(self._commit_at)
         return min(times, default=None)
 
@@ -205,6 +214,11 @@ class Session:
             if lane.run is not None or lane.moving or (head is not None and head.due <= self._now.ms):
                 return True
         return False
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether something is to be written still of partitions that are about to go."""
+        return any(lane.closing for lane in self._lanes.values())
 
     @property
     def waits(self) -> dict[TopicPartition, str]:
@@ -326,8 +340,11 @@ class Session:
     def _check_lost(self, lane: PartitionLane) -> None:
         """Letters that the ledger tells of, and that are not there any more."""
         lane.checked_lost = True
+        main = self._lanes.get(lane.origin)
         for offset, row in sorted(lane.rows.items()):
             here = (row.letter_topic, row.letter_partition) == lane.partition
+            if not self._nonce and main is not None and offset >= main.committed:
+                continue  # the record itself comes again
             if row.state in WAITING and here and row.id not in lane.seen:
                 self.counts["lost", ""] += 1
                 text = f"the letter of {origin_text(lane.origin, offset)} has gone from {lane.partition}"
@@ -478,17 +495,17 @@ class Session:
             item.state = ItemState.RUNNING
             if lane.is_retry and item.due:
                 self.late_ms.append(max(self._now.ms - item.due, 0.0))
-        many = self._policy.order == "none" and (self._rotates or lane.is_retry)
+        many = self._goes_on or lane.is_retry
         failures_max = (RUN_FAILURES_MAX if self._counts_failures else RUN_MAX) if many else 1
         messages = tuple(item.message._replace(attempt=item.attempt) for item in items)
-        self._actions.append(Run(lane.partition, lane.run, messages, failures_max))
+        self._actions.append(Run(lane.partition, lane.run, messages, failures_max, self._policy.order == "key"))
 
     def _take_run(self, lane: PartitionLane) -> list[Item]:
         """The next records to handle; those that nobody has to handle are dealt with on the way."""
         items: list[Item] = []
         while len(items) < (1 if lane.careful else RUN_MAX):
             item = lane.head
-            if item is None or item.due > self._now.ms or not self._decides(lane, item):
+            if item is None or item.due > self._now.ms or lane.is_full(item) or not self._decides(lane, item):
                 break
             lane.take()
             if self._stepped_over(lane, item):
@@ -526,7 +543,7 @@ class Session:
             if item.offset in self._decided[group, lane.partition].dead_offsets and self._policy.on_dead == "skip"
         ]
         row, letters_only = item.row, self._policy.reprocess == "letters"
-        if row is not None and row.state in WAITING:
+        if row is not None and row.state in WAITING and self._has_letter(row):
             lane.finish(item)  # its letter is on the way
         elif row is not None and row.state in GIVEN_UP | {State.IGNORED} and self._policy.reprocess == "skip":
             self.counts["stepped_over", row.state.value] += 1
@@ -547,6 +564,11 @@ class Session:
         else:
             return False
         return True
+
+    def _has_letter(self, row: Row) -> bool:
+        """Without transactions a row may come when the letter was stepped over, from whoever was replaced meanwhile."""
+        lane = self._lanes.get(TopicPartition(row.letter_topic, row.letter_partition))
+        return bool(self._nonce) or (lane is not None and row.id in lane.seen)
 
     def _note(self, lane: PartitionLane, item: Item) -> None:
         """Writes down that a record is about to be in hand; the third time it is the one that ends the process."""
@@ -877,22 +899,24 @@ class Session:
 
     def _transaction_ended(self, event: TransactionEnded) -> None:
         try:
-            _, chosen, offsets = self._moves.end(event, self._now.ms)
+            flight = self._moves.end(event, self._now.ms)
         except TooLarge as error:
             self._stop(str(error))
             return
         done = not event.failed and event.too_large is None
-        for key, items in chosen.items():
-            lane = self._lanes.get(key)
-            if lane is None:
+        for key, items in flight.chosen.items():
+            lane = flight.lanes[key]
+            if self._lanes.get(key) is not lane:
                 continue
             if done:
-                lane.committed = offsets.get(key, lane.committed)
+                lane.committed = flight.offsets.get(key, lane.committed)
                 lane.opened = lane.opened or lane.opening
                 for item in items:
                     self._written(lane, item)
-            if lane.closing:
+            if key in flight.last:
                 self._drop([key])
+        if self.is_closing:
+            self._moves.hurry()
 
     def _written(self, lane: PartitionLane, item: Item) -> None:
         assert item.verdict is not None, "it was written"
@@ -944,7 +968,7 @@ class Session:
         offsets = {}
         for lane in self._lanes.values():
             low = lane.low()
-            free = self._moves.flight is None or lane.partition not in self._moves.flight.offsets
+            free = not self._moves.concerns(lane)
             if free and low > lane.committed and (due or low - lane.committed >= COMMIT_COUNT):
                 offsets[lane.partition] = low
         if offsets:

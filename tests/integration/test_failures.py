@@ -14,11 +14,14 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.errors import CorruptMessage, KafkaError, StartupError
 from kafkalite.failures import Failed, Ignore, Ledger, Limit, Message, Policy, RetryForever, RetryHere, RetryTopics, run
+from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.events import Failure
 from kafkalite.failures.letters import LetterBox
+from kafkalite.failures.mover import Written
 from kafkalite.failures.rows import State
 from kafkalite.failures.topics import faults
 from kafkalite.model import TopicPartition
+from kafkalite.record.columns import Record
 from tests.kit.harness.failing_groups import (
     MemberThread,
     Script,
@@ -239,6 +242,38 @@ def test_order_by_key_holds_while_a_key_fails(client: Client, broker: Broker) ->
         assert len(mine) == 20
     assert done.index(99) < done.index(11)  # other keys did not wait
     assert records(client, policy.layout.dead(topic)) == []
+
+
+@pytest.mark.parametrize("moves", ["exactly once", "at least once"])
+def test_records_are_handled_while_what_failed_is_being_written(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch, moves: str
+) -> None:
+    topic = numbered_topic(client, 10)
+    others = threading.Event()
+    done: list[int] = []
+    name = "transact" if moves == "exactly once" else "write"
+    write = getattr(ColumnarPort, name)
+
+    def write_late(self: ColumnarPort, records: list[Written], *more: object) -> None:
+        if any(record.topic != policy.layout.ledger for record in records):
+            assert others.wait(TIMEOUT_S)
+        write(self, records, *more)
+
+    def handle(record: Message) -> None:
+        number = int(record.value or b"")
+        if number == 3 and record.attempt == 0:
+            raise RuntimeError("not yet")
+        done.append(number)
+        if number == 19:
+            others.set()
+        elif number == 9:
+            with client.twin() as other:
+                other.produce(topic, 0, [Record(-1, -1, b"later", b"%d" % number) for number in range(10, 20)])
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]), moves=moves)
+    monkeypatch.setattr(ColumnarPort, name, write_late)
+    play(broker.bootstrap_servers, policy, handle, 20)
+    assert done == [*range(3), *range(4, 20), 3]
 
 
 def test_a_group_waits_until_another_has_decided_retries_included(client: Client, broker: Broker) -> None:

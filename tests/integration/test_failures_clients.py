@@ -14,8 +14,9 @@ from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryFor
 from kafkalite.failures.adapters.aio import AioPort
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.adapters.confluent import ConfluentPort
+from kafkalite.failures.mover import TransactionFailed, Written
 from kafkalite.failures.rows import State
-from kafkalite.failures.runner import Port, TransactionFailed, Written
+from kafkalite.failures.runner import Port
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
 from tests.kit.harness.failing_groups import records, small_broker
@@ -150,7 +151,7 @@ def test_what_does_not_fit_is_told_as_that_and_a_smaller_one_goes_after_it(
         def write(size: int) -> None:
             records = [Written(topic, 0, Message(topic, 0, -1, -1, b"k", b"x" * size))]
             if exact:
-                member.transact(records, {place: size}, place if member.by_partition else None)
+                member.transact(records, {place: size}, place if member.by_partition else None, member.member())
             else:
                 member.write(records)
 

@@ -1,7 +1,8 @@
 """A world for the core of kafkalite.failures: a cluster in memory, members that die after any step, its own clock.
 
 Everything is drawn from a seed. A member carries out the core's actions one by one, and each has steps (records
-written, transaction ended, handler called ...); whoever counts steps may end the member between any two of them. What
+written, transaction ended, handler called ...); whoever counts steps may end the member between any two of them. Most
+members read, handle and decide on between the steps of a transaction. What
 it had not committed is undone, its partitions go to others, or to its next life.
 
 What must hold in the end, whatever died: every record is processed, dead, ignored or skipped; a letter is there once;
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -109,6 +110,8 @@ class World:
         self.offsets: dict[TopicPartition, int] = {}
         self.ledger: dict[str, Row] = {}
         self.owner: dict[TopicPartition, Member] = {}
+        self.pending: dict[Member, frozenset[TopicPartition]] = {}
+        """Whose transaction is about to end, and the offsets that nobody else is told before."""
         self.calls: Counter[tuple[TopicPartition, int]] = Counter()
         self.call_count = 0
         self.successes: list[tuple[TopicPartition, int]] = []
@@ -203,6 +206,9 @@ class Member:
     session: Session = field(init=False)
     runs: dict[TopicPartition, Run] = field(default_factory=dict)
     done: dict[TopicPartition, int] = field(default_factory=dict)
+    failed: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
+    """Keys of what failed in a run."""
+    flight: Generator[None, None, TransactionEnded] | None = None
     paused: set[TopicPartition] = field(default_factory=set)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -217,12 +223,16 @@ class Member:
             draw=world.rng.random,
             by_partition=world.rng.random() < 0.3,
         )
+        self.writes_beside = world.rng.random() < 0.7
+        """Whether it goes on while a transaction is under way."""
 
     # --- the group ----------------------------------------------------------------------------------------------------
 
     def take(self, partitions: list[TopicPartition]) -> None:
         """What a rebalance gives."""
         world = self.world
+        for other in [other for other, keys in world.pending.items() if keys & set(partitions)]:
+            other.settle()
         for key in partitions:
             world.owner[key] = self
             self.positions[key] = world.offsets.get(key, 0)
@@ -247,12 +257,21 @@ class Member:
             for key in owned:
                 self.end_run(key)
             self.tell(Revoked(owned))
+            while self.flight is not None and self.session.is_closing:
+                self.tell(self.land())
+            self.tell(Lost(owned))
         for key in owned:
             if world.owner.get(key) is self:
                 del world.owner[key]
         if not clean:
             return
         self.forget(owned)
+
+    def out(self) -> None:
+        """It hears that others have its partitions; what it was writing ends behind that."""
+        self.tell(Lost(list(self.positions)))
+        if self.flight is not None:
+            self.tell(self.land())
 
     def forget(self, partitions: list[TopicPartition]) -> None:
         for key in partitions:
@@ -272,6 +291,8 @@ class Member:
         wake = self.session.wake_at
         if wake is not None and wake <= self.world.now.ms:
             choices.append(("tick", None))
+        if self.flight is not None:
+            choices.append(("write", None))
         released = [
             Released(key, offset)
             for key, offsets in self.session.holders.items()
@@ -285,6 +306,10 @@ class Member:
         what, key = self.world.rng.choice(choices)
         if what == "tick":
             self.tell(Tick())
+        elif what == "write":
+            ended = self.write()
+            if ended is not None:
+                self.tell(ended)
         elif what == "ask":
             for event in released:
                 self.tell(event)
@@ -307,14 +332,20 @@ class Member:
         """The next record of a run."""
         run, place = self.runs[key], self.done[key]
         message = run.messages[place]
+        if run.by_key and message.key is not None and message.key in self.failed[key]:
+            self.done[key] = place + 1
+            if place + 1 == len(run.messages):
+                self.end_run(key)
+            return
         stored = self.world.logs[key][message.offset]
         outcome = self.world.handle(message, stored.letter)
         self.done[key] = place + 1
-        failed = outcome.failure is not None
+        if outcome.failure is not None:
+            self.failed[key].append(message.key)
         self.step()
         self.tell(Finished(key, run.number, message.offset, outcome))
         outage = outcome.failure is not None and outcome.failure.kind is FailureKind.OUTAGE
-        over = place + 1 == len(run.messages) or outage or (failed and run.failures_max == 1)
+        over = place + 1 == len(run.messages) or outage or len(self.failed[key]) >= run.failures_max
         if over and self.runs.get(key) is run:
             self.end_run(key)
 
@@ -337,7 +368,7 @@ class Member:
                 match action:
                     case Run(partition=key):
                         assert key not in self.runs, "one run of a partition at a time"
-                        self.runs[key], self.done[key] = action, 0
+                        self.runs[key], self.done[key], self.failed[key] = action, 0, []
                     case Withdraw(partition=key):
                         run = self.runs.pop(key, None)
                         if run is not None:
@@ -347,7 +378,10 @@ class Member:
                     case Resume(partition=key):
                         self.paused.discard(key)
                     case Transact():
-                        waiting.append(self.transact(action))
+                        assert self.flight is None, "one transaction at a time"
+                        self.flight = self.transact(action)
+                        if not self.writes_beside:
+                            waiting.append(self.land())
                     case Commit(offsets=offsets):
                         waiting.append(self.commit(offsets))
                     case Alarm() | Stop():
@@ -359,30 +393,33 @@ class Member:
             if self.world.owner.get(key) is not self:
                 raise Fenced
 
-    def transact(self, action: Transact) -> TransactionEnded:
+    def transact(self, action: Transact) -> Generator[None, None, TransactionEnded]:
         """Records, rows and offsets, and a chance to die between any two; moves at least once leave what is written."""
         world = self.world
         exact = world.policy.moves == "exactly once"
-        self.step()
+        yield
         written: list[tuple[TopicPartition, Put]] = []
-        try:
-            self.require(dict(action.offsets))
-        except Fenced:
-            if exact:
+        if exact:
+            try:
+                self.require(dict(action.offsets))
+            except Fenced:
                 return TransactionEnded(action.number, failed=True)
-        if exact and world.rng.random() < world.refusals:
-            self.step()
-            return TransactionEnded(action.number, failed=True)
+            world.pending[self] = frozenset(action.offsets)
+            if world.rng.random() < world.refusals:
+                yield
+                del world.pending[self]
+                yield
+                return TransactionEnded(action.number, failed=True)
         for put in action.puts:
             key = TopicPartition(put.topic, put.partition or 0)
             if exact:
                 written.append((key, put))
             else:
                 self.append(key, put)
-            self.step()
+            yield
         for text, row in action.rows if not exact else ():
             self.write_row(text, row)
-            self.step()
+            yield
         if not exact:
             try:
                 self.require(dict(action.offsets))
@@ -393,8 +430,33 @@ class Member:
         for text, row in action.rows if exact else ():
             self.write_row(text, row)
         world.offsets |= action.offsets
-        self.step()
+        world.pending.pop(self, None)
+        yield
         return TransactionEnded(action.number)
+
+    def write(self) -> TransactionEnded | None:
+        """A step of the transaction under way; how it ended, if it was the last."""
+        assert self.flight is not None
+        try:
+            next(self.flight)
+        except StopIteration as ended:
+            self.flight = None
+            event: TransactionEnded = ended.value
+            return event
+        self.step()
+        return None
+
+    def land(self) -> TransactionEnded:
+        """The transaction under way to its end."""
+        while (ended := self.write()) is None:
+            pass
+        return ended
+
+    def settle(self) -> None:
+        """Whoever asks for stable offsets waits until the end of a transaction that commits some is written."""
+        assert self.flight is not None
+        while self in self.world.pending:
+            next(self.flight)
 
     def append(self, key: TopicPartition, put: Put) -> None:
         log = self.world.logs[key]
@@ -501,7 +563,7 @@ def play(world: World, death: float, *, rebalances: bool) -> None:
         for zombie in list(zombies):
             zombies.remove(zombie)
             alive(world, live, zombie, zombie.turn)
-            zombie.session.on(Lost(list(zombie.positions)), world.now)
+            alive(world, live, zombie, zombie.out)
     else:
         world.faults.append(f"not done after {ROUNDS_MAX} turns")
     world.die_at, world.refusals, world.played = set(), 0.0, world.steps
@@ -515,6 +577,7 @@ def alive(world: World, live: list[Member], member: Member, work: Callable[[], o
     try:
         return bool(work())
     except Died:
+        world.pending.pop(member, None)
         if member in live:
             live.remove(member)
         for key in [key for key, owner in world.owner.items() if owner is member]:

@@ -3,7 +3,8 @@
 aiokafka commits offsets in a transaction by the group's name alone, so that a member that was replaced is not refused.
 So each source partition has a transactional id of its own: whoever takes the partition fences who had it before.
 
-Thread rule: methods belong to one thread, that of the runner; what aiokafka says comes to it through a queue.
+Thread rule: methods belong to one thread, that of the runner, but for `transact` and `write`; what aiokafka says comes
+to it through a queue. Producers are the loop's.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from kafkalite.failures.adapters.listening import Listening
-from kafkalite.failures.runner import CommitRefused, TransactionFailed
+from kafkalite.failures.mover import TransactionFailed
+from kafkalite.failures.runner import CommitRefused
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from kafkalite.failures.runner import Fetch, Written
+    from kafkalite.failures.mover import Written
+    from kafkalite.failures.runner import Fetch
 
 RECORDS_MAX: Final = 500
 REQUEST_SIZE_MAX: Final = 100_000_000
@@ -143,11 +146,19 @@ class AioPort(Listening):
         except (KafkaError, TimeoutError) as error:
             raise CommitRefused(str(error)) from error
 
+    def member(self) -> None:
+        """Nobody asks: transactional ids say whose partition it is."""
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def transact(
-        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
+        self,
+        records: Sequence[Written],
+        offsets: Mapping[TopicPartition, int],
+        scope: TopicPartition | None,
+        member: object,
     ) -> None:
+        assert member is None, "nobody is named"
         assert scope is not None, "a transaction is one partition's"
         try:
             self._do(self._transact(records, offsets, scope))

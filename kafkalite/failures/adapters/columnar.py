@@ -1,6 +1,6 @@
 """The columnar client of this project, for the runner.
 
-Thread rule: one thread at a time, that of the runner.
+Thread rule: one thread at a time, that of the runner; but for `transact` and `write`, which have a client of their own.
 """
 
 from __future__ import annotations
@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kafkalite.client import READ_COMMITTED, ClientError, CommitFailed, DeliveryFailed, Producer, TransactionAborted
+from kafkalite.client import (
+    READ_COMMITTED,
+    ClientError,
+    CommitFailed,
+    DeliveryFailed,
+    GroupMetadata,
+    Producer,
+    TransactionAborted,
+)
 from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError
 from kafkalite.failures.events import Message
-from kafkalite.failures.runner import CommitRefused, DamagedBatch, Fetch, TransactionFailed
+from kafkalite.failures.mover import TransactionFailed
+from kafkalite.failures.runner import CommitRefused, DamagedBatch, Fetch
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kafkalite.client import Chunk, Client, GroupReader
-    from kafkalite.failures.runner import Written
+    from kafkalite.failures.mover import Written
 
 FETCH_SIZE: Final = 1024 * 1024
 TRANSACTION_TIMEOUT_S: Final = 30.0
@@ -42,6 +51,7 @@ class ColumnarPort:
 
     def __init__(self, client: Client, transactional_id: str, **options: object) -> None:
         self._client = client
+        self._writing = client.twin()
         self._transactional_id = transactional_id
         self._options = options
         self._reader: GroupReader | None = None
@@ -53,7 +63,7 @@ class ColumnarPort:
 
     def _claimed(self) -> Producer:
         if self._transactional is None:
-            self._transactional = self._client.producer(
+            self._transactional = self._writing.producer(
                 transactional_id=self._transactional_id, transaction_timeout_s=TRANSACTION_TIMEOUT_S
             )
         return self._transactional
@@ -127,17 +137,25 @@ class ColumnarPort:
         except CommitFailed as error:
             raise CommitRefused(str(error)) from error
 
+    def member(self) -> GroupMetadata:
+        return self.reader.group_metadata
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def transact(
-        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
+        self,
+        records: Sequence[Written],
+        offsets: Mapping[TopicPartition, int],
+        scope: TopicPartition | None,
+        member: object,
     ) -> None:
         assert scope is None, "group metadata says who commits"
+        assert isinstance(member, GroupMetadata)
         try:
             producer = self._claimed()
             producer.begin_transaction()
             self._send(producer, records)
-            producer.send_offsets_to_transaction(dict(offsets), self.reader.group_metadata)
+            producer.send_offsets_to_transaction(dict(offsets), member)
             producer.flush()
         except (KafkaError, ClientError) as error:
             self._give_up()
@@ -173,7 +191,7 @@ class ColumnarPort:
     def write(self, records: Sequence[Written]) -> None:
         try:
             if self._plain is None:
-                self._plain = self._client.producer()
+                self._plain = self._writing.producer()
             self._send(self._plain, records)
             self._plain.flush()
         except (KafkaError, ClientError) as error:
@@ -192,7 +210,7 @@ class ColumnarPort:
 
     def _choose(self, topic: str, key: bytes | None) -> int:
         """The same partition for the same key. (A program that needs Kafka's own choice names the partition.)"""
-        numbers = self._client.partitions(topic)
+        numbers = self._writing.partitions(topic)
         return numbers[zlib.crc32(key or b"") % len(numbers)]
 
     def close(self) -> None:
@@ -203,6 +221,7 @@ class ColumnarPort:
             for producer in (self._transactional, self._plain):
                 if producer is not None:
                     producer.close()
+            self._writing.close()
 
 
 def is_too_large(error: BaseException | None) -> bool:

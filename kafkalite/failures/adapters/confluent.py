@@ -3,7 +3,7 @@
 librdkafka's position stands behind the last record that was handed out, not behind markers of transactions; where a
 partition ends it says by its end-of-partition event, so that is switched on.
 
-Thread rule: one thread at a time, that of the runner.
+Thread rule: as kafkalite.failures.adapters.writing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafkalite.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kafkalite.failures.runner import Written
+    from kafkalite.failures.mover import Written
 
 RECORDS_MAX: Final = 500
 TIMEOUT_S: Final = 30.0
@@ -115,6 +115,9 @@ class ConfluentPort(Writing):
         except KafkaException as error:
             raise CommitRefused(str(error)) from error
 
+    def member(self) -> Any:
+        return self._consumer.consumer_group_metadata()
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _new_producer(self, *, transactional: bool) -> Any:
@@ -125,9 +128,8 @@ class ConfluentPort(Writing):
             producer.init_transactions(TIMEOUT_S)
         return producer
 
-    def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int]) -> None:
-        metadata = self._consumer.consumer_group_metadata()
-        producer.send_offsets_to_transaction(theirs(offsets), metadata, TIMEOUT_S)
+    def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
+        producer.send_offsets_to_transaction(theirs(offsets), member, TIMEOUT_S)
 
     def _commit(self, producer: Any) -> None:
         deadline = time.monotonic() + END_WAIT_S

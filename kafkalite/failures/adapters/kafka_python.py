@@ -5,7 +5,7 @@ new metadata as seen when it assigns, before the assignment is back): its heart 
 after its session the group goes on without it. So the rejoin is asked for again until it is through, and such a poll
 lasts long enough to end it.
 
-Thread rule: one thread at a time, that of the runner.
+Thread rule: as kafkalite.failures.adapters.writing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from kafkalite.failures.runner import CommitRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kafkalite.failures.runner import Fetch, Written
+    from kafkalite.failures.mover import Written
+    from kafkalite.failures.runner import Fetch
     from kafkalite.model import TopicPartition
 
 RECORDS_MAX: Final = 500
@@ -92,6 +93,9 @@ class KafkaPythonPort(Writing):
         except KafkaError as error:
             raise CommitRefused(str(error)) from error
 
+    def member(self) -> Any:
+        return self._consumer.group_metadata()
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _new_producer(self, *, transactional: bool) -> Any:
@@ -101,8 +105,8 @@ class KafkaPythonPort(Writing):
             producer.init_transactions()
         return producer
 
-    def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int]) -> None:
-        producer.send_offsets_to_transaction(theirs(offsets), self._consumer.group_metadata())
+    def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
+        producer.send_offsets_to_transaction(theirs(offsets), member)
 
     def _commit(self, producer: Any) -> None:
         producer.commit_transaction()  # asks by itself until it is known

@@ -3,7 +3,7 @@
     claim ─▶ begin ─▶ records ─▶ offsets ─▶ commit, until its outcome is known
                └──────── what fails ───────────▶ abort; the next one has a producer of its own
 
-Thread rule: one thread at a time, that of the runner.
+Thread rule: one thread at a time. Producers are the mover's while it moves; before and after that the runner's.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalite.failures.adapters.listening import Listening
-from kafkalite.failures.runner import TransactionFailed
+from kafkalite.failures.mover import TransactionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kafkalite.failures.runner import Written
+    from kafkalite.failures.mover import Written
     from kafkalite.model import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Writing(Listening, ABC):
         """Waits until all are acknowledged."""
 
     @abstractmethod
-    def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int]) -> None:
+    def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
         """With the group's metadata, so that a member that was replaced is refused."""
 
     @abstractmethod
@@ -73,7 +73,11 @@ class Writing(Listening, ABC):
         self._transactional = self._new_producer(transactional=True)
 
     def transact(
-        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
+        self,
+        records: Sequence[Written],
+        offsets: Mapping[TopicPartition, int],
+        scope: TopicPartition | None,
+        member: object,
     ) -> None:
         assert scope is None, "group metadata says who commits"
         try:
@@ -81,7 +85,7 @@ class Writing(Listening, ABC):
                 self.claim()
             self._transactional.begin_transaction()
             self._send(self._transactional, records)
-            self._add_offsets(self._transactional, offsets)
+            self._add_offsets(self._transactional, offsets, member)
             self._commit(self._transactional)
         except self._failures as error:
             self._give_up()

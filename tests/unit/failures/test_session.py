@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import pytest
+
 from kafkalite.failures.events import (
     Action,
     Alarm,
@@ -18,12 +20,15 @@ from kafkalite.failures.events import (
     Finished,
     Goal,
     Letter,
+    Lost,
     Message,
     Outcome,
     Pause,
     Put,
     Released,
     Resume,
+    Revoked,
+    Revoking,
     Run,
     RunEnded,
     Start,
@@ -32,11 +37,11 @@ from kafkalite.failures.events import (
     Transact,
     TransactionEnded,
 )
-from kafkalite.failures.lanes import key_digest
+from kafkalite.failures.lanes import RUN_MAX, key_digest
 from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.rows import Row, State
-from kafkalite.failures.session import Session
+from kafkalite.failures.session import CAREFUL_COUNT, Session
 from kafkalite.failures.strategies import Ignore, Limit, Loss, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import Moment
 from kafkalite.model import TopicPartition
@@ -439,3 +444,100 @@ def test_a_policy_may_say_to_stop() -> None:
     desk.advance(1000)
     assert desk.stopped
     assert desk.handled == [0, 1, 2, 2]
+
+
+# --- while a transaction is under way ---------------------------------------------------------------------------------
+
+
+def test_records_are_handled_while_a_transaction_is_under_way() -> None:
+    tell = opened(Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0), ORDERS)
+    (run,) = tell(arrivals(ORDERS, [0]), 0.0)
+    tell(Finished(ORDERS, run.number, 0, Outcome(BAD)), 1.0)
+    (first,) = tell(RunEnded(ORDERS, run.number), 1.0)
+    (run,) = tell(arrivals(ORDERS, [1, 2]), 2.0)
+    tell(Finished(ORDERS, run.number, 1, Outcome(BAD)), 3.0)
+    tell(Finished(ORDERS, run.number, 2, Outcome()), 3.0)
+    assert tell(RunEnded(ORDERS, run.number), 3.0) == []  # one transaction at a time
+    (second,) = tell(TransactionEnded(first.number), 4.0)
+    assert [(put.message.offset, each.offsets[ORDERS]) for each in (first, second) for put in each.puts] == [
+        (0, 1),
+        (1, 3),
+    ]
+
+
+def test_what_is_in_hand_while_a_transaction_is_under_way_is_no_more_than_is_looked_at_after_a_death() -> None:
+    tell = opened(Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0), ORDERS)
+    (run,) = tell(arrivals(ORDERS, [0]), 0.0)
+    tell(Finished(ORDERS, run.number, 0, Outcome(BAD)), 1.0)
+    (transact,) = tell(RunEnded(ORDERS, run.number), 1.0)
+    found = tell(arrivals(ORDERS, range(1, 500)), 2.0)
+    reached = 0
+    while runs := [action for action in found if isinstance(action, Run)]:
+        (run,) = runs
+        reached = run.messages[-1].offset + 1
+        for message in run.messages:
+            tell(Finished(ORDERS, run.number, message.offset, Outcome()), 3.0)
+        found = tell(RunEnded(ORDERS, run.number), 3.0)
+    assert CAREFUL_COUNT - RUN_MAX <= reached <= CAREFUL_COUNT
+    (run,) = tell(TransactionEnded(transact.number), 4.0)
+    assert run.messages[0].offset == reached
+
+
+def test_a_partition_that_was_lost_and_came_again_has_nothing_to_do_with_what_was_written_before() -> None:
+    session = Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0)
+    tell = opened(session, ORDERS)
+    (run,) = tell(arrivals(ORDERS, [0]), 0.0)
+    tell(Finished(ORDERS, run.number, 0, Outcome(BAD)), 1.0)
+    (late,) = tell(RunEnded(ORDERS, run.number), 1.0)
+    assert tell(Lost([ORDERS]), 2.0) == []
+    assert tell(Assigned({ORDERS: Start(0, 0)}, {}, {}), 3.0) == []
+    (opening,) = tell(TransactionEnded(late.number), 4.0)  # which was refused, or the position would be another
+    assert (opening.offsets, [row.state for _, row in opening.rows]) == ({ORDERS: 0}, [State.OPEN])
+    tell(TransactionEnded(opening.number), 5.0)
+    (run,) = tell(arrivals(ORDERS, [0]), 6.0)
+    assert [message.offset for message in run.messages] == [0]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_is_done_is_written_behind_the_transaction_under_way_before_a_partition_goes(failed: bool) -> None:
+    session = Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0)
+    tell = opened(session, ORDERS)
+    (run,) = tell(arrivals(ORDERS, [0]), 0.0)
+    tell(Finished(ORDERS, run.number, 0, Outcome(BAD)), 1.0)
+    (first,) = tell(RunEnded(ORDERS, run.number), 1.0)
+    (run,) = tell(arrivals(ORDERS, [1]), 2.0)
+    tell(Finished(ORDERS, run.number, 1, Outcome(BAD)), 3.0)
+    tell(RunEnded(ORDERS, run.number), 3.0)
+    assert tell(Revoking([ORDERS]), 4.0) == tell(Revoked([ORDERS]), 4.0) == []
+    assert session.is_closing
+    (last,) = tell(TransactionEnded(first.number, failed=failed), 5.0)
+    assert [put.message.offset for put in last.puts] == ([0, 1] if failed else [1])
+    assert ("open/orders-0", None) in last.rows
+    assert tell(TransactionEnded(last.number), 6.0) == []
+    assert not session.is_closing
+
+
+def test_with_order_by_key_other_keys_go_on_in_the_same_run_behind_one_that_has_failed() -> None:
+    session = Session(policy(RetryTopics(["10 s"]), order="key"), member="m", nonce="n", draw=lambda: 0.0)
+    tell = opened(session, ORDERS, RETRIES)
+    (run,) = tell(arrivals(ORDERS, [0, 1]), 0.0)
+    assert (run.by_key, run.failures_max) == (True, RUN_MAX)
+    tell(Finished(ORDERS, run.number, 0, Outcome(BAD)), 1.0)
+    found = tell(RunEnded(ORDERS, run.number), 1.0)  # the second was not handled: it has the same key
+    (transact,) = [action for action in found if isinstance(action, Transact)]
+    assert [(put.goal, put.message.offset) for put in transact.puts] == [(Goal.RETRY, 0), (Goal.PARK, 1)]
+
+
+def test_without_transactions_a_record_is_taken_again_whose_letter_is_not_there() -> None:
+    """Whoever was replaced while it wrote may have written the row when its letter had been stepped over."""
+    desk = Desk(policy(RetryTopics(["10 s"]), moves="at least once"))
+    desk.session._nonce = ""
+    topic = "retry.billing.orders.10s"
+    rows = {4: Row(State.RETRYING, "id-4", topic, 0, 1), 5: Row(State.RETRYING, "id-5", topic, 0, 1)}
+    retries = TopicPartition(topic, 0)
+    desk.tell(Assigned({ORDERS: Start(4, 4), retries: Start(0, 1)}, {ORDERS: rows}, {}))
+    letter = Letter("id-5", "billing", ORDERS, 5, 1, due=10**9)
+    desk.tell(Fetched(retries, [Arrival(Message(*retries, 0, 0, b"k", b""), letter)], 1))
+    desk.fetch([4, 5])
+    assert desk.handled == [4]
+    assert desk.kinds == []
