@@ -108,14 +108,16 @@ class Outcome(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Of a partition that was assigned: where it goes on, and where it ended at that moment."""
+    """Of a partition that was assigned: where it goes on, up to where the ledger that was read behind that knows of all
+    letters, and where it ended after that. What others write meanwhile, as a redrive does, stands in between."""
 
     position: int
+    known: int
     end: int
 
 
 class Assigned(NamedTuple):
-    """Partitions came. `rows` are the ledger's of these partitions, read up to its end after the positions;
+    """Partitions came. `rows` are the ledger's of these partitions, read up to its end after `known`;
     `opened` those of partitions that nobody has given up in good order."""
 
     starts: Mapping[TopicPartition, Start]

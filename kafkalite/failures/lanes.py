@@ -249,8 +249,10 @@ class PartitionLane:
         self.rows = dict(rows)
         """By the offset of the record in its own topic, as of when the partition came."""
         self.position = start.position
+        self.known = start.known
+        """Letters from there on are new, and need no look at their rows."""
         self.end = start.end
-        """Where the partition ended when it came: letters from there on are new, and need no look at their rows."""
+        """Where the partition ended when it came."""
         self.committed = start.position
         self.chains = chains
         self.items: deque[Item] = deque()

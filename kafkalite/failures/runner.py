@@ -26,6 +26,7 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from kafkalite.client import READ_COMMITTED
 from kafkalite.errors import KafkaError, StartupError
 from kafkalite.failures.events import (
     Alarm,
@@ -541,10 +542,13 @@ class Runner:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
-        """Positions first, then the ledger, then where partitions end: each is as new as what stands before it."""
+        """Positions first, then what stands in partitions for good, then the ledger, then where they end: each is as new
+        as what stands before it. A letter is committed with its row, so the ledger knows of all that were there before
+        it was read; what came meanwhile is new, and no row of it may look as if its letter were lost."""
         if not partitions:
             return
         committed = self._client.groups.committed(self.policy.group, require_stable=True)
+        stable = self._client.list_offsets(dict.fromkeys(partitions, OFFSET_LATEST), isolation=READ_COMMITTED)
         if self.policy.keeps_ledger:
             self._ledger.refresh()
         firsts = self._client.list_offsets(dict.fromkeys(partitions, OFFSET_EARLIEST))
@@ -553,7 +557,7 @@ class Runner:
         for key in partitions:
             found = committed.get(key)
             position = max(firsts[key].offset, -1 if found is None else found.offset)
-            starts[key] = Start(position, ends[key].offset)
+            starts[key] = Start(position, stable[key].offset, ends[key].offset)
         opened = {key: row for key, row in self._ledger.opened.items() if key in starts}
         self._tell([Assigned(starts, self._ledger.rows, opened)])
 

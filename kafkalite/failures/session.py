@@ -416,7 +416,7 @@ class Session:
             lane.step_over(item)
             return None
         row = lane.rows.get(letter.offset)
-        known = message.offset < lane.end
+        known = message.offset < lane.known
         if self._nonce:
             alive = row is not None and row.state in WAITING and row.id == letter.id
         else:  # whoever moved the record a second time may have put an older row in the place of a newer one

@@ -276,6 +276,39 @@ def test_records_are_handled_while_what_failed_is_being_written(
     assert done == [*range(3), *range(4, 20), 3]
 
 
+def test_a_letter_that_is_sent_back_while_a_member_looks_where_it_begins_is_handled(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = numbered_topic(client, 3)
+    bad = True
+    done: list[int] = []
+
+    def handle(record: Message) -> None:
+        if bad and record.value == b"1":
+            raise RuntimeError("no")
+        done.append(int(record.value or b""))
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
+    play(broker.bootstrap_servers, policy, handle, 3)
+    assert states(client, policy.group) == {State.DEAD: 1}
+    bad = False
+    refresh = Ledger.refresh
+    sent: list[int] = []
+
+    def refresh_and_redrive(self: Ledger, *options: float) -> None:
+        refresh(self, *options)
+        if not sent and self.topic == policy.layout.ledger:
+            sent.append(0)
+            with client.twin() as other:
+                sent[0] = LetterBox(other, policy.group).redrive().sent
+
+    monkeypatch.setattr(Ledger, "refresh", refresh_and_redrive)
+    with MemberThread(broker.bootstrap_servers, policy, handle) as member:
+        member.wait_until(lambda: 1 in done, "the letter that was sent back is handled")
+    assert (sent, done) == ([1], [0, 2, 1])
+    assert states(client, policy.group) == {}
+
+
 def test_a_group_waits_until_another_has_decided_retries_included(client: Client, broker: Broker) -> None:
     topic = numbered_topic(client, 30)
     decided: dict[int, float] = {}

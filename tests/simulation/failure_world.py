@@ -245,7 +245,7 @@ class Member:
             else:
                 origin, offset = parse_origin(text)
                 rows[origin][offset] = row
-        starts = {key: Start(self.positions[key], len(world.logs[key])) for key in partitions}
+        starts = {key: Start(self.positions[key], len(world.logs[key]), len(world.logs[key])) for key in partitions}
         self.tell(Assigned(starts, rows, opened))
 
     def give_up(self, partitions: list[TopicPartition], *, clean: bool) -> None:

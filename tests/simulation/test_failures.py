@@ -56,7 +56,7 @@ def test_letters_that_are_not_looked_up_are_found_out(monkeypatch: pytest.Monkey
         assigned(self, event)
         for lane in self._lanes.values():
             if lane.is_retry:
-                lane.end = lane.position
+                lane.known = lane.position
 
     monkeypatch.setattr(Session, "_assigned", believe_all)
     assert any(list(faults(run_seed(seed))) for seed in range(seeds))

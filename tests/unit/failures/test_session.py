@@ -72,7 +72,7 @@ class Desk:
         self.session = Session(self.policy, member="m", nonce="n", draw=lambda: 0.0)
 
     def assign(self, *, rows: dict[int, Row] | None = None, opened: Row | None = None) -> None:
-        start = {ORDERS: Start(0, 0)}
+        start = {ORDERS: Start(0, 0, 0)}
         self.tell(Assigned(start, {ORDERS: rows or {}}, {} if opened is None else {ORDERS: opened}))
 
     def fetch(self, offsets: Iterable[int]) -> None:
@@ -277,7 +277,7 @@ def opened(session: Session, *partitions: TopicPartition) -> Callable[[Event, fl
                 assert session.on(CommitEnded(action.offsets), moment) == []
         return [action for action in actions if not isinstance(action, Commit)]
 
-    starts = {key: Start(0, 0) for key in partitions}
+    starts = {key: Start(0, 0, 0) for key in partitions}
     (transact,) = tell(Assigned(starts, {}, {}), 0.0)
     assert isinstance(transact, Transact)
     assert tell(TransactionEnded(transact.number), 0.0) == []
@@ -329,7 +329,7 @@ def keyed(after_dead: str, strategy: object, rows: dict[int, Row], **options: ob
     """With order by key, and as many letters of one key in its retry partition as there are rows that wait."""
     desk = Desk(policy(strategy, order="key", after_dead=after_dead), **options)
     waiting = [offset for offset, row in rows.items() if row.id]
-    starts = {ORDERS: Start(9, 9), RETRIES: Start(0, len(waiting))}
+    starts = {ORDERS: Start(9, 9, 9), RETRIES: Start(0, len(waiting), len(waiting))}
     desk.tell(Assigned(starts, {ORDERS: rows}, {}))
     letters = [
         Arrival(
@@ -349,7 +349,7 @@ def test_the_next_of_a_key_need_not_wait_until_its_predecessor_is_written() -> N
     session = Session(policy(RetryTopics(["10 s"]), order="key"), member="m", nonce="n", draw=lambda: 0.0)
     rows = {offset: waits(offset) for offset in (3, 5)}
     moment = Moment(1_000_000, 0.0)
-    (transact,) = session.on(Assigned({ORDERS: Start(9, 9), RETRIES: Start(0, 2)}, {ORDERS: rows}, {}), moment)
+    (transact,) = session.on(Assigned({ORDERS: Start(9, 9, 9), RETRIES: Start(0, 2, 2)}, {ORDERS: rows}, {}), moment)
     session.on(TransactionEnded(transact.number), moment)
     letters = [
         Arrival(Message(*RETRIES, place, 0, b"k", b""), Letter(f"id-{offset}", "billing", ORDERS, offset))
@@ -420,7 +420,7 @@ def test_what_a_held_key_waits_for_comes_before_what_was_parked_first() -> None:
 def test_what_only_has_to_be_parked_is_not_taken_for_what_ends_the_process() -> None:
     rows = {3: Row(State.DEAD, held=key_digest(b"k")), 9: Row(State.TRYING, tries=2)}
     desk = Desk(policy(RetryTopics(["10 s"]), order="key", after_dead="hold"))
-    starts = {ORDERS: Start(9, 10), RETRIES: Start(0, 0)}
+    starts = {ORDERS: Start(9, 10, 10), RETRIES: Start(0, 0, 0)}
     desk.tell(Assigned(starts, {ORDERS: rows}, {ORDERS: Row(State.OPEN, position=9)}))
     desk.tell(arrivals(ORDERS, [9]))
     desk.advance(2000)
@@ -490,7 +490,7 @@ def test_a_partition_that_was_lost_and_came_again_has_nothing_to_do_with_what_wa
     tell(Finished(ORDERS, run.number, 0, Outcome(BAD)), 1.0)
     (late,) = tell(RunEnded(ORDERS, run.number), 1.0)
     assert tell(Lost([ORDERS]), 2.0) == []
-    assert tell(Assigned({ORDERS: Start(0, 0)}, {}, {}), 3.0) == []
+    assert tell(Assigned({ORDERS: Start(0, 0, 0)}, {}, {}), 3.0) == []
     (opening,) = tell(TransactionEnded(late.number), 4.0)  # which was refused, or the position would be another
     assert (opening.offsets, [row.state for _, row in opening.rows]) == ({ORDERS: 0}, [State.OPEN])
     tell(TransactionEnded(opening.number), 5.0)
@@ -517,6 +517,17 @@ def test_what_is_done_is_written_behind_the_transaction_under_way_before_a_parti
     assert not session.is_closing
 
 
+def test_letters_that_came_while_the_ledger_was_read_are_new() -> None:
+    """What is sent back just then has its row behind what was read, and its letter before the partition's end."""
+    desk = keyed("continue", RetryTopics(["10 s"]), {3: waits(3)})
+    assert desk.handled == [0]
+    late = Desk(policy(RetryTopics(["10 s"]), order="key"))
+    late.tell(Assigned({ORDERS: Start(9, 9, 9), RETRIES: Start(0, 0, 1)}, {}, {}))
+    letter = Letter("id-4", "billing", ORDERS, 4, rounds=1)
+    late.tell(Fetched(RETRIES, [Arrival(Message(*RETRIES, 0, 0, b"k", b""), letter)], 1))
+    assert late.handled == [0]
+
+
 def test_with_order_by_key_other_keys_go_on_in_the_same_run_behind_one_that_has_failed() -> None:
     session = Session(policy(RetryTopics(["10 s"]), order="key"), member="m", nonce="n", draw=lambda: 0.0)
     tell = opened(session, ORDERS, RETRIES)
@@ -535,7 +546,7 @@ def test_without_transactions_a_record_is_taken_again_whose_letter_is_not_there(
     topic = "retry.billing.orders.10s"
     rows = {4: Row(State.RETRYING, "id-4", topic, 0, 1), 5: Row(State.RETRYING, "id-5", topic, 0, 1)}
     retries = TopicPartition(topic, 0)
-    desk.tell(Assigned({ORDERS: Start(4, 4), retries: Start(0, 1)}, {ORDERS: rows}, {}))
+    desk.tell(Assigned({ORDERS: Start(4, 4, 4), retries: Start(0, 1, 1)}, {ORDERS: rows}, {}))
     letter = Letter("id-5", "billing", ORDERS, 5, 1, due=10**9)
     desk.tell(Fetched(retries, [Arrival(Message(*retries, 0, 0, b"k", b""), letter)], 1))
     desk.fetch([4, 5])
