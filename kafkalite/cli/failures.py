@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -146,11 +147,23 @@ def status_action(client: Client, arguments: argparse.Namespace) -> None:
     held = [where for where, row in ledger.records() if row.held]
     if arguments.json:
         states = dict(sorted(counts.items()))
-        print_json({"group": arguments.group, "states": states, "held_by": held, "policy": ledger.policy})
+        open_since = {member: row.first for member, row in sorted(ledger.breakers.items())}
+        print_json(
+            {
+                "group": arguments.group,
+                "states": states,
+                "held_by": held,
+                "breakers_open_since": open_since,
+                "policy": ledger.policy,
+            }
+        )
         return
     print_table(("STATE", "RECORDS"), sorted(counts.items()))
     for where in held:
         print(f"the key of {where} waits until that is redriven and processed, or resolved")
+    for member, row in sorted(ledger.breakers.items()):
+        ago_s = max(time.time() - row.last / 1000, 0)
+        print(f"member {member}, as it said {ago_s:.0f} s ago: {row.reason}")
 
 
 def ledger_action(client: Client, arguments: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ Thread rule: functions belong to the thread that has the client.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from kafkalite.console.requests import BadRequestError, NotFoundError
 from kafkalite.console.shown import visible
 from kafkalite.console.topics import counted
 from kafkalite.errors import KafkaError
+from kafkalite.failures.board import OLD_MS
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.names import LEDGER
 from kafkalite.failures.rows import UNDECIDED, State
@@ -99,10 +101,21 @@ def told(ledger: Ledger) -> dict[str, Any]:
     rows = [row for _, row in ledger.records()]
     states = Counter(row.state.value for row in rows)
     policy = ledger.policy or {}
+    now_ms = time.time_ns() // 1_000_000
     return {
         "states": dict(sorted(states.items())),
         "waiting": sum(row.state in UNDECIDED for row in rows),
         "parked": states[State.PARKED.value],
+        "breakers": [
+            {
+                "member": visible(member),
+                "since": row.first,
+                "told": row.last,
+                "why": visible(row.reason.removeprefix("the breaker is open: ")),
+                "old": now_ms - row.last > OLD_MS,
+            }
+            for member, row in sorted(ledger.breakers.items())
+        ],
         "next_due": min((row.due for row in rows if row.state in UNDECIDED and row.due), default=0),
         "has_policy": bool(policy),
         "strategy": visible(strategy_text(policy.get("strategy", {}))),

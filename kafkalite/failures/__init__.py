@@ -2,6 +2,7 @@
 
     adapters/     clients that read and write for the runner
     runner.py     carries out what the core decides; handlers run in its workers
+    board.py      whether a member's breaker is open, written into the ledger
     batches.py    letters of whoever reads in batches: Avro that cannot be decoded
     letters.py, edits.py    dead letters and the ways out; changes to them on their way back
     ledger.py, topics.py, headers.py    the ledger, read; the topics there must be; what a letter says of itself

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.failures.names import ledger_name, parse_origin
 from kafkalite.failures.reading import OPEN_S_MAX, decided, ends_of
-from kafkalite.failures.rows import OPEN_PREFIX, POLICY_KEY, Row, decode_row
+from kafkalite.failures.rows import BREAKER_PREFIX, OPEN_PREFIX, POLICY_KEY, Row, decode_row
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Ledger:
         self._rows: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
         self.opened: dict[TopicPartition, Row] = {}
         """Partitions that nobody has given up in good order."""
+        self.breakers: dict[str, Row] = {}
+        """Members whose breaker is open, or was when they were killed (kafkalite.failures.board)."""
         self.policy: dict[str, Any] | None = None
         """What the group has published of its policy."""
         self.exists = False
@@ -70,6 +72,12 @@ class Ledger:
         try:
             if text == POLICY_KEY:
                 self.policy = None if value is None else json.loads(value)
+            elif text.startswith(BREAKER_PREFIX):
+                member = text.removeprefix(BREAKER_PREFIX)
+                if value is None:
+                    self.breakers.pop(member, None)
+                else:
+                    self.breakers[member] = decode_row(value)
             elif text.startswith(OPEN_PREFIX):
                 topic, _, number = text.removeprefix(OPEN_PREFIX).rpartition("-")
                 place = TopicPartition(topic, int(number))

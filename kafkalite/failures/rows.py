@@ -2,6 +2,7 @@
 
     key     orders-3-1842        the record's topic, partition and offset
             open/orders-3        somebody handles this partition; a tombstone: it was given up in good order
+            breaker/MEMBER       that member's breaker is open, since `first` and still so at `last`
             policy               the policy, as its group runs it
     value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
 
@@ -23,6 +24,7 @@ from typing import Any, Final, NamedTuple
 VERSION: Final = 1
 POLICY_KEY: Final = "policy"
 OPEN_PREFIX: Final = "open/"
+BREAKER_PREFIX: Final = "breaker/"
 
 
 class State(StrEnum):

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkalite.client import READ_COMMITTED
 from kafkalite.errors import KafkaError, StartupError
+from kafkalite.failures.board import Board
 from kafkalite.failures.events import (
     Alarm,
     Arrival,
@@ -374,6 +375,7 @@ class Runner:
         )
         self._ledger = Ledger(client, policy.group)
         self._others = {group: Ledger(client, group) for group in policy.after}
+        self._board = Board(client, self._ledger.topic if policy.keeps_ledger else "", self._member)
         self._sizes: dict[str, int] = {}
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._workers: Workers | None = None
@@ -406,6 +408,7 @@ class Runner:
             finally:
                 self._mover.close()
                 self._workers.close()
+                self._board.close()
         return self._stopped
 
     @property
@@ -521,6 +524,8 @@ class Runner:
             case Commit(offsets=offsets):
                 return CommitEnded(offsets, failed=not self._commit(offsets))
             case Alarm():
+                if action.kind == "breaker":
+                    self._board.tell(is_open=bool(action.details["open"]), reason=action.text)
                 self._alarm(action)
             case Stop(reason=reason):
                 self._stopped = reason

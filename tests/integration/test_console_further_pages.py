@@ -19,7 +19,7 @@ from kafkalite.console.sampler import FILE
 from kafkalite.console.server import ConsoleServer
 from kafkalite.schema_registry.server import RegistryServer
 from tests.integration.test_console import LOOPBACK, ask, data
-from tests.kit.harness.console_scene import SCRIPT, fill, fill_further, register_some
+from tests.kit.harness.console_scene import SCRIPT, STAMP, fill, fill_further, register_some
 from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
@@ -151,6 +151,11 @@ def test_ledgers_and_policies(console: ConsoleServer) -> None:
     assert [row["record"] for row in shown["rows"]] == ["orders-0-0", "orders-0-1", "orders-0-2"]
     assert [row["record"] for row in data(console, "/policies/shipping?state=dead")["rows"]] == ["orders-0-2"]
     assert [row["partition"] for row in shown["opened"]] == ["orders-1"]
+    assert [(row["member"], row["since"], row["old"]) for row in shown["breakers"]] == [
+        ("m-1", STAMP, True),
+        ("m-2", STAMP, False),
+    ]
+    assert "breaker open" in ask(console, "/policies").text
     for path in ("/policies", "/policies/shipping"):
         assert SCRIPT not in ask(console, path).text
     assert ask(console, "/policies/shipping?state=there").status == 400

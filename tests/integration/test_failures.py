@@ -18,7 +18,7 @@ from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.events import Failure
 from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.mover import Written
-from kafkalite.failures.rows import State
+from kafkalite.failures.rows import Row, State
 from kafkalite.failures.topics import faults
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
@@ -161,15 +161,38 @@ def test_a_handler_that_fails_for_all_opens_the_breaker_which_closes_after_the_r
         member.wait_until(lambda: bool(alarms), "the breaker is open")
         assert member.runner is not None
         assert member.runner.session.breaker_open
+        member.wait_until(lambda: bool(breakers(client, policy.group)), "the ledger tells of it")
+        ((name, row),) = breakers(client, policy.group).items()
+        assert (row.member, row.reason) == (name, "the breaker is open: too much fails")
+        assert 0 < row.first <= row.last
         mended.set()
         ends = {TopicPartition(topic, 0): 500}
         member.wait_until(lambda: is_done(client, policy.group, ends), "all is handled")
         assert not member.runner.session.breaker_open
+        member.wait_until(lambda: not breakers(client, policy.group), "the ledger tells that it is closed")
     assert [text.partition(":")[0] for text in alarms] == ["the breaker is open", "the breaker is closed"]
     assert done == Counter(range(500))
     retried = sum(client.end_offset(name, 0) for name in policy.layout.retries(topic) if name in client.topics())
     assert retried <= 2 * (limit.least + 10)  # with the markers of their transactions
     assert records(client, policy.layout.dead(topic)) == []
+
+
+def test_a_member_that_ends_while_its_breaker_is_open_takes_that_back(client: Client, broker: Broker) -> None:
+    topic = numbered_topic(client, 100)
+
+    def handle(record: Message) -> None:
+        raise ConnectionError("the database is down")
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]), outage=[ConnectionError])
+    with MemberThread(broker.bootstrap_servers, policy, handle) as member:
+        member.wait_until(lambda: bool(breakers(client, policy.group)), "the ledger tells of it")
+    assert breakers(client, policy.group) == {}
+
+
+def breakers(client: Client, group: str) -> dict[str, Row]:
+    ledger = Ledger(client, group)
+    ledger.refresh()
+    return ledger.breakers
 
 
 def test_a_group_that_starts_over_handles_all_but_the_dead_or_the_dead_alone(client: Client, broker: Broker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.avro.client import RegistryClient
@@ -125,6 +126,8 @@ def fill_further(client: Client) -> None:
     }
     rows = {
         "policy": policy,
+        "breaker/m-1": {"v": 1, "state": "open", "first": STAMP, "last": STAMP, "reason": TEXTS[0]},
+        "breaker/m-2": {"v": 1, "state": "open", "first": STAMP, "last": int(time.time() * 1000), "reason": "all fail"},
         "open/orders-1": {"v": 1, "state": "open", "member": TEXTS[3], "last": STAMP},
         "orders-0-0": {"v": 1, "state": "retrying", "attempt": 2, "due": STAMP + 60_000, "exception": TEXTS[4]},
         "orders-0-1": {"v": 1, "state": "parked", "due": STAMP + 90_000},

@@ -1,0 +1,87 @@
+"""Whether a member's breaker is open, told in the group's ledger for people and tools.
+
+    the breaker opens ─▶ row breaker/MEMBER ─▶ again every RENEW_S ─▶ it closes, or the member ends ─▶ tombstone
+
+A row that has grown old is that of a member that was killed. Nothing waits for what is written here, and nothing that
+handles records reads it: it goes past the moves, by a thread that begins when the breaker opens for the first time.
+
+Thread rule: `tell` and `close` belong to one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+from kafkalite.failures.rows import BREAKER_PREFIX, Row, State, encode_row
+from kafkalite.failures.topics import LEDGER_PARTITION
+from kafkalite.record.columns import Record
+
+if TYPE_CHECKING:
+    from kafkalite.client import Client
+
+logger = logging.getLogger(__name__)
+
+RENEW_S: Final = 60.0
+OLD_MS: Final = 3 * 60_000
+"""A row that was not written anew for so long is no longer true."""
+CLOSE_S: Final = 5.0
+REASON_MAX: Final = 500
+
+
+class Board:
+    """See the module. `ledger` is the topic, "" for a group that has none."""
+
+    def __init__(self, client: Client, ledger: str, member: str) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._member = member
+        self._told: Row | None = None
+        self._bell = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._own: Client | None = None
+
+    def tell(self, *, is_open: bool, reason: str) -> None:
+        """How it is from now on; does not wait."""
+        if not self._ledger:
+            return
+        now = time.time_ns() // 1_000_000
+        self._told = Row(State.OPEN, member=self._member, first=now, reason=reason[:REASON_MAX]) if is_open else None
+        if self._thread is None and is_open:
+            self._own = self._client.twin()
+            self._thread = threading.Thread(target=self._work, args=(self._own,), name="failures-board", daemon=True)
+            self._thread.start()
+        self._bell.set()
+
+    def close(self) -> None:
+        """The breaker of a member that is no more is not open. Idempotent."""
+        self._told, self._closing = None, True
+        self._bell.set()
+        if self._thread is None or self._own is None:
+            return
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            self._own.interrupt()
+
+    def _work(self, client: Client) -> None:
+        key, written = f"{BREAKER_PREFIX}{self._member}".encode(), False
+        with client:
+            while True:
+                self._bell.wait(RENEW_S)
+                self._bell.clear()
+                closing = self._closing  # before what is told: then that is what is told last
+                row = self._told
+                if row is not None or written:
+                    value = None if row is None else encode_row(row._replace(last=time.time_ns() // 1_000_000))
+                    try:
+                        client.produce(self._ledger, LEDGER_PARTITION, [Record(-1, -1, key, value)])
+                        written = row is not None
+                    except (KafkaError, ClientError) as error:
+                        logger.warning("the ledger does not tell of the breaker: %s", error)
+                if closing:
+                    return
