@@ -5,6 +5,7 @@ kafkalite groups describe my-app
 kafkalite groups reset-offsets my-app --topic logs --to-earliest
 kafkalite groups reset-offsets my-app --topic logs:0 --shift-by -100 --execute
 kafkalite groups reset-offsets my-app --to-datetime -1h --execute
+kafkalite groups reset-offsets my-app --from-file offsets.csv
 kafkalite groups delete my-app
 
 reset-offsets shows what it would do; --execute does it. The group must have no members then. A TIME is ISO 8601 (UTC
@@ -13,12 +14,23 @@ unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.cli import Parser, UsageError
+from kafkalite.cli import Parser, UsageError, sentence
 from kafkalite.cli.common import add_client_arguments, natural, open_client, print_json, print_table
 from kafkalite.cli.times import moment
-from kafkalite.client.admin.resets import EARLIEST, LATEST, OFFSET, SHIFT, TIME, Target, plan_reset
+from kafkalite.client.admin.resets import (
+    EARLIEST,
+    LATEST,
+    OFFSET,
+    SHIFT,
+    TIME,
+    Target,
+    parse_offsets,
+    plan_offsets,
+    plan_reset,
+)
 from kafkalite.errors import GroupIdNotFound
 from kafkalite.model import TopicPartition
 
@@ -63,6 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument("--to-latest", action="store_true", help="after the last")
     target.add_argument("--to-datetime", metavar="TIME", type=moment, help="to the first record not older")
     target.add_argument("--to-offset", metavar="OFFSET", type=natural)
+    target.add_argument(
+        "--from-file", metavar="FILE", type=Path, help="each partition to its offset: lines topic,partition,offset"
+    )
     target.add_argument("--shift-by", metavar="N", type=int, help="so many records on, or back when below 0")
     reset.add_argument("--execute", action="store_true", help="do it; without, it is shown only")
 
@@ -157,13 +172,17 @@ def delete_action(client: Client, arguments: argparse.Namespace) -> None:
 def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
     committed = client.groups.committed(arguments.group)
     present = {key: row.offset for key, row in committed.items()}
-    keys = wanted(client, arguments.topics) if arguments.topics else sorted(present)
-    if not keys:
-        raise UsageError(f"group {arguments.group} has committed nothing: name its topics with --topic")
-    try:
-        targets = {row.partition: row.after for row in plan_reset(client, keys, present, target_of(arguments))}
-    except ValueError as error:
-        raise UsageError(f"--shift-by: {error}") from error
+    if arguments.from_file is not None:
+        plan = plan_offsets(client, offsets_in(arguments), present)
+    else:
+        keys = wanted(client, arguments.topics) if arguments.topics else sorted(present)
+        if not keys:
+            raise UsageError(f"group {arguments.group} has committed nothing: name its topics with --topic")
+        try:
+            plan = plan_reset(client, keys, present, target_of(arguments))
+        except ValueError as error:
+            raise UsageError(f"--shift-by: {error}") from error
+    keys, targets = [row.partition for row in plan], {row.partition: row.after for row in plan}
     if arguments.execute:
         client.groups.commit(arguments.group, targets)
     if arguments.json:
@@ -182,6 +201,18 @@ def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
         print(f"done: {moved} of {len(keys)} offsets moved")
     else:
         print("nothing is changed yet: --execute does it")
+
+
+def offsets_in(arguments: argparse.Namespace) -> dict[TopicPartition, int]:
+    """Those of the file; UsageError."""
+    if arguments.topics:
+        raise UsageError("--from-file names its topics itself: leave --topic out")
+    try:
+        return parse_offsets(arguments.from_file.read_text(encoding="utf-8"), arguments.group)
+    except OSError as error:
+        raise UsageError(f"--from-file: {sentence(error)}") from error
+    except ValueError as error:
+        raise UsageError(f"--from-file {arguments.from_file}: {error}") from error
 
 
 def wanted(client: Client, texts: list[str]) -> list[TopicPartition]:

@@ -25,9 +25,16 @@ from kafkalite.console.altering import (
 from kafkalite.console.exporting import export_action, export_page
 from kafkalite.console.places import Place
 from kafkalite.console.redriving import letter_page, redrive_action, redrive_edited_action, resolve_action
-from kafkalite.console.resetting import delete_group_action, delete_group_page, reset_action, reset_page
+from kafkalite.console.resetting import (
+    delete_group_action,
+    delete_group_page,
+    file_action,
+    reset_action,
+    reset_page,
+)
 from kafkalite.console.sending import produce_page, send_action, sent_page
 from kafkalite.console.tailing import tail_page
+from kafkalite.console.transactions import abort_action, abort_page
 from kafkalite.console.working import cancel_action, job_file_page, job_page, jobs_page
 from kafkalite.web.users import Role
 
@@ -50,6 +57,7 @@ NOTICES: Final = {
     "grown": "The topic has its new partitions.",
     "trimmed": "The records were given up.",
     "topic-deleted": "The topic was deleted.",
+    "aborted": "The transaction was ended; its records are seen by nobody who reads what is committed.",
 }
 """What a page says above itself after a change, by the field `done` of its address: a link cannot put words there."""
 
@@ -70,6 +78,7 @@ ACTIONS: Final = (
     ("/topics/{}/trim", pair(trim_page, trim_action, "trim", "topics", Role.ADMIN)),
     ("/topics/{}/delete", pair(delete_topic_page, delete_topic_action, "delete_topic", "topics", Role.ADMIN)),
     ("/groups/{}/reset", pair(reset_page, reset_action, "reset", "groups", Role.OPERATOR)),
+    ("/groups/{}/reset-from-file", {"POST": Place(file_action, "reset", "groups", Role.OPERATOR)}),
     ("/groups/{}/delete", pair(delete_group_page, delete_group_action, "delete_group", "groups", Role.ADMIN)),
     ("/letters/{}/redrive", {"POST": Place(redrive_action, "failed", "letters", Role.OPERATOR)}),
     ("/letters/{}/resolve", {"POST": Place(resolve_action, "failed", "letters", Role.OPERATOR)}),
@@ -77,6 +86,10 @@ ACTIONS: Final = (
     (
         "/letters/{}/{}/{}/redrive",
         {"POST": Place(redrive_edited_action, "letter", "letters", Role.OPERATOR)},
+    ),
+    (
+        "/transactions/{}/{}/{}/abort",
+        pair(abort_page, abort_action, "abort", "transactions", Role.ADMIN),
     ),
     ("/jobs", {"GET": Place(jobs_page, "jobs", "jobs")}),
     ("/jobs/{}", {"GET": Place(job_page, "job", "jobs")}),

@@ -12,7 +12,17 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from kafkalite.client.admin.resets import OFFSET, SHIFT, TARGETS, TIME, Target, plan_reset
+from kafkalite.client.admin.resets import (
+    OFFSET,
+    OFFSET_DIGITS_MAX,
+    SHIFT,
+    TARGETS,
+    TIME,
+    Target,
+    parse_offsets,
+    plan_offsets,
+    plan_reset,
+)
 from kafkalite.console.depending import topics_of_failures
 from kafkalite.console.messages import time_of
 from kafkalite.console.requests import BadRequestError, ConflictError, Done
@@ -21,12 +31,15 @@ from kafkalite.failures.names import ledger_name
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kafkalite.client import Client
+    from kafkalite.client.admin.resets import Reset
     from kafkalite.console.bench import ActionRequest
 
 PLAN_SIZE_MAX: Final = 512 * 1024
 PARTITIONS_MAX: Final = 5000
-OFFSET_DIGITS_MAX: Final = 18
+FILE_SIZE_MAX: Final = 512 * 1024
 
 
 def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
@@ -42,15 +55,53 @@ def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
         "error": "",
         "plan": None,
         "plan_text": "",
+        "csv": "",
     }
     if not asked["to"]:
         return asked
     try:
-        plan = plan_of(client, group, request)
+        return {**asked, **planned(plan_of(client, group, request))}
     except (BadRequestError, ValueError) as error:
         return {**asked, "error": str(error)}
+
+
+def planned(plan: list[dict[str, Any]]) -> dict[str, Any]:
+    """A plan as rows, and as what a form sends back."""
     rows = [[row["topic"], row["partition"], row["before"], row["after"]] for row in plan]
-    return {**asked, "plan": plan, "plan_text": json.dumps(rows)}
+    return {"plan": plan, "plan_text": json.dumps(rows)}
+
+
+def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
+    """Where the lines of a file would put each partition; nothing is changed."""
+    group = request.values[0]
+    text = request.whole_text("csv", FILE_SIZE_MAX)
+    request.bench.deed.detail["dry_run"] = True
+    asked = {**reset_page(client, request), "csv": text}
+    try:
+        offsets = parse_offsets(text, group)
+        require_partitions(client, offsets)
+        committed = {key: row.offset for key, row in client.groups.committed(group).items()}
+        rows = [row_of(row, offsets[row.partition]) for row in plan_offsets(client, offsets, committed)]
+    except (BadRequestError, ValueError) as error:
+        return {**asked, "error": str(error)}
+    return {**asked, **planned(rows)}
+
+
+def require_few(count: int) -> None:
+    """BadRequestError."""
+    if count > PARTITIONS_MAX:
+        raise BadRequestError(f"{count} partitions are too many for a page: kafkalite groups reset-offsets")
+
+
+def require_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:
+    """BadRequestError names the first that is not there, or says that they are too many."""
+    listed = list(keys)
+    require_few(len(listed))
+    topics = client.described({key.topic for key in listed})
+    for key in listed:
+        numbers = [row.partition for row in topics[key.topic].partitions] if key.topic in topics else []
+        if key.partition not in numbers:
+            raise BadRequestError(f"there is no partition {key}")
 
 
 def members_of(client: Client, group: str) -> int:
@@ -67,20 +118,22 @@ def plan_of(client: Client, group: str, request: ActionRequest) -> list[dict[str
     keys = wanted(client, request.text("topics")) if request.text("topics") else sorted(committed)
     if not keys:
         raise BadRequestError(f"{group} has committed nothing: name topics")
-    if len(keys) > PARTITIONS_MAX:
-        raise BadRequestError(f"{len(keys)} partitions are too many for a page: kafkalite groups reset-offsets")
+    require_few(len(keys))
     target = target_of(request)
-    return [
-        {
-            "topic": row.partition.topic,
-            "partition": row.partition.partition,
-            "before": row.before,
-            "after": row.after,
-            "start": row.start,
-            "end": row.end,
-        }
-        for row in plan_reset(client, keys, committed, target)
-    ]
+    return [row_of(row) for row in plan_reset(client, keys, committed, target)]
+
+
+def row_of(row: Reset, wanted: int | None = None) -> dict[str, Any]:
+    """A partition of a plan; `wanted` where a place was asked for, which the log may not have."""
+    return {
+        "topic": row.partition.topic,
+        "partition": row.partition.partition,
+        "before": row.before,
+        "after": row.after,
+        "start": row.start,
+        "end": row.end,
+        "moved_inside": wanted is not None and wanted != row.after,
+    }
 
 
 def wanted(client: Client, text: str) -> list[TopicPartition]:

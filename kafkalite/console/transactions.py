@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.client.errors import ClientError
+from kafkalite.console.requests import ConflictError, Done, NotFoundError, whole
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.client.admin.transactions import TransactionDescription, TransactionListing
     from kafkalite.client.cluster import TopicDescription
+    from kafkalite.console.bench import ActionRequest
     from kafkalite.console.requests import Request
     from kafkalite.console.sampler import Sampler
 
@@ -122,3 +124,47 @@ def held_back(
                 }
             )
     return rows, len(behind) <= HELD_MAX
+
+
+# --- the end of one that hangs ----------------------------------------------------------------------------------------
+
+
+def place_of(request: Request) -> tuple[TopicPartition, int]:
+    """A partition, and the offset where a transaction begins in it."""
+    topic, number, offset = request.values
+    return TopicPartition(topic, whole(number, "partition")), whole(offset, "offset")
+
+
+def abort_page(client: Client, request: ActionRequest) -> dict[str, Any]:
+    """What would be ended, and whether anybody else may still end it."""
+    where, start = place_of(request)
+    found = next((one for one in client.transactions.open_in(where) if one.start_offset == start), None)
+    if found is None:
+        raise NotFoundError(f"no transaction that is open in {where} begins at {start}: it may have ended meanwhile")
+    owner = next((row for row in client.transactions.list() if row.producer_id == found.producer_id), None)
+    return {
+        "topic": where.topic,
+        "partition": where.partition,
+        "name": str(where),
+        "start": start,
+        "producer": found.producer_id,
+        "epoch": found.producer_epoch,
+        "last": found.last_timestamp,
+        "id": "" if owner is None else owner.transactional_id,
+        "hangs": owner is None or owner.state not in OPEN,
+    }
+
+
+def abort_action(client: Client, request: ActionRequest) -> Done:
+    """Writes the marker (KIP-664), if it is the transaction that was shown; the partition's name has to be typed."""
+    where, start = place_of(request)
+    request.require_name(str(where))
+    shown = request.number("producer", -1, 0, 2**62)
+    found = next((one for one in client.transactions.open_in(where) if one.start_offset == start), None)
+    if found is None or found.producer_id != shown:
+        raise ConflictError(
+            f"the transaction in {where} from {start} on is no longer the one that was shown: look again"
+        )
+    client.transactions.abort(where, start)
+    request.bench.deed.detail.update(producer=found.producer_id, epoch=found.producer_epoch)
+    return Done("/transactions?done=aborted", {"aborted": str(where), "start": start, "producer": found.producer_id})

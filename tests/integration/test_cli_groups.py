@@ -114,6 +114,21 @@ def test_reset_says_what_it_did(broker, client, capsys):
     assert call(broker, capsys, *flags, "1", "--execute")[1].splitlines()[-1] == "done: 1 of 1 offsets moved"
 
 
+def test_reset_from_a_file(broker, client, capsys, tmp_path):
+    path = tmp_path / "offsets.csv"
+    path.write_text("app,logs,0,7\nlogs,1,1000\n")
+    flags = ("reset-offsets", "app", "--from-file", str(path))
+    client.groups.commit("app", {TopicPartition("logs", 0): 40})
+    status, out = call(broker, capsys, *flags, "--execute", "--json")
+    end = client.end_offset("logs", 1)
+    assert (status, [row["to"] for row in json.loads(out)["partitions"]]) == (0, [7, end])
+    assert client.groups.committed("app")[TopicPartition("logs", 0)].offset == 7
+    assert call(broker, capsys, *flags, "--topic", "logs")[0] == 2
+    path.write_text("logs;0;1\n")
+    assert call(broker, capsys, *flags)[0] == 2
+    assert call(broker, capsys, *flags[:-1], str(tmp_path / "none"))[0] == 2
+
+
 def test_refusals(broker, client, capsys):
     assert call(broker, capsys, "reset-offsets", "nothing", "--to-latest")[0] == 2
     assert call(broker, capsys, "reset-offsets", "app", "--topic", "logs:x", "--to-latest")[0] == 2

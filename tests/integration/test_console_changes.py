@@ -363,6 +363,24 @@ def test_offsets_move_as_was_shown_or_not_at_all(visitor: Visitor, client: Clien
     for wrong in ("to=offset&value=x", "to=else", "to=shift&value=1&topics=orders", "to=earliest&topics=read:7"):
         assert visitor.get(f"/groups/mover/reset?{wrong}").status == 400, wrong
     assert visitor.get("/groups/mover/reset?to=earliest&topics=none-such").status == 404
+    for text, wanted in (
+        ("read,0,4\r\nmover,read,1,8\n\n", [(5, 4, False), (6, 8, False)]),
+        (" read , 1 , 99", [(6, 10, True)]),
+    ):
+        rows = visitor.send("/groups/mover/reset-from-file", {"csv": text})["plan"]
+        assert [(row["before"], row["after"], row["moved_inside"]) for row in rows] == wanted
+    for text, why in (
+        ("", "no line"),
+        ("read,0", "line 1 is not topic,partition,offset"),
+        ("read,0,1\nread,0,2", "line 2 names read-0 again"),
+        ("other,read,0,1", "line 1 is of the group"),
+        ("read,0,-1", "line 1 is not"),
+        ("read,9,1", "there is no partition read-9"),
+        ("none-such,0,1", "there is no partition none-such-0"),
+        ('"read,0,1', "line 1 is not"),
+    ):
+        answer = visitor.send_any("/groups/mover/reset-from-file", {"csv": text})
+        assert (answer.status, why in answer.text) == (400, True), answer.text
     plan = visitor.data("/groups/mover/reset?to=offset&value=3")["plan_text"]
     assert {row.offset for row in client.groups.committed("mover").values()} == {5, 6}
     assert visitor.send("/groups/mover/reset", {"plan": plan}) == {"group": "mover", "moved": 2}

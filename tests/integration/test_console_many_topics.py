@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
 
-from kafkalite.broker import Broker
 from kafkalite.client import Client
-from kafkalite.client.cluster import Cluster
+from kafkalite.client.cluster import READ_COMMITTED, Cluster
 from kafkalite.console import sampler
 from kafkalite.console.brokers import Brokers
 from kafkalite.console.groups import group_page, groups_page
@@ -28,7 +27,11 @@ from kafkalite.model import TopicPartition
 from tests.integration.test_console import LOOPBACK, data
 from tests.kit.harness.console_client import Visitor
 from tests.kit.harness.console_scene import fill, fill_further
+from tests.kit.harness.forgotten_transaction import broker_that_forgot
 from tests.kit.processes.broker import wait_until
+
+if TYPE_CHECKING:
+    from kafkalite.broker import Broker
 
 pytestmark = pytest.mark.integration
 
@@ -36,21 +39,13 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     """One in which `moves` has a transaction that its coordinator forgot, and `orders` one that is open."""
-    settings = {"log.dirs": str(tmp_path), "flush.on.acks.all": "false", "offsets.topic.num.partitions": "2"}
-    with Broker(settings) as first, Client(first.bootstrap_servers) as client:
-        fill(client)
-        fill_further(client)
-        client.admin.create_topic("moves", 1)
-        producer = client.producer(transactional_id="forgotten")
-        producer.begin_transaction()
-        producer.send("moves", 0, [b"a", b"b"])
-        producer.flush()
-    for directory in tmp_path.glob("__transaction_state-*"):
-        for file in directory.glob("*"):
-            file.unlink()
-        directory.rmdir()
-    with Broker(settings) as again:
-        yield again
+    with broker_that_forgot(tmp_path, filled) as running:
+        yield running
+
+
+def filled(client: Client) -> None:
+    fill(client)
+    fill_further(client)
 
 
 @pytest.fixture
@@ -128,3 +123,55 @@ def test_of_named_topics_those_are_described_that_there_are(broker: Broker) -> N
         assert [row.group.group_id for row in client.groups.progress({"billing", "nobody"})] == ["billing"]
         (row,) = client.groups.progress(["billing"])
         assert row.committed == {TopicPartition("orders", 0): 3}
+
+
+# --- a transaction that hangs is ended --------------------------------------------------------------------------------
+
+
+def test_a_transaction_that_hangs_is_aborted_by_its_partitions_name(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, sentence = "/transactions/moves/0/0/abort", {"confirm": "moves-0"}
+    with (
+        caplog.at_level("INFO", logger="kafkalite.console"),
+        ConsoleServer(broker.bootstrap_servers, [LOOPBACK]) as server,
+        Client(broker.bootstrap_servers) as client,
+    ):
+        visitor = Visitor(server)
+        wait_until(lambda: server.sampler.latest is not None, 60, "the first look")
+        assert f'href="{path}"' in visitor.get("/transactions").text
+        page = visitor.data(path)
+        assert (page["name"], page["hangs"], page["id"]) == ("moves-0", True, "")
+        assert "no coordinator knows its producer" in visitor.get(path).text
+        producer = {"producer": str(page["producer"])}
+        assert visitor.form(path, {**producer, "confirm": "moves"}).status == 400
+        assert visitor.form(path, {"producer": "77", **sentence}).status == 409
+        assert client.transactions.open_in(TopicPartition("moves", 0)) != ()
+        assert visitor.form(path, {**producer, **sentence}).headers["location"] == "/transactions?done=aborted"
+        assert client.transactions.open_in(TopicPartition("moves", 0)) == ()
+        assert [chunk for chunk in client.read("moves", 0, isolation=READ_COMMITTED) if len(chunk.columns)] == []
+        assert visitor.data("/transactions")["held"] == []
+        assert visitor.form(path, {**producer, **sentence}).status == 409
+        assert visitor.get(path).status == 404
+        for wrong in ("/transactions/moves/x/0/abort", "/transactions/moves/7/0/abort", "/transactions/none/0/0/abort"):
+            assert visitor.get(wrong).status == 404, wrong
+    deeds = [record.__dict__["fields"] for record in caplog.records if record.message == "audit"]
+    assert [(row["action"], row["target"], row["outcome"]) for row in deeds][:3] == [
+        ("transactions.abort", "moves/0/0", "refused"),
+        ("transactions.abort", "moves/0/0", "failed"),
+        ("transactions.abort", "moves/0/0", "done"),
+    ]
+
+
+def test_one_that_does_not_hang_is_said_to_be_open(broker: Broker) -> None:
+    with (
+        ConsoleServer(broker.bootstrap_servers, [LOOPBACK]) as server,
+        Client(broker.bootstrap_servers) as client,
+        client.producer(transactional_id="mover") as producer,
+    ):
+        producer.begin_transaction()
+        producer.send("orders", 1, [b"x"])
+        producer.flush()
+        text = Visitor(server).get("/transactions/orders/1/1/abort").text
+        assert "It does not hang: <code>mover</code> has it open" in text
+        producer.abort_transaction()

@@ -1,10 +1,13 @@
 """Where a group's offsets go when they are reset, as kafka-consumer-groups.sh has it: a plan, for `Groups.commit`.
 
+Files are those of its --from-file and --export: a line each, topic,partition,offset or group,topic,partition,offset.
+
 Thread rule: one thread at a time, that of the Client.
 """
 
 from __future__ import annotations
 
+import csv
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
@@ -19,6 +22,7 @@ LATEST: Final = "latest"
 TIME: Final = "time"
 OFFSET: Final = "offset"
 SHIFT: Final = "shift"
+OFFSET_DIGITS_MAX: Final = 18
 TARGETS: Final = (EARLIEST, LATEST, TIME, OFFSET, SHIFT)
 
 
@@ -37,6 +41,50 @@ class Reset(NamedTuple):
     after: int
     start: int
     end: int
+
+
+def parse_offsets(text: str, group: str) -> dict[TopicPartition, int]:
+    """The lines of a file; ValueError names the first one that is none, or is of another group."""
+    found: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(text.splitlines()), 1):
+        fields = [field.strip() for field in row]
+        if not any(fields):
+            continue
+        if len(fields) == 4 and fields[0] != group:
+            raise ValueError(f"line {number} is of the group {fields[0]!r}")
+        *_, topic, partition, offset = fields if len(fields) in {3, 4} else ("", "", "", "")
+        if not topic or not is_number(partition) or not is_number(offset):
+            raise ValueError(f"line {number} is not topic,partition,offset, nor group,topic,partition,offset")
+        key = TopicPartition(topic, int(partition))
+        if key in found:
+            raise ValueError(f"line {number} names {key} again")
+        found[key] = int(offset)
+    if not found:
+        raise ValueError("there is no line in it")
+    return found
+
+
+def is_number(text: str) -> bool:
+    """Digits alone, no more than a file of Kafka's has."""
+    return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX
+
+
+def plan_offsets(
+    client: Cluster, offsets: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
+) -> list[Reset]:
+    """Each partition to its own offset, kept inside what its log has."""
+    starts = client.list_offsets(dict.fromkeys(offsets, OFFSET_EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(offsets, OFFSET_LATEST))
+    return [
+        Reset(
+            key,
+            committed.get(key),
+            min(max(offset, starts[key].offset), ends[key].offset),
+            starts[key].offset,
+            ends[key].offset,
+        )
+        for key, offset in sorted(offsets.items())
+    ]
 
 
 def plan_reset(

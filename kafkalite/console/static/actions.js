@@ -35,3 +35,10 @@ for (const box of document.querySelectorAll("[data-all]")) {
     for (const one of document.querySelectorAll("input[name=letter]")) one.checked = box.checked;
   });
 }
+
+for (const field of document.querySelectorAll("[data-into]")) {
+  field.closest("[data-needs-script]").hidden = false;
+  field.addEventListener("change", async () => {
+    if (field.files.length) field.form.elements[field.dataset.into].value = await field.files[0].text();
+  });
+}
