@@ -116,12 +116,16 @@ class Ledger:
 
     def next_record(self, producer: int, partition: int, size: int) -> tuple[Identity, bytes, bytes]:
         """Identity, key and value of the next record to send."""
+        identity = self.sent(producer, partition)
+        value = make_value(identity, size)
+        return identity, make_key(identity, value), value
+
+    def sent(self, producer: int, partition: int) -> Identity:
+        """The next record, of which no more is wanted than its name: another process has sent it."""
         with self._lock:
             sequence = self._next[producer, partition]
             self._next[producer, partition] += 1
-        identity = Identity(producer, partition, sequence)
-        value = make_value(identity, size)
-        return identity, make_key(identity, value), value
+        return Identity(producer, partition, sequence)
 
     def acknowledge(self, identity: Identity, offset: int | None = None) -> None:
         """The broker said that it has it; `offset` None when the client does not tell where."""

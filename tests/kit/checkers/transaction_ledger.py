@@ -62,13 +62,18 @@ class TransactionLedger:
 
     def next_record(self, transaction: Transaction, partition: int, size: int) -> tuple[Identity, bytes, bytes]:
         """Identity, key and value of the next record to send in a transaction."""
+        identity = self.sent(transaction, partition)
+        value = make_value(identity, size)
+        return identity, make_key(identity, value), value
+
+    def sent(self, transaction: Transaction, partition: int) -> Identity:
+        """The next record, of which no more is wanted than its name: another process has sent it."""
         with self._lock:
             sequence = self._next[transaction.producer, partition]
             self._next[transaction.producer, partition] += 1
             identity = Identity(transaction.producer, partition, sequence)
             transaction.identities.append(identity)
-        value = make_value(identity, size)
-        return identity, make_key(identity, value), value
+        return identity
 
     def end(self, transaction: Transaction, outcome: Outcome) -> None:
         with self._lock:

@@ -1,0 +1,199 @@
+"""What clients of a cluster were told, against what its logs hold when it is whole again. No I/O.
+
+A client's process writes what happens to it as events, one JSON object each:
+
+    sent          producer, place, count, transaction (or None)   records with the next names are on their way
+    acknowledged  producer, records [[place, sequence, offset]]
+    failed        producer, records [[place, sequence]], error     the client gave up: they are there or not
+    begun         producer, transaction
+    ended         producer, transaction, outcome                   committed, aborted, unknown
+    given         reader, group (or None), records [[place, offset, key in hex]]   in the order in which they came
+    spoiled       reader, text                                     a record whose checksums do not fit
+    committed     group, at, positions {place: offset}             a commit that was acknowledged at this time
+    asked         group, at, positions {place: offset}             what was told to one who began to ask at this time
+
+Times are seconds of the machine's monotonic clock, which all its processes share. A transaction's number is unique for
+its producer. A reader is one stretch of reading, without a rebalance in it.
+
+To the findings of `tests.kit.checkers` a cluster adds:
+
+    went back   a group's position was below one whose commit had been acknowledged before anybody asked
+    replicas    two replicas differ below the high watermark, or one ends before it
+    epochs      a replica's leader epochs do not say what its batches do
+    hanging     a transaction stayed undecided
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.cluster import plan
+from tests.kit.checkers.ledger import EXAMPLE_COUNT_MAX, Identity, Ledger, Read, ReadRecord, Verdict
+from tests.kit.checkers.transaction_ledger import (
+    Outcome,
+    Transaction,
+    TransactionLedger,
+    judge_copy,
+    judge_live,
+    judge_positions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+Event = dict[str, Any]
+
+
+class Final(NamedTuple):
+    """What the logs hold below their high watermarks, by place, once nothing is on its way."""
+
+    plain: Read
+    committed: Read
+    """Records of transactions that were committed, in all topics that are written so."""
+    positions: Mapping[str, Mapping[int, int]]
+    """Of groups, by place."""
+
+
+class Told(NamedTuple):
+    """Positions of a group, by place: acknowledged at, or asked for since, this time."""
+
+    at: float
+    positions: dict[int, int]
+
+
+class History:
+    """All that clients were told. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.plain = Ledger()
+        self.transactional = TransactionLedger()
+        self.acknowledged = 0
+        """Records: plain ones, and those of committed transactions."""
+        self.commits = 0
+        self._transactions: dict[tuple[int, int], Transaction] = {}
+        self._given: dict[str, dict[int, list[ReadRecord]]] = defaultdict(lambda: defaultdict(list))
+        self._given_to: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self._committed: dict[str, list[Told]] = defaultdict(list)
+        self._asked: dict[str, list[Told]] = defaultdict(list)
+        self._spoiled: list[str] = []
+
+    def take(self, event: Event) -> None:
+        """The next event of some client; those of one client in their order."""
+        getattr(self, f"_take_{event['event']}")(event)
+
+    def judge(self, final: Final) -> list[str]:
+        """Every way in which `final` does not fit, a sentence a kind, with examples."""
+        found = [*sentences("plain", self.plain.judge(final.plain))]
+        found += sentences("transactions", self.transactional.judge(_of(final.committed, plan.TRANSACTIONAL)))
+        everything = {**final.plain, **final.committed}
+        for reader, records in self._given.items():
+            found += sentences(reader, judge_live(_keys(records), _keys(everything)))
+        for group in plan.GROUPS:
+            positions = final.positions.get(group, {})
+            found += sentences(group, judge_positions(self._given_to[group], positions))
+        found += sentences(plan.COPIERS, _judge_copies(final))
+        for group, told in self._committed.items():
+            asked = [*self._asked[group], Told(float("inf"), {**final.positions.get(group, {})})]
+            found += sentences(group, judge_told(told, asked))
+        spoiled = Verdict()
+        for text in self._spoiled:
+            spoiled.add("changed", text)
+        return found + [*sentences("readers", spoiled)]
+
+    def _take_sent(self, event: Event) -> None:
+        producer, place = event["producer"], event["place"]
+        for _ in range(event["count"]):
+            if event["transaction"] is None:
+                self.plain.sent(producer, place)
+            else:
+                self.transactional.sent(self._transactions[producer, event["transaction"]], place)
+
+    def _take_acknowledged(self, event: Event) -> None:
+        for place, sequence, offset in event["records"]:
+            self.plain.acknowledge(Identity(event["producer"], place, sequence), offset)
+            self.acknowledged += 1
+
+    def _take_failed(self, event: Event) -> None:
+        for place, sequence in event["records"]:
+            self.plain.fail(Identity(event["producer"], place, sequence), event["error"])
+
+    def _take_begun(self, event: Event) -> None:
+        producer = event["producer"]
+        self._transactions[producer, event["transaction"]] = self.transactional.begin(producer)
+
+    def _take_ended(self, event: Event) -> None:
+        transaction = self._transactions[event["producer"], event["transaction"]]
+        outcome = Outcome(event["outcome"])
+        self.transactional.end(transaction, outcome)
+        if outcome is Outcome.COMMITTED:
+            self.acknowledged += len(transaction.identities)
+
+    def _take_given(self, event: Event) -> None:
+        for place, offset, key in event["records"]:
+            self._given[event["reader"]][place].append(ReadRecord(offset, bytes.fromhex(key), None))
+            if event["group"] is not None:
+                self._given_to[event["group"]][place].add(offset)
+
+    def _take_spoiled(self, event: Event) -> None:
+        self._spoiled.append(f"{event['reader']}: {event['text']}")
+
+    def _take_committed(self, event: Event) -> None:
+        self._committed[event["group"]].append(_told(event))
+        self.commits += 1
+
+    def _take_asked(self, event: Event) -> None:
+        self._asked[event["group"]].append(_told(event))
+
+
+def _told(event: Event) -> Told:
+    return Told(event["at"], {int(place): offset for place, offset in event["positions"].items()})
+
+
+def _of(read: Read, topics: Iterable[str]) -> Read:
+    wanted = set(plan.places(*topics))
+    return {place: records for place, records in read.items() if place in wanted}
+
+
+def _keys(read: Read) -> dict[int, list[ReadRecord]]:
+    """The same records by their keys, which name them and what they bear."""
+    return {
+        place: [ReadRecord(record.offset, record.key, None) for record in records] for place, records in read.items()
+    }
+
+
+def _judge_copies(final: Final) -> Verdict:
+    """The copies against what lies before the copiers' positions."""
+    positions = final.positions.get(plan.COPIERS, {})
+    source = {
+        place: [record.value or b"" for record in records if record.offset < positions.get(place, 0)]
+        for place, records in final.plain.items()
+    }
+    copies = {
+        plan.topic_of(place)[1]: records for place, records in _of(final.committed, [plan.COPY]).items()
+    }
+    return judge_copy(source, copies, positions)
+
+
+def judge_told(committed: Iterable[Told], asked: Iterable[Told]) -> Verdict:
+    """Positions of a group only grow: nobody is told of one below a commit that was acknowledged before he asked."""
+    verdict = Verdict()
+    highest: dict[int, int] = {}
+    waiting = sorted(committed, key=lambda told: told.at, reverse=True)
+    for question in sorted(asked, key=lambda told: told.at):
+        while waiting and waiting[-1].at < question.at:
+            for place, position in waiting.pop().positions.items():
+                highest[place] = max(position, highest.get(place, 0))
+        for place, position in highest.items():
+            verdict.read_count += 1
+            if question.positions.get(place, 0) < position:
+                told = question.positions.get(place)
+                verdict.add("went back", f"{plan.topic_of(place)}: {told} after {position} was acknowledged")
+    return verdict
+
+
+def sentences(subject: str, verdict: Verdict) -> Iterator[str]:
+    """A verdict's findings, one a kind."""
+    for kind, texts in verdict.findings.items():
+        if texts:
+            yield f"{kind}: {subject}: {len(texts)}, such as {'; '.join(texts[:EXAMPLE_COUNT_MAX])}"
