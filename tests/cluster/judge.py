@@ -8,6 +8,7 @@ A client's process writes what happens to it as events, one JSON object each:
     begun         producer, transaction
     ended         producer, transaction, outcome                   committed, aborted, unknown
     given         reader, group (or None), records [[place, offset, key in hex]]   in the order in which they came
+    swept         reader                                           it has read all that is committed, to the end
     spoiled       reader, text                                     a record whose checksums do not fit
     committed     group, at, positions {place: offset}             a commit that was acknowledged at this time
     asked         group, at, positions {place: offset}             what was told to one who began to ask at this time
@@ -21,6 +22,7 @@ To the findings of `tests.kit.checkers` a cluster adds:
     replicas    two replicas differ below the high watermark, or one ends before it
     epochs      a replica's leader epochs do not say what its batches do
     hanging     a transaction stayed undecided
+    unseen      one who read everything was not given a record that is there
 """
 
 from __future__ import annotations
@@ -77,10 +79,23 @@ class History:
         self._committed: dict[str, list[Told]] = defaultdict(list)
         self._asked: dict[str, list[Told]] = defaultdict(list)
         self._spoiled: list[str] = []
+        self._swept: list[str] = []
 
     def take(self, event: Event) -> None:
         """The next event of some client; those of one client in their order."""
-        getattr(self, f"_take_{event['event']}")(event)
+        takers = {
+            "sent": self._take_sent,
+            "acknowledged": self._take_acknowledged,
+            "failed": self._take_failed,
+            "begun": self._take_begun,
+            "ended": self._take_ended,
+            "given": self._take_given,
+            "swept": self._take_swept,
+            "spoiled": self._take_spoiled,
+            "committed": self._take_committed,
+            "asked": self._take_asked,
+        }
+        takers[event["event"]](event)
 
     def judge(self, final: Final) -> list[str]:
         """Every way in which `final` does not fit, a sentence a kind, with examples."""
@@ -89,6 +104,8 @@ class History:
         everything = {**final.plain, **final.committed}
         for reader, records in self._given.items():
             found += sentences(reader, judge_live(_keys(records), _keys(everything)))
+        for reader in self._swept:
+            found += sentences(reader, judge_sweep(self._given[reader], everything))
         for group in plan.GROUPS:
             positions = final.positions.get(group, {})
             found += sentences(group, judge_positions(self._given_to[group], positions))
@@ -99,7 +116,7 @@ class History:
         spoiled = Verdict()
         for text in self._spoiled:
             spoiled.add("changed", text)
-        return found + [*sentences("readers", spoiled)]
+        return [*found, *sentences("readers", spoiled)]
 
     def _take_sent(self, event: Event) -> None:
         producer, place = event["producer"], event["place"]
@@ -135,6 +152,9 @@ class History:
             if event["group"] is not None:
                 self._given_to[event["group"]][place].add(offset)
 
+    def _take_swept(self, event: Event) -> None:
+        self._swept.append(event["reader"])
+
     def _take_spoiled(self, event: Event) -> None:
         self._spoiled.append(f"{event['reader']}: {event['text']}")
 
@@ -169,10 +189,20 @@ def _judge_copies(final: Final) -> Verdict:
         place: [record.value or b"" for record in records if record.offset < positions.get(place, 0)]
         for place, records in final.plain.items()
     }
-    copies = {
-        plan.topic_of(place)[1]: records for place, records in _of(final.committed, [plan.COPY]).items()
-    }
+    copies = {plan.topic_of(place)[1]: records for place, records in _of(final.committed, [plan.COPY]).items()}
     return judge_copy(source, copies, positions)
+
+
+def judge_sweep(given: Read, final: Read) -> Verdict:
+    """Whoever read all topics to their ends was given every record."""
+    verdict = Verdict()
+    for place, records in final.items():
+        verdict.read_count += len(records)
+        seen = {record.offset for record in given.get(place, ())}
+        for record in records:
+            if record.offset not in seen:
+                verdict.add("unseen", f"{plan.topic_of(place)}: offset {record.offset}")
+    return verdict
 
 
 def judge_told(committed: Iterable[Told], asked: Iterable[Told]) -> Verdict:

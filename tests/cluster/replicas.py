@@ -78,7 +78,9 @@ def compare(name: str, replicas: Mapping[int, Stored], high_watermark: int) -> V
     for broker, stored in replicas.items():
         verdict.read_count += 1
         if stored.end < high_watermark:
-            verdict.add("replicas", f"{name}: broker {broker} ends at {stored.end}, the high watermark is {high_watermark}")
+            verdict.add(
+                "replicas", f"{name}: broker {broker} ends at {stored.end}, the high watermark is {high_watermark}"
+            )
         for batch in stored.batches:
             if not batch.crc_is_right:
                 verdict.add("replicas", f"{name}: broker {broker}: batch {batch.base_offset} is spoiled")

@@ -21,12 +21,13 @@ class Play:
 
     seed: int
     events: list[Event] = field(default_factory=list)
-    logs: dict[int, list[ReadRecord]] = field(default_factory=lambda: {place: [] for place in plan.places(*plan.TOPICS)})
+    logs: dict[int, list[ReadRecord]] = field(default_factory=dict)
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
     now: float = 0.0
 
     def __post_init__(self) -> None:
         chance = random.Random(self.seed)
+        self.logs = {place: [] for place in plan.places(*plan.TOPICS)}
         for round_number in range(20):
             self.produce(0, chance)
             self.transact(round_number, chance)
@@ -95,6 +96,11 @@ class Play:
         self.now += 1
         told = {str(place): offset for place, offset in self.positions[group].items()}
         self.tell("asked", group=group, at=self.now, positions=told)
+
+    def sweep(self) -> None:
+        everything = [[place, r.offset, (r.key or b"").hex()] for place, log in self.logs.items() for r in log]
+        self.tell("given", reader="sweep", group=None, records=everything)
+        self.tell("swept", reader="sweep")
 
     def judge(self) -> list[str]:
         history = History()
@@ -185,6 +191,11 @@ def copy_lost(play: Play) -> None:
     play.logs[COPY_PLACE] = renumbered(play.logs[COPY_PLACE][1:])
 
 
+def swept_past(play: Play) -> None:
+    play.sweep()
+    del play.events[-2]["records"][-1]
+
+
 def unsound_when_read(play: Play) -> None:
     play.tell("spoiled", reader="r/3", text="value differs")
 
@@ -204,6 +215,7 @@ FAULTS: dict[Callable[[Play], None], str] = {
     unread: f"unread: {READERS}",
     copied_twice: f"doubled: {plan.COPIERS}",
     copy_lost: f"lost: {plan.COPIERS}",
+    swept_past: "unseen: sweep",
     unsound_when_read: "changed: readers",
 }
 
@@ -211,6 +223,7 @@ FAULTS: dict[Callable[[Play], None], str] = {
 @pytest.mark.parametrize("number", range(3))
 def test_honest_history_has_no_findings(number: int) -> None:
     play = Play(number)
+    play.sweep()
     assert sum(map(len, play.logs.values())) > 200, "a history that shows nothing"
     assert play.judge() == []
 

@@ -60,9 +60,7 @@ def test_equal_replicas_may_end_differently_beyond_the_high_watermark(tmp_path: 
     ],
     ids=["short", "value", "batches", "spoiled", "epoch", "last-epoch", "first-epoch", "epoch-late", "no-epochs"],
 )
-def test_what_differs_is_found(
-    tmp_path: Path, batches: list[bytes], epochs: list[tuple[int, int]], kind: str
-) -> None:
+def test_what_differs_is_found(tmp_path: Path, batches: list[bytes], epochs: list[tuple[int, int]], kind: str) -> None:
     assert kind in kinds(tmp_path, write(tmp_path / "2" / "t-0", batches, epochs=epochs))
 
 

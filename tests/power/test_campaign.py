@@ -57,13 +57,16 @@ def test_page_is_that_of_the_counts() -> None:
 
 def test_page_has_a_row_a_commit() -> None:
     counts = {"seeds": 5, "states": {"posix": 1500, "ext4": 1500}, "findings": 0, "audited": 50_001, "early": 0}
-    text = proof.page([{"commit": "abc", "cpu_s_per_state": 0.123, **counts}], [], [])
+    text = proof.page([{"commit": "abc", "cpu_s_per_state": 0.123, **counts}], [], [], [])
     assert "| `abc` | 5 | 1,500 | 1,500 | 0 | 50,001 | 0 | 0.12 s |" in text
     kills = {"kills": 200, "acknowledged": 70_000, "in_doubt": 4_800, "kept": 100, "findings": 0}
-    assert "| `def` | 200 | 70,000 | 4,800 | 100 | 0 |" in proof.page([], [{"commit": "def", **kills}], [])
+    assert "| `def` | 200 | 70,000 | 4,800 | 100 | 0 |" in proof.page([], [{"commit": "def", **kills}], [], [])
+    cluster = {"faults": 200, "acknowledged": 200_000, "transactions": 4_000, "aborted": 900, "commits": 7_000}
+    row = {"commit": "jkl", "brokers": "mixed", "findings": 0, **cluster}
+    assert "| `jkl` | mixed | 200 | 200,000 | 4,000 | 900 | 7,000 | 0 |" in proof.page([], [], [row], [])
     fuzz = {"build": "asan", "minutes": 30.0, "tls": 100_000, "sasl": 1_000_000, "http": 50_000}
-    assert "| `ghi` | asan | 30 | 100,000 | 1,000,000 | 50,000 |" in proof.page([], [], [{"commit": "ghi", **fuzz}])
-    assert proof.page([], [], []).count(proof.NONE) == 3
+    assert "| `ghi` | asan | 30 | 100,000 | 1,000,000 | 50,000 |" in proof.page([], [], [], [{"commit": "ghi", **fuzz}])
+    assert proof.page([], [], [], []).count(proof.NONE) == 4
 
 
 def test_seeds_are_numbers_and_ranges() -> None:

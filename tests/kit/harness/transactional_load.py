@@ -40,9 +40,7 @@ class TransactionalProducers(Load):
             try:
                 producer.begin_transaction()
                 for _ in range(chance.choice(self.records)):
-                    partition = chance.randrange(self.partition_count)
-                    _, key, value = self.ledger.next_record(transaction, partition, chance.choice((0, 20, 300)))
-                    producer.produce(self.topic, value, key, partition)
+                    self._produce(producer, transaction, chance)
                     producer.poll(0)
                 self._end(producer, transaction, commit=chance.random() >= self.abort_share)
             except KafkaException as error:
@@ -50,6 +48,12 @@ class TransactionalProducers(Load):
                     self.ledger.end(transaction, Outcome.UNKNOWN)
                     producer = self._producer(number)
         producer.flush(10)
+
+    def _produce(self, producer: Producer, transaction: Any, chance: random.Random) -> None:
+        """One record of a transaction."""
+        partition = chance.randrange(self.partition_count)
+        _, key, value = self.ledger.next_record(transaction, partition, chance.choice((0, 20, 300)))
+        producer.produce(self.topic, value, key, partition)
 
     def _end(self, producer: Producer, transaction: Transaction, *, commit: bool) -> None:
         again(producer.commit_transaction if commit else producer.abort_transaction)

@@ -86,6 +86,9 @@ class ApacheKafka:
     """For a quick start, unless it is to be measured."""
     format_options: Sequence[str] = ()
     version: str = KAFKA_VERSION
+    host: str = "127.0.0.1"
+    prefix: Sequence[str] = ()
+    """Of the command that runs it."""
 
     @property
     def data_dir(self) -> Path:
@@ -93,7 +96,7 @@ class ApacheKafka:
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def alive(self) -> bool:
@@ -126,8 +129,8 @@ class ApacheKafka:
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data_dir),
@@ -138,17 +141,21 @@ class ApacheKafka:
         }
 
     def start(self, timeout_s: float = 90) -> Self:
+        self.launch()
+        self.wait_ready(timeout_s)
+        return self
+
+    def launch(self) -> None:
+        """Starts the process without waiting for it."""
         if not self._config.exists():
             self.prepare()
         options = [*self.java_options, f"-Dlog4j2.configurationFile={self.directory / 'log4j2.yaml'}"]
         with (self.directory / "kafka.log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["java", *options, "-cp", f"{jars(self.version)}/*", "kafka.Kafka", str(self._config)],
+                [*self.prefix, "java", *options, "-cp", f"{jars(self.version)}/*", "kafka.Kafka", str(self._config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        self._wait_ready(timeout_s)
-        return self
 
     def stop(self, timeout_s: float = 60) -> None:
         """SIGTERM: Kafka flushes and writes its clean-shutdown marker."""
@@ -171,7 +178,7 @@ class ApacheKafka:
     def _config(self) -> Path:
         return self.directory / "server.properties"
 
-    def _wait_ready(self, timeout_s: float) -> None:
+    def wait_ready(self, timeout_s: float) -> None:
         from confluent_kafka.admin import AdminClient
 
         deadline = time.monotonic() + timeout_s
@@ -198,7 +205,7 @@ class KafkaController(ApacheKafka):
     @property
     def address(self) -> str:
         """host:port of the controller."""
-        return f"127.0.0.1:{self.controller_port}"
+        return f"{self.host}:{self.controller_port}"
 
     def defaults(self) -> dict[str, str]:
         quorum = (
@@ -222,13 +229,13 @@ class KafkaController(ApacheKafka):
             self.format_options = (*self.format_options, "--standalone")
         super().prepare()
 
-    def _wait_ready(self, timeout_s: float) -> None:
+    def wait_ready(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if not self.alive:
                 raise NotAvailable(f"the controller ended at start:\n{self.log()[-3000:]}")
             with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.controller_port), timeout=2).close()
+                socket.create_connection((self.host, self.controller_port), timeout=2).close()
                 return
             time.sleep(0.1)
         raise NotAvailable(f"the controller was not ready within {timeout_s} s:\n{self.log()[-3000:]}")
@@ -248,7 +255,7 @@ class KafkaBroker(ApacheKafka):
             "process.roles": "broker",
             "node.id": str(self.node_id),
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
         }
 
 

@@ -68,7 +68,7 @@ class Copier:
 
     def run(self) -> None:
         self.rewind()
-        while any(self.positions[number] < end for number, end in self.ends.items()):
+        while not self.done():
             messages = [message for message in self.consumer.consume(self.batch, 0.2) if message.error() is None]
             if messages:
                 try:
@@ -78,6 +78,10 @@ class Copier:
                         raise
                     again(self.producer.abort_transaction)
                     self.rewind()
+
+    def done(self) -> bool:
+        """Whether every partition is copied to the end that it had at the start."""
+        return all(self.positions[number] >= end for number, end in self.ends.items())
 
     def copy(self, messages: list) -> None:
         """One transaction."""

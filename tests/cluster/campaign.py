@@ -1,0 +1,162 @@
+"""Series of faults on clusters. What is done is written down, a line a series, and not done again.
+
+A fault counts when at least RECORDS_MIN records were acknowledged since the last one, the cluster was whole before it,
+and is whole after it with every kind of client going on. Replicas are compared after each fault; a series ends with
+the judgement of everything that its clients were told.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.cluster.faults import FAULTS, draw
+from tests.cluster.judge import sentences
+from tests.cluster.scene import KINDS_OF_BROKERS, Scene, settled
+from tests.cluster.workload import KINDS
+from tests.kit.checkers.transaction_ledger import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.cluster.links import Links
+
+RECORDS_MIN = 500
+"""That are acknowledged between two faults."""
+SERIES = 10
+"""Faults of one cluster."""
+
+
+@dataclass
+class Series:
+    """What was done to one cluster, and found."""
+
+    number: int
+    brokers: str
+    faults: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    acknowledged: int = 0
+    transactions: int = 0
+    aborted: int = 0
+    commits: int = 0
+    whole_s: float = 0.0
+    """The longest time from a fault's end until all was in sync and every client had gone on."""
+    findings: list[str] = field(default_factory=list)
+
+
+def run_series(
+    number: int,
+    brokers: str,
+    directory: Path,
+    links: Links,
+    say: Callable[[str], None],
+    stopping: Callable[[], bool],
+    kinds: Sequence[str] = (),
+) -> Series:
+    """A cluster, its faults (`kinds`, or SERIES that are drawn), and the judgement."""
+    row = Series(number, brokers)
+    chance = random.Random(f"{brokers} {number}")
+    directory.mkdir(parents=True)
+    scene = Scene(directory, KINDS_OF_BROKERS[brokers], links, number)
+    try:
+        scene.start()
+        for kind in kinds or draw(chance)[:SERIES]:
+            if stopping() or row.findings:
+                break
+            scene.wait_progress(RECORDS_MIN)
+            _fault(scene, kind, chance, row, say)
+        _judge(scene, row)
+    except (TimeoutError, OSError) as error:
+        row.findings.append(str(error))
+        scene.workers.ask_where()
+    finally:
+        scene.close()
+    history = scene.workers.history
+    row.acknowledged, row.commits = history.acknowledged, history.commits
+    row.transactions = history.transactional.count(Outcome.COMMITTED)
+    row.aborted = history.transactional.count(Outcome.ABORTED)
+    return row
+
+
+def _fault(scene: Scene, kind: str, chance: random.Random, row: Series, say: Callable[[str], None]) -> None:
+    """One fault, until it is over and counted."""
+    fault = FAULTS[kind]
+    hold_s = chance.uniform(*fault.holds_s)
+    with fault.happen(scene, chance) as what:
+        say(f"  {kind}: {what}, {hold_s:.1f} s")
+        time.sleep(hold_s)
+    began = time.monotonic()
+    scene.wait_whole()
+    scene.wait_progress()
+    row.whole_s = max(row.whole_s, round(time.monotonic() - began, 1))
+    row.findings += sentences(f"after {kind} of {what}", settled(scene.compare))
+    row.faults += 1
+    row.kinds = dict(Counter(row.kinds) + Counter([kind]))
+
+
+def _judge(scene: Scene, row: Series) -> None:
+    """Everything that clients were told, against what is there when they have ended."""
+    workers = scene.workers
+    workers.finish(*KINDS)
+    workers.start("sweep")
+    workers.finish("sweep", ask=False)
+    row.findings += workers.problems
+    scene.wait_whole()
+    row.findings += sentences("at the end", settled(scene.compare))
+    final, undecided = scene.final()
+    row.findings += [*sentences("at the end", undecided), *workers.history.judge(final)]
+
+
+def run(
+    count: int,
+    brokers: str,
+    rows_file: Path,
+    links: Links,
+    say: Callable[[str], None],
+    stopping: Callable[[], bool],
+) -> list[dict[str, Any]]:
+    """Goes on until so many faults are written down, or it is to stop; all rows."""
+    rows = [json.loads(line) for line in rows_file.read_text().splitlines()] if rows_file.exists() else []
+    folder = Path(tempfile.mkdtemp(prefix="kafkalite-cluster-"))
+    with rows_file.open("a") as written:
+        while sum(row["faults"] for row in rows) < count and not stopping():
+            directory = folder / str(len(rows))
+            row = asdict(run_series(len(rows), brokers, directory, links, say, stopping))
+            rows.append(row)
+            written.write(json.dumps(row) + "\n")
+            written.flush()
+            say(f"{sum(row['faults'] for row in rows)} of {count}: {row}")
+            if row["findings"]:
+                say(f"its directories stay in {directory}")
+            else:
+                shutil.rmtree(directory, ignore_errors=True)
+    return rows
+
+
+def one_series(
+    brokers: str, kinds: Sequence[str], links: Links, say: Callable[[str], None], stopping: Callable[[], bool]
+) -> Series:
+    """Of these faults; the clients' seed is the time."""
+    directory = Path(tempfile.mkdtemp(prefix="kafkalite-cluster-")) / "0"
+    row = run_series(time.time_ns() % 1_000_000, brokers, directory, links, say, stopping, kinds)
+    say(str(row))
+    if row.findings:
+        say(f"its directories stay in {directory}")
+    else:
+        shutil.rmtree(directory.parent, ignore_errors=True)
+    return row
+
+
+def summary(brokers: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts of all rows."""
+    counts: dict[str, Any] = {
+        key: sum(row[key] for row in rows) for key in ("faults", "acknowledged", "transactions", "aborted", "commits")
+    }
+    return {"brokers": brokers, **counts, "findings": sum(len(row["findings"]) for row in rows)}

@@ -1,0 +1,168 @@
+"""What may happen to a cluster, each as a context: it holds within, and is over afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.cluster.links import ALL
+from tests.cluster.scene import CONTROLLER, SESSION_S, kill, send_signal
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tests.cluster.scene import Scene, Server
+
+SHORT_S = (0.3, 0.7 * SESSION_S)
+LONG_S = (1.3 * SESSION_S, 2.5 * SESSION_S)
+"""Nobody or everybody notices."""
+ANY_S = (0.0, 2.0 * SESSION_S)
+
+
+class Fault(NamedTuple):
+    """Who is hit is told by the context."""
+
+    happen: Callable[[Scene, random.Random], AbstractContextManager[str]]
+    holds_s: tuple[float, float]
+
+
+def some(scene: Scene, chance: random.Random, count: int = 1) -> list[int]:
+    """Brokers' numbers."""
+    return chance.sample(sorted(scene.brokers), count)
+
+
+def killing(count: int) -> Callable[[Scene, random.Random], AbstractContextManager[str]]:
+    """kill -9 of so many brokers at once; started again afterwards."""
+
+    @contextlib.contextmanager
+    def happen(scene: Scene, chance: random.Random) -> Iterator[str]:
+        numbers = some(scene, chance, count)
+        for number in numbers:
+            kill(scene.brokers[number])
+        yield f"brokers {numbers}"
+        for number in numbers:
+            scene.brokers[number].launch()
+
+    return happen
+
+
+@contextlib.contextmanager
+def stopped(scene: Scene, chance: random.Random) -> Iterator[str]:
+    """SIGTERM: it hands its partitions over first."""
+    [number] = some(scene, chance)
+    scene.brokers[number].stop()
+    yield f"broker {number}"
+    scene.brokers[number].launch()
+
+
+@contextlib.contextmanager
+def frozen(server: Server, name: str) -> Iterator[str]:
+    """SIGSTOP, SIGCONT."""
+    send_signal(server, signal.SIGSTOP)
+    yield name
+    send_signal(server, signal.SIGCONT)
+
+
+def paused(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    [number] = some(scene, chance)
+    return frozen(scene.brokers[number], f"broker {number}")
+
+
+@contextlib.contextmanager
+def link_down(scene: Scene, chance: random.Random) -> Iterator[str]:
+    [number] = some(scene, chance)
+    scene.links.down(number)
+    yield f"broker {number}"
+    scene.links.mend()
+
+
+@contextlib.contextmanager
+def severed(scene: Scene, *directions: tuple[int, int]) -> Iterator[str]:
+    """Nothing gets from the one to the other, and nobody is told."""
+    for source, target in directions:
+        scene.links.cut(source, target)
+    yield f"from, to: {directions}"
+    scene.links.mend()
+
+
+def mute(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    """It hears, and nobody hears it."""
+    [number] = some(scene, chance)
+    return severed(scene, (number, ALL))
+
+
+def deaf(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    [number] = some(scene, chance)
+    return severed(scene, (ALL, number))
+
+
+def parted(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    """Two brokers, which everybody else reaches."""
+    one, other = some(scene, chance, 2)
+    return severed(scene, (one, other), (other, one))
+
+
+def one_way(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    """From a broker to another one."""
+    one, other = some(scene, chance, 2)
+    return severed(scene, (one, other))
+
+
+def alone(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    """A broker without the others; clients and the controller reach it."""
+    [number] = some(scene, chance)
+    others = [other for other in scene.brokers if other != number]
+    return severed(scene, *((number, other) for other in others), *((other, number) for other in others))
+
+
+def unruled(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    """A broker and the controller; it goes on leading for whoever asks it."""
+    [number] = some(scene, chance)
+    ways = [(number, CONTROLLER), (CONTROLLER, number)]
+    return severed(scene, *chance.choice([ways, ways[:1], ways[1:]]))
+
+
+@contextlib.contextmanager
+def controller_killed(scene: Scene, chance: random.Random) -> Iterator[str]:
+    """kill -9 of the controller, and now and then of a broker before it is back."""
+    kill(scene.controller)
+    numbers = some(scene, chance) if chance.random() < 0.3 else []
+    for number in numbers:
+        kill(scene.brokers[number])
+    yield f"the controller, brokers {numbers}"
+    scene.controller.launch()
+    for number in numbers:
+        scene.brokers[number].launch()
+
+
+def controller_paused(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    return frozen(scene.controller, "the controller")
+
+
+FAULTS = {
+    "kill": Fault(killing(1), ANY_S),
+    "kill two": Fault(killing(2), ANY_S),
+    "kill all": Fault(killing(3), SHORT_S),
+    "stop": Fault(stopped, ANY_S),
+    "pause": Fault(paused, SHORT_S),
+    "long pause": Fault(paused, LONG_S),
+    "link down": Fault(link_down, ANY_S),
+    "mute": Fault(mute, LONG_S),
+    "deaf": Fault(deaf, LONG_S),
+    "parted": Fault(parted, LONG_S),
+    "one way": Fault(one_way, LONG_S),
+    "alone": Fault(alone, LONG_S),
+    "unruled": Fault(unruled, LONG_S),
+    "controller killed": Fault(controller_killed, ANY_S),
+    "controller paused": Fault(controller_paused, LONG_S),
+}
+
+
+def draw(chance: random.Random) -> list[str]:
+    """All kinds in some order, kills twice: they are what happens most."""
+    kinds = [*FAULTS, "kill", "kill"]
+    chance.shuffle(kinds)
+    return kinds

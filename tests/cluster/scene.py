@@ -1,0 +1,414 @@
+"""A cluster of one controller and three brokers of either kind, each on a host of its own, and clients on another."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
+
+from tests.cluster import plan, replicas
+from tests.cluster.judge import Final, History
+from tests.cluster.links import Links, address
+from tests.cluster.workload import KINDS, QUICK, consumer_of
+from tests.kit.checkers.ledger import Verdict
+from tests.kit.harness.load import quiet
+from tests.kit.processes.apache_kafka import SMALL_HEAP, KafkaBroker, KafkaController
+from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+PORT = 9092
+CONTROLLER = 100
+CLIENTS = 200
+"""Hosts."""
+SESSION_S = 3.0
+"""Without a word from a broker, after which the controller takes it for dead."""
+PATIENCE_S = 60.0
+"""For a cluster to be whole again and for clients to go on: many times what a quiet machine takes."""
+KINDS_OF_BROKERS = {
+    "java": ("java", "java", "java"),
+    "mixed": ("kafkalite", "kafkalite", "java"),
+    "kafkalite": ("kafkalite", "kafkalite", "kafkalite"),
+}
+GOING_ON = (
+    "acknowledged",
+    "given",
+    "ended committed",
+    *(f"{event} {group}" for group in (*plan.GROUPS, plan.COPIERS) for event in ("committed", "asked")),
+)
+"""What clients tell again and again while they can do their work."""
+_INTERNAL = ("__consumer_offsets", "__transaction_state")
+_ASKED_WITHIN_S = 10.0
+CONTROLLER_SETTINGS = {
+    "broker.session.timeout.ms": str(round(SESSION_S * 1000)),
+    "leader.imbalance.check.interval.seconds": "10",
+    "leader.imbalance.per.broker.percentage": "0",
+}
+BROKER_SETTINGS = {
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "4000",
+    "replica.fetch.wait.max.ms": "250",
+    "replica.socket.timeout.ms": "3000",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": str(plan.MIN_IN_SYNC),
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "1000",
+}
+TOPIC_SETTINGS = {"min.insync.replicas": str(plan.MIN_IN_SYNC), "segment.bytes": str(1 << 20)}
+
+
+class Server(Protocol):
+    """A broker's or a controller's process, of either kind."""
+
+    process: subprocess.Popen[bytes] | None
+
+    @property
+    def data_dir(self) -> Path: ...
+    @property
+    def alive(self) -> bool: ...
+    def launch(self) -> None: ...
+    def stop(self) -> object: ...
+    def close(self) -> None: ...
+    def wait_ready(self, timeout_s: float) -> None: ...
+    def log(self) -> str: ...
+
+
+def send_signal(server: Server, number: signal.Signals) -> None:
+    """To a process that may have ended."""
+    if server.process is not None and server.alive:
+        server.process.send_signal(number)
+
+
+def kill(server: Server) -> None:
+    """kill -9, also of one that is stopped; returns when it is gone."""
+    if server.process is not None:
+        server.process.kill()
+        server.process.wait()
+
+
+@dataclass
+class Workers:
+    """Clients' processes, and what they tell."""
+
+    prefix: tuple[str, ...]
+    bootstrap: str
+    directory: Path
+    seed: int
+    history: History = field(default_factory=History)
+    told: Counter[str] = field(default_factory=Counter)
+    """How often each event was told, those of groups by group."""
+    problems: list[str] = field(default_factory=list)
+    _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, *kinds: str) -> None:
+        for kind in kinds:
+            command = [
+                *self.prefix,
+                sys.executable,
+                "-m",
+                "tests.cluster.workload",
+                kind,
+                self.bootstrap,
+                str(self.seed),
+            ]
+            with (self.directory / f"{kind}.log").open("ab") as log:
+                process = subprocess.Popen(
+                    command,
+                    cwd=REPOSITORY,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    process_group=0,
+                )
+            self._processes[kind] = process
+            thread = threading.Thread(target=self._listen, args=(kind, process), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def finish(self, *kinds: str, ask: bool = True) -> None:
+        """Waits until they have ended, which they are asked for."""
+        for kind in kinds:
+            if ask:
+                with contextlib.suppress(BrokenPipeError):
+                    self._input(kind).close()
+        for kind in kinds:
+            process = self._processes[kind]
+            try:
+                status = process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                status = process.wait()
+            if status:
+                self.problems.append(f"standstill: {kind} ended with status {status}: {self.log_of(kind)[-1500:]}")
+        for thread in self._threads:
+            thread.join(10)
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def ask_where(self) -> None:
+        """Lets each write to its log where it stands."""
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGUSR1)
+
+    def log_of(self, kind: str) -> str:
+        return (self.directory / f"{kind}.log").read_text(errors="replace")
+
+    @property
+    def acknowledged(self) -> int:
+        with self._lock:
+            return self.history.acknowledged
+
+    def progress(self) -> Counter[str]:
+        """A copy of `told`."""
+        with self._lock:
+            return Counter(self.told)
+
+    def _input(self, kind: str) -> object:
+        found = self._processes[kind].stdin
+        assert found is not None
+        return found
+
+    def _listen(self, kind: str, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with (self.directory / f"{kind}.jsonl").open("a", buffering=1) as kept:
+            for line in process.stdout:
+                kept.write(line)
+                event = json.loads(line)
+                with self._lock:
+                    self.history.take(event)
+                    self.told[event["event"]] += 1
+                    self.told[f"{event['event']} {event.get('group') or event.get('outcome')}"] += 1
+
+
+@dataclass
+class Scene:
+    """The cluster. `with` starts it; its clients are started when it is whole."""
+
+    directory: Path
+    kinds: Sequence[str]
+    links: Links
+    seed: int
+    brokers: dict[int, Server] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number in (CONTROLLER, CLIENTS, *range(1, len(self.kinds) + 1)):
+            self.links.join(number)
+        self.controller = KafkaController(
+            self.directory / "controller",
+            CONTROLLER_SETTINGS,
+            controller_port=PORT,
+            host=address(CONTROLLER),
+            prefix=self.links.prefix(CONTROLLER),
+        )
+        for number, kind in enumerate(self.kinds, 1):
+            self.brokers[number] = self._java(number) if kind == "java" else self._kafkalite(number)
+        self.bootstrap = ",".join(f"{address(number)}:{PORT}" for number in self.brokers)
+        self.workers = Workers(self.links.prefix(CLIENTS), self.bootstrap, self.directory, self.seed)
+
+    def _settings(self, number: int) -> dict[str, str]:
+        return {
+            "process.roles": "broker",
+            "node.id": str(number),
+            "controller.quorum.bootstrap.servers": self.controller.address,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{address(number)}:{PORT}",
+            **BROKER_SETTINGS,
+        }
+
+    def _java(self, number: int) -> KafkaBroker:
+        return KafkaBroker(
+            self.directory / f"broker-{number}",
+            self._settings(number),
+            port=PORT,
+            cluster_id=self.controller.cluster_id,
+            java_options=SMALL_HEAP,
+            host=address(number),
+            prefix=self.links.prefix(number),
+            node_id=number,
+        )
+
+    def _kafkalite(self, number: int) -> BrokerProcess:
+        directory = self.directory / f"broker-{number}"
+        return BrokerProcess(directory, self._settings(number), PORT, prefix=self.links.prefix(number))
+
+    def start(self) -> None:
+        self.controller.start()
+        for broker in self.brokers.values():
+            broker.launch()
+        for broker in self.brokers.values():
+            broker.wait_ready(PATIENCE_S)
+        self.admin = self._admin()
+        topics = [NewTopic(name, plan.PARTITIONS, plan.REPLICAS, config=TOPIC_SETTINGS) for name in plan.TOPICS]
+        for made in self.admin.create_topics(topics).values():
+            made.result(PATIENCE_S)
+        self.workers.start(*KINDS)
+        self.wait_whole()
+        self._keep_offsets_safe()
+        self.wait_progress()
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, **QUICK}, logger=quiet)
+
+    def close(self) -> None:
+        self.workers.close()
+        for server in (*self.brokers.values(), self.controller):
+            send_signal(server, signal.SIGCONT)
+            server.close()
+        self.links.close()
+
+    def _keep_offsets_safe(self) -> None:
+        """The topic of offsets is made with the brokers' default of replicas in sync."""
+        name, value = "min.insync.replicas", str(plan.MIN_IN_SYNC)
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, _INTERNAL[0], incremental_configs=[entry])
+        for changed in self.admin.incremental_alter_configs([resource]).values():
+            changed.result(PATIENCE_S)
+
+    def not_whole(self) -> str:
+        """The first partition that is not in sync on all its replicas; empty when there is none."""
+        for number, server in {**self.brokers, CONTROLLER: self.controller}.items():
+            if not server.alive:
+                return f"host {number} does not run: {server.log()[-1000:]}"
+        try:
+            topics = self.admin.list_topics(timeout=_ASKED_WITHIN_S).topics
+        except KafkaException as error:
+            return str(error)
+        for name in (*plan.TOPICS, *_INTERNAL):
+            if name not in topics or not topics[name].partitions:
+                return f"{name} is not there"
+            for number, part in topics[name].partitions.items():
+                if part.leader < 0 or set(part.isrs) != set(part.replicas) or len(part.replicas) != plan.REPLICAS:
+                    return f"{name}-{number}: leader {part.leader}, in sync {part.isrs} of {part.replicas}"
+        return ""
+
+    def wait_whole(self) -> float:
+        """Seconds that it took until every partition was in sync everywhere."""
+        began = time.monotonic()
+        try:
+            wait_until(lambda: not self.not_whole(), PATIENCE_S, "a whole cluster", 0.2)
+        except TimeoutError:
+            raise TimeoutError(f"standstill: not whole within {PATIENCE_S:g} s: {self.not_whole()}") from None
+        return time.monotonic() - began
+
+    def wait_progress(self, records: int = 1) -> float:
+        """Seconds until every kind of client has gone on, and so many more records are acknowledged."""
+        began, before, acknowledged = time.monotonic(), self.workers.progress(), self.workers.acknowledged
+
+        def standing() -> list[str]:
+            now = self.workers.progress()
+            found = [kind for kind in GOING_ON if now[kind] == before[kind]]
+            return found + (["records"] if self.workers.acknowledged < acknowledged + records else [])
+
+        try:
+            wait_until(lambda: not standing(), PATIENCE_S, "progress", 0.1)
+        except TimeoutError:
+            raise TimeoutError(f"standstill: within {PATIENCE_S:g} s no more of {', '.join(standing())}") from None
+        return time.monotonic() - began
+
+    def high_watermarks(self) -> dict[str, int] | None:
+        """Of every partition that some replica has, by its directory's name, as the leaders tell; None: they do not."""
+        parts = sorted(replicas.names([broker.data_dir for broker in self.brokers.values()]))
+        wanted = {TopicPartition(*_split(name)): OffsetSpec.latest() for name in parts}
+        # A client's own idea of leaders' epochs may be behind for minutes (librdkafka 2.16): a new one has none.
+        admin = self._admin()  # it has to live as long as its answers
+        answers = admin.list_offsets(wanted, request_timeout=_ASKED_WITHIN_S)
+        with contextlib.suppress(KafkaException):
+            return {f"{part.topic}-{part.partition}": each.result(PATIENCE_S).offset for part, each in answers.items()}
+        return None
+
+    def look(self) -> tuple[dict[str, int], dict[str, dict[int, replicas.Stored]]]:
+        """High watermarks, and what every replica has that should be there."""
+        told = wait_until(self.high_watermarks, PATIENCE_S, "high watermarks", 0.5)
+        stored = {
+            name: {number: replicas.read(broker.data_dir / name) for number, broker in self.brokers.items()}
+            for name in told
+        }
+        return told, stored
+
+    def compare(self) -> Verdict:
+        """All replicas, byte by byte."""
+        verdict = Verdict()
+        told, stored = self.look()
+        for name, high_watermark in told.items():
+            found = replicas.compare(name, stored[name], high_watermark)
+            for kind, texts in found.findings.items():
+                verdict.findings[kind] += texts
+        return verdict
+
+    def final(self) -> tuple[Final, Verdict]:
+        """What the logs hold when no client writes any more, and transactions that nobody has ended."""
+        told, stored = self.look()
+        plain, committed, verdict = {}, {}, Verdict()
+        for place in plan.places(*plan.TOPICS):
+            topic, number = plan.topic_of(place)
+            name = f"{topic}-{number}"
+            one = next(iter(stored[name].values()))
+            if topic == plan.PLAIN:
+                plain[place] = replicas.records(one, told[name])
+            else:
+                committed[place], undecided = replicas.committed(name, one, told[name])
+                for kind, texts in undecided.findings.items():
+                    verdict.findings[kind] += texts
+        return Final(plain, committed, self.positions()), verdict
+
+    def positions(self) -> dict[str, dict[int, int]]:
+        """Of all groups, by place."""
+        found: dict[str, dict[int, int]] = {}
+        for group in (*plan.GROUPS, plan.COPIERS):
+            client = consumer_of(self.bootstrap, group, **{"isolation.level": "read_committed"})
+            parts = [TopicPartition(plan.PLAIN, number) for number in range(plan.PARTITIONS)]
+            answered = wait_until(lambda c=client, p=parts: committed_of(c, p), PATIENCE_S, f"positions of {group}")
+            found[group] = {plan.place_of(part.topic, part.partition): max(part.offset, 0) for part in answered}
+            client.close()
+        return found
+
+
+def committed_of(client: object, parts: list[TopicPartition]) -> list[TopicPartition] | None:
+    """Positions, unless they cannot be told now."""
+    try:
+        found = client.committed(parts, _ASKED_WITHIN_S)  # type: ignore[attr-defined]
+    except KafkaException:
+        return None
+    return found if all(part.error is None for part in found) else None
+
+
+def settled(look: Callable[[], Verdict]) -> Verdict:
+    """Looks until nothing is found, or for some seconds: what a broker writes to two files cannot be read at once."""
+    deadline = time.monotonic() + _ASKED_WITHIN_S
+    while True:
+        verdict = look()
+        if verdict or time.monotonic() > deadline:
+            return verdict
+        time.sleep(0.5)
+
+
+def _split(name: str) -> tuple[str, int]:
+    topic, _, number = name.rpartition("-")
+    return topic, int(number)

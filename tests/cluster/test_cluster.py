@@ -1,0 +1,123 @@
+"""Campaigns, links, and a short series on three brokers of Apache Kafka's, in which nothing may be found."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import campaign, links
+from tests.cluster.campaign import Series
+from tests.cluster.faults import FAULTS, draw
+from tests.kit.processes.broker import REPOSITORY
+
+needs_network = pytest.mark.skipif(bool(links.missing()), reason=links.missing() or "there is one")
+
+
+def never() -> bool:
+    return False
+
+
+def test_campaign_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+
+    def series(number: int, brokers: str, *_: Any) -> Series:
+        done.append(number)
+        return Series(number, brokers, faults=4, acknowledged=3000, transactions=20, aborted=5, commits=30)
+
+    monkeypatch.setattr(campaign, "run_series", series)
+    rows_file = tmp_path / "rows"
+    network: Any = None
+    campaign.run(4, "java", rows_file, network, print, never)
+    rows = campaign.run(10, "java", rows_file, network, print, never)
+    assert done == [0, 1, 2]
+    assert [json.loads(line) for line in rows_file.read_text().splitlines()] == rows
+    campaign.run(100, "java", rows_file, network, print, lambda: True)
+    assert done == [0, 1, 2]
+    counts = {"faults": 12, "acknowledged": 9000, "transactions": 60, "aborted": 15, "commits": 90, "findings": 0}
+    assert campaign.summary("java", rows) == {"brokers": "java", **counts}
+
+
+def test_every_kind_of_fault_is_drawn() -> None:
+    assert set(draw(random.Random(1))) == set(FAULTS)
+
+
+def test_unknown_kinds_are_refused() -> None:
+    done = run("--kinds", "kill,earthquake")
+    assert done.returncode == 2
+    assert "earthquake: there are kill, " in done.stderr
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, in a process of its own: it leaves this network."""
+    command = [sys.executable, "-m", "tests.cluster", *arguments]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+
+
+LINKS = """
+import subprocess, sys
+from tests.cluster.links import ALL, Links, address
+from tests.kit.processes.broker import wait_until
+
+SERVE = '''
+import socket
+server = socket.create_server(("", 9092))
+print(flush=True)
+while True:
+    server.accept()[0].sendall(b"x")
+'''
+ASK = '''
+import socket, sys
+with socket.create_connection((sys.argv[1], 9092), 2) as asking:
+    assert asking.recv(1) == b"x"
+'''
+network = Links()
+for number in (1, 2, 3):
+    network.join(number)
+for number in (1, 2):
+    server = subprocess.Popen([*network.prefix(number), sys.executable, "-c", SERVE], stdout=subprocess.PIPE)
+    server.stdout.readline()
+
+def reached():
+    found = []
+    for source, target in ((1, 2), (2, 1), (3, 1), (3, 2)):
+        ask = [*network.prefix(source), sys.executable, "-c", ASK, address(target)]
+        if not subprocess.run(ask, stderr=subprocess.DEVNULL).returncode:
+            found.append((source, target))
+    return found
+
+everybody = [(1, 2), (2, 1), (3, 1), (3, 2)]
+assert reached() == everybody
+network.cut(1, 2)  # a way is enough to keep both from talking
+assert reached() == [(3, 1), (3, 2)]
+network.mend()
+network.cut(ALL, 1)
+assert reached() == [(3, 2)]
+network.mend()
+network.down(2)
+assert reached() == [(3, 1)]
+network.mend()
+wait_until(lambda: reached() == everybody, 60, "a link that is up again")  # the carrier takes a moment
+network.close()
+"""
+
+
+@needs_network
+@pytest.mark.integration
+def test_links_are_cut_and_mended() -> None:
+    done = subprocess.run([sys.executable, "-c", LINKS], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_network
+@pytest.mark.slow
+def test_nothing_is_found_in_a_cluster_of_apache_kafkas(kafka_jars: Path) -> None:
+    assert kafka_jars
+    done = run("--brokers", "java", "--kinds", "kill,alone,pause,stop,controller killed")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "faults=5" in done.stdout

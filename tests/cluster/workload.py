@@ -1,0 +1,368 @@
+"""Clients of a cluster under faults, one kind a process, which write events as `tests.cluster.judge` knows them.
+
+    python -m tests.cluster.workload KIND BOOTSTRAP SEED
+
+Ends orderly when its standard input does. Kinds: producers, transactions, copier, followers, asker, sweep, and the
+names of the plain groups, which are groups of two members. librdkafka all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.cluster import plan
+from tests.kit.checkers.ledger import Identity, ReadRecord, make_key, make_value, parse_record
+from tests.kit.harness.load import RECONNECTING, Producers, quiet
+from tests.kit.harness.transactional_load import TransactionalProducers
+from tests.kit.processes.copier import Copier
+
+PRODUCERS = 2
+RATE_PER_S = 150
+"""Records a second of each producer."""
+SIZES = (40, 100, 400)
+"""Bytes of a value: enough for a record to be told by its value alone."""
+TRANSACTIONAL_PRODUCERS = 2
+TRANSACTION_PAUSE_S = 0.05
+FIRST_TRANSACTIONAL = 100
+"""Their numbers begin here."""
+MEMBERS = 2
+COPIES_MAX = 200
+"""Records of one transaction of the copier's."""
+STUCK_S = 15.0
+"""Without a copy, after which a copier's life ends."""
+ASK_EVERY_S = 0.3
+TELL_EVERY_S = 0.1
+QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50, "socket.timeout.ms": 6000}
+READING = {
+    "enable.auto.commit": False,
+    "fetch.wait.max.ms": 100,
+    "check.crcs": True,
+    "topic.metadata.refresh.interval.ms": 2000,
+    **QUICK,
+}
+
+_telling = threading.Lock()
+_ending = threading.Event()
+
+
+def tell(event: str, **fields: object) -> None:
+    """Writes one event."""
+    line = json.dumps({"event": event, **fields}, separators=(",", ":"))
+    with _telling:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+class ToldLedger:
+    """What the loads of `tests.kit.harness` keep a ledger for is told instead; partitions are places."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: dict[tuple[int, int], int] = defaultdict(int)
+        self._transactions = itertools.count()
+
+    def begin(self, producer: int) -> tuple[int, int]:
+        """Producer and number of a new transaction."""
+        transaction = (producer + FIRST_TRANSACTIONAL, next(self._transactions))
+        tell("begun", producer=transaction[0], transaction=transaction[1])
+        return transaction
+
+    def end(self, transaction: tuple[int, int], outcome: Any) -> None:
+        tell("ended", producer=transaction[0], transaction=transaction[1], outcome=outcome.value)
+
+    def next_record(self, sender: int | tuple[int, int], place: int, size: int) -> tuple[Identity, bytes, bytes]:
+        """Identity, key and value of the next record of a producer, or of a transaction."""
+        producer, transaction = sender if isinstance(sender, tuple) else (sender, None)
+        with self._lock:
+            identity = Identity(producer, place, self._next[producer, place])
+            self._next[producer, place] += 1
+        tell("sent", producer=producer, place=place, count=1, transaction=transaction)
+        value = make_value(identity, size)
+        return identity, make_key(identity, value), value
+
+    def acknowledge(self, identity: Identity, offset: int) -> None:
+        tell("acknowledged", producer=identity.producer, records=[[identity.partition, identity.sequence, offset]])
+
+    def fail(self, identity: Identity, reason: str) -> None:
+        tell("failed", producer=identity.producer, records=[[identity.partition, identity.sequence]], error=reason)
+
+
+class WideTransactions(TransactionalProducers):
+    """Transactions over several topics."""
+
+    def _produce(self, producer: Producer, transaction: Any, chance: random.Random) -> None:
+        topic, partition = chance.choice(plan.TRANSACTIONAL), chance.randrange(plan.PARTITIONS)
+        place = plan.place_of(topic, partition)
+        _, key, value = self.ledger.next_record(transaction, place, chance.choice(SIZES))
+        producer.produce(topic, value, key, partition)
+
+    def _end(self, producer: Producer, transaction: Any, *, commit: bool) -> None:
+        super()._end(producer, transaction, commit=commit)
+        self._stopping.wait(TRANSACTION_PAUSE_S)
+
+
+class GivenRecords:
+    """What readers are given, told in pieces; a record whose checksums do not fit is told as such."""
+
+    def __init__(self, group: str | None) -> None:
+        self._group = group
+        self._records: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+        self._told_at = 0.0
+
+    def take(self, reader: str, message: Any) -> None:
+        """The next record of a reader."""
+        record = ReadRecord(message.offset(), message.key(), message.value())
+        identity = parse_record(record)
+        if isinstance(identity, str):
+            tell("spoiled", reader=reader, text=f"{message.topic()}-{message.partition()}@{record.offset}: {identity}")
+            return
+        place = plan.place_of(message.topic(), message.partition())
+        self._records[reader].append((place, record.offset, record.key.hex()))
+
+    def tell(self, *, now: bool = False) -> None:
+        """All that is not told yet, unless something was told a moment ago."""
+        if now or time.monotonic() > self._told_at + TELL_EVERY_S:
+            for reader, records in self._records.items():
+                tell("given", reader=reader, group=self._group, records=records)
+            self._records.clear()
+            self._told_at = time.monotonic()
+
+
+def consumer_of(bootstrap: str, group: str, **more: object) -> Consumer:
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": group, **READING, **more}, logger=quiet)
+
+
+class Member(threading.Thread):
+    """One member of a plain group: tells what it is given, then commits it."""
+
+    def __init__(self, bootstrap: str, group: str, number: int) -> None:
+        super().__init__(name=f"{group}-{number}", daemon=True)
+        self._group = group
+        self._given = GivenRecords(group)
+        self._stretch: dict[int, int] = {}  # by place
+        self._stretches = itertools.count()
+        self._positions: dict[int, int] = {}
+        protocol = (
+            {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+            if plan.GROUPS[group] == "classic"
+            else {"group.protocol": "consumer"}
+        )
+        self._consumer = consumer_of(bootstrap, group, **{"auto.offset.reset": "earliest", **protocol})
+        self.start()
+
+    def run(self) -> None:
+        self._consumer.subscribe([plan.PLAIN], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone)
+        committed_at = time.monotonic()
+        while not _ending.is_set():
+            message = self._consumer.poll(0.1)  # one at a time, so that no rebalance hides between two
+            if message is not None and message.error() is None:
+                place = plan.place_of(message.topic(), message.partition())
+                self._given.take(f"{self.name}/{self._stretch[place]}", message)
+                self._positions[place] = message.offset() + 1
+            if self._positions and time.monotonic() > committed_at + TELL_EVERY_S:
+                self._commit()
+                committed_at = time.monotonic()
+        self._given.tell(now=True)
+        self._consumer.close()
+
+    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for part in partitions:
+            self._stretch[plan.place_of(part.topic, part.partition)] = next(self._stretches)
+
+    def _gone(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for part in partitions:
+            self._positions.pop(plan.place_of(part.topic, part.partition), None)
+
+    def _commit(self) -> None:
+        self._given.tell(now=True)
+        positions, self._positions = self._positions, {}
+        wanted = [TopicPartition(*plan.topic_of(place), offset) for place, offset in positions.items()]
+        with contextlib.suppress(KafkaException):  # then it is not acknowledged
+            answered = self._consumer.commit(offsets=wanted, asynchronous=False)
+            if all(part.error is None for part in answered):
+                tell("committed", group=self._group, at=time.monotonic(), positions=positions)
+
+
+class Copies(Copier):
+    """The copier, which tells of its positions and goes on until it is to end."""
+
+    copied_at = 0.0
+    """When the last transaction ended."""
+
+    def done(self) -> bool:
+        return _ending.is_set()
+
+    def copy(self, messages: list[Any]) -> None:
+        super().copy(messages)
+        self.copied_at = time.monotonic()
+        tell("committed", group=plan.COPIERS, at=time.monotonic(), positions=self.positions)
+
+
+def copy(bootstrap: str, seed: int) -> None:
+    """One copier's life; status 3 when it does not know how it stands, or does not go on."""
+    try:
+        copies = Copies(bootstrap, plan.PLAIN, plan.COPY, plan.PARTITIONS, COPIES_MAX, seed)
+        threading.Thread(target=end_when_stuck, args=(copies,), daemon=True).start()
+        copies.run()
+    except KafkaException as error:
+        sys.stderr.write(f"copier: {error}\n")
+        os._exit(3)
+    os._exit(0)
+
+
+def end_when_stuck(copies: Copies) -> None:
+    """librdkafka 2.16 may wait for ever for a group's coordinator that is another one by now, whatever the time-out."""
+    began = time.monotonic()
+    while time.monotonic() < max(began, copies.copied_at) + STUCK_S:
+        time.sleep(1.0)
+    sys.stderr.write("copier: does not go on\n")
+    faulthandler.dump_traceback()
+    os._exit(3)
+
+
+def copiers(bootstrap: str, seed: int) -> None:
+    """One life after the other."""
+    command = [sys.executable, "-m", "tests.cluster.workload", "one-copier", bootstrap]
+    for life in itertools.count(seed * 1000):
+        with subprocess.Popen([*command, str(life)], stdin=subprocess.PIPE) as process:
+            while process.poll() is None and not _ending.wait(0.05):
+                pass
+        if _ending.is_set():
+            return
+
+
+def follow(bootstrap: str, isolation: str, topics: Iterable[str]) -> None:
+    """Reads all partitions of topics from their beginnings on, until the end."""
+    name = f"follower-{isolation}"
+    given = GivenRecords(None)
+    client = consumer_of(bootstrap, name, **{"auto.offset.reset": "error", "isolation.level": isolation})
+    client.assign([TopicPartition(topic, number, 0) for topic in topics for number in range(plan.PARTITIONS)])
+    while not _ending.is_set():
+        message = client.poll(0.1)
+        if message is not None:
+            take(given, name, message)
+        given.tell()
+    given.tell(now=True)
+    client.close()
+
+
+def take(given: GivenRecords, name: str, message: Any) -> None:
+    """A record, or an error: a reader that has to begin anew has been told that records went away."""
+    if message.error() is None:
+        given.take(name, message)
+    elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
+        tell("spoiled", reader=name, text=f"{message.topic()}-{message.partition()}: {message.error()}")
+
+
+def sweep(bootstrap: str) -> None:
+    """Reads what is committed in all topics, once, from beginning to end."""
+    given = GivenRecords(None)
+    client = consumer_of(
+        bootstrap,
+        "sweep",
+        **{"auto.offset.reset": "error", "isolation.level": "read_committed", "enable.partition.eof": True},
+    )
+    left = {(topic, number) for topic in plan.TOPICS for number in range(plan.PARTITIONS)}
+    client.assign([TopicPartition(*part, 0) for part in left])
+    while left and not _ending.is_set():
+        message = client.poll(0.5)
+        if message is not None and message.error() and message.error().code() == KafkaError._PARTITION_EOF:
+            left.discard((message.topic(), message.partition()))
+        elif message is not None:
+            take(given, "sweep", message)
+    given.tell(now=True)
+    if not left:
+        tell("swept", reader="sweep")
+    client.close()
+
+
+def ask(bootstrap: str) -> None:
+    """Where the groups stand, again and again."""
+    groups = [*plan.GROUPS, plan.COPIERS]
+    # What a transaction has not decided yet is waited for, so that nobody is told of what was before it.
+    clients = {group: consumer_of(bootstrap, group, **{"isolation.level": "read_committed"}) for group in groups}
+    while not _ending.wait(ASK_EVERY_S):
+        for group, client in clients.items():
+            at = time.monotonic()
+            parts = [TopicPartition(plan.PLAIN, number) for number in range(plan.PARTITIONS)]
+            with contextlib.suppress(KafkaException):
+                found = client.committed(parts, 5)
+                if all(part.error is None for part in found):
+                    positions = {plan.place_of(plan.PLAIN, p.partition): max(p.offset, 0) for p in found}
+                    tell("asked", group=group, at=at, positions=positions)
+    for client in clients.values():
+        client.close()
+
+
+def load(make: Callable[..., Any], bootstrap: str, **fields: Any) -> None:
+    """Runs producers of a kind."""
+    running = make(bootstrap, ledger=ToldLedger(), partition_count=plan.PARTITIONS, **fields).start()
+    _ending.wait()
+    running.stop()
+
+
+def both(*targets: Callable[[], None]) -> None:
+    """Each in a thread of its own, until all end."""
+    threads = [threading.Thread(target=target, daemon=True) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def run(kind: str, bootstrap: str, seed: int) -> None:
+    """One kind of client."""
+    match kind:
+        case "producers":
+            fields: dict[str, Any] = {"rate_per_s": RATE_PER_S, "sizes": SIZES, "producer_count": PRODUCERS}
+            load(Producers, bootstrap, topic=plan.PLAIN, seed=seed, settings={"socket.timeout.ms": 6000}, **fields)
+        case "transactions":
+            fields = {"records": (1, 5, 20), "producer_count": TRANSACTIONAL_PRODUCERS, "settings": RECONNECTING}
+            load(WideTransactions, bootstrap, topic="", seed=seed, **fields)
+        case "copier":
+            copiers(bootstrap, seed)
+        case "one-copier":
+            copy(bootstrap, seed)
+        case "followers":
+            both(
+                lambda: follow(bootstrap, "read_uncommitted", [plan.PLAIN]),
+                lambda: follow(bootstrap, "read_committed", plan.TOPICS),
+            )
+        case "asker":
+            ask(bootstrap)
+        case "sweep":
+            sweep(bootstrap)
+        case _:
+            members = [Member(bootstrap, kind, number) for number in range(MEMBERS)]
+            for member in members:
+                member.join()
+
+
+KINDS = ("producers", "transactions", "copier", "followers", "asker", *plan.GROUPS)
+"""That run side by side."""
+
+
+def main() -> None:
+    kind, bootstrap, seed = sys.argv[1:]
+    faulthandler.register(signal.SIGUSR1)  # it tells where it stands
+    threading.Thread(target=lambda: (sys.stdin.read(), _ending.set()), daemon=True).start()
+    run(kind, bootstrap, int(seed))
+
+
+if __name__ == "__main__":
+    main()
