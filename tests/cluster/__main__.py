@@ -18,7 +18,7 @@ import time
 
 from tests.cluster import campaign, links
 from tests.cluster.faults import FAULTS
-from tests.cluster.scene import KINDS_OF_BROKERS
+from tests.cluster.scene import CHEATS, KINDS_OF_BROKERS
 from tests.kills.campaign import commit
 from tests.kit.processes.broker import REPOSITORY
 from tests.power import proof
@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--brokers", choices=KINDS_OF_BROKERS, default="kafkalite")
     parser.add_argument("--kinds", default="", help="one series of these faults, with commas; nothing is written down")
+    parser.add_argument("--cheat", choices=CHEATS, default="", help="with --kinds: what has to be found")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no fault begins later")
     given = parser.parse_args(arguments)
     kinds = [kind for kind in given.kinds.split(",") if kind]
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     with contextlib.closing(network):
         if kinds:
-            row = campaign.one_series(given.brokers, kinds, network, say, stopping)
+            row = campaign.one_series(given.brokers, kinds, network, say, stopping, given.cheat)
             return 1 if row.findings else 0
         rows = campaign.run(given.faults, given.brokers, rows_file, network, say, stopping)
     counts = campaign.summary(given.brokers, rows)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.cluster.faults import FAULTS, draw
 from tests.cluster.judge import sentences
-from tests.cluster.scene import KINDS_OF_BROKERS, Scene, settled
-from tests.cluster.workload import KINDS
+from tests.cluster.scene import CLIENT_KINDS, KINDS_OF_BROKERS, Scene, settled
 from tests.kit.checkers.transaction_ledger import Outcome
 
 if TYPE_CHECKING:
@@ -59,12 +58,13 @@ def run_series(
     say: Callable[[str], None],
     stopping: Callable[[], bool],
     kinds: Sequence[str] = (),
+    cheat: str = "",
 ) -> Series:
     """A cluster, its faults (`kinds`, or SERIES that are drawn), and the judgement."""
     row = Series(number, brokers)
     chance = random.Random(f"{brokers} {number}")
     directory.mkdir(parents=True)
-    scene = Scene(directory, KINDS_OF_BROKERS[brokers], links, number)
+    scene = Scene(directory, KINDS_OF_BROKERS[brokers], links, number, cheat)
     try:
         scene.start()
         for kind in kinds or draw(chance)[:SERIES]:
@@ -96,6 +96,7 @@ def _fault(scene: Scene, kind: str, chance: random.Random, row: Series, say: Cal
     scene.wait_whole()
     scene.wait_progress()
     row.whole_s = max(row.whole_s, round(time.monotonic() - began, 1))
+    scene.ask()
     row.findings += sentences(f"after {kind} of {what}", settled(scene.compare))
     row.faults += 1
     row.kinds = dict(Counter(row.kinds) + Counter([kind]))
@@ -104,7 +105,7 @@ def _fault(scene: Scene, kind: str, chance: random.Random, row: Series, say: Cal
 def _judge(scene: Scene, row: Series) -> None:
     """Everything that clients were told, against what is there when they have ended."""
     workers = scene.workers
-    workers.finish(*KINDS)
+    workers.finish(*CLIENT_KINDS)
     workers.start("sweep")
     workers.finish("sweep", ask=False)
     row.findings += workers.problems
@@ -141,11 +142,16 @@ def run(
 
 
 def one_series(
-    brokers: str, kinds: Sequence[str], links: Links, say: Callable[[str], None], stopping: Callable[[], bool]
+    brokers: str,
+    kinds: Sequence[str],
+    links: Links,
+    say: Callable[[str], None],
+    stopping: Callable[[], bool],
+    cheat: str = "",
 ) -> Series:
     """Of these faults; the clients' seed is the time."""
     directory = Path(tempfile.mkdtemp(prefix="kafkalite-cluster-")) / "0"
-    row = run_series(time.time_ns() % 1_000_000, brokers, directory, links, say, stopping, kinds)
+    row = run_series(time.time_ns() % 1_000_000, brokers, directory, links, say, stopping, kinds, cheat)
     say(str(row))
     if row.findings:
         say(f"its directories stay in {directory}")

@@ -44,7 +44,7 @@ def killing(count: int) -> Callable[[Scene, random.Random], AbstractContextManag
             kill(scene.brokers[number])
         yield f"brokers {numbers}"
         for number in numbers:
-            scene.brokers[number].launch()
+            scene.launch(number)
 
     return happen
 
@@ -55,7 +55,7 @@ def stopped(scene: Scene, chance: random.Random) -> Iterator[str]:
     [number] = some(scene, chance)
     scene.brokers[number].stop()
     yield f"broker {number}"
-    scene.brokers[number].launch()
+    scene.launch(number)
 
 
 @contextlib.contextmanager
@@ -118,6 +118,13 @@ def alone(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
     return severed(scene, *((number, other) for other in others), *((other, number) for other in others))
 
 
+def island(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    """A broker that only clients reach; the others go on without it."""
+    [number] = some(scene, chance)
+    rest = [CONTROLLER, *(other for other in scene.brokers if other != number)]
+    return severed(scene, *((number, other) for other in rest), *((other, number) for other in rest))
+
+
 def unruled(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
     """A broker and the controller; it goes on leading for whoever asks it."""
     [number] = some(scene, chance)
@@ -135,7 +142,7 @@ def controller_killed(scene: Scene, chance: random.Random) -> Iterator[str]:
     yield f"the controller, brokers {numbers}"
     scene.controller.launch()
     for number in numbers:
-        scene.brokers[number].launch()
+        scene.launch(number)
 
 
 def controller_paused(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
@@ -155,6 +162,7 @@ FAULTS = {
     "parted": Fault(parted, LONG_S),
     "one way": Fault(one_way, LONG_S),
     "alone": Fault(alone, LONG_S),
+    "island": Fault(island, LONG_S),
     "unruled": Fault(unruled, LONG_S),
     "controller killed": Fault(controller_killed, ANY_S),
     "controller paused": Fault(controller_paused, LONG_S),

@@ -97,6 +97,11 @@ class History:
         }
         takers[event["event"]](event)
 
+    @property
+    def groups(self) -> set[str]:
+        """That have acknowledged positions."""
+        return {*self._committed}
+
     def judge(self, final: Final) -> list[str]:
         """Every way in which `final` does not fit, a sentence a kind, with examples."""
         found = [*sentences("plain", self.plain.judge(final.plain))]

@@ -17,7 +17,8 @@ from pathlib import Path
 
 _NEW_NETWORK = 0x40000000
 """CLONE_NEWNET of linux/sched.h."""
-_DYING_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+DYING_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""Of a command that is to end with the thread that runs it."""
 _IN_NAMESPACE = "nsenter"
 TOOLS = ("ip", "nsenter", "setpriv", "unshare")
 ALL = 0
@@ -51,7 +52,7 @@ class Links:
 
     def join(self, number: int) -> None:
         """Makes host `number` (1 to 250)."""
-        hold = [*_DYING_WITH_US, "unshare", "--net", "sh", "-c", "echo; exec sleep infinity"]
+        hold = [*DYING_WITH_US, "unshare", "--net", "sh", "-c", "echo; exec sleep infinity"]
         holder = subprocess.Popen(hold, stdout=subprocess.PIPE)
         assert holder.stdout is not None
         holder.stdout.readline()
@@ -69,7 +70,7 @@ class Links:
 
     def prefix(self, number: int) -> tuple[str, ...]:
         """Of a command that is to run on a host; it ends with this process."""
-        return (*_DYING_WITH_US, _IN_NAMESPACE, "--target", str(self._holders[number].pid), "--net")
+        return (*DYING_WITH_US, _IN_NAMESPACE, "--target", str(self._holders[number].pid), "--net")
 
     def cut(self, source: int, target: int) -> None:
         """Nothing that `source` sends reaches `target`; either may be ALL."""

@@ -14,8 +14,11 @@ TOPICS: Final = (PLAIN, *TRANSACTIONAL, COPY)
 PARTITIONS: Final = 4
 REPLICAS: Final = 3
 MIN_IN_SYNC: Final = 2
-GROUPS: Final = {"readers-classic": "classic", "readers-consumer": "consumer"}
+JAVA_GROUP: Final = "readers-java"
+GROUPS: Final = {"readers-classic": "classic", "readers-consumer": "consumer", JAVA_GROUP: "consumer"}
 """Plain groups, which read `plain`, and their protocols."""
+BURSTS: Final = "bursts"
+"""Before a number: groups without members, of which some positions are committed one after the other, then none."""
 COPIERS: Final = "copier"
 """The copier's group."""
 _PLACES_A_TOPIC: Final = 1000
@@ -29,6 +32,11 @@ def place_of(topic: str, partition: int) -> int:
 def topic_of(place: int) -> tuple[str, int]:
     """Topic and partition of a place."""
     return TOPICS[place // _PLACES_A_TOPIC], place % _PLACES_A_TOPIC
+
+
+def burst(number: int) -> str:
+    """The name of a group."""
+    return f"{BURSTS}#{number}"
 
 
 def places(*topics: str) -> list[int]:

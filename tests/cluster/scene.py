@@ -12,23 +12,23 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
 from tests.cluster import plan, replicas
-from tests.cluster.judge import Final, History
+from tests.cluster.judge import Event, Final, History
 from tests.cluster.links import Links, address
-from tests.cluster.workload import KINDS, QUICK, consumer_of
+from tests.cluster.workload import EARLY_ANSWERS, EARLY_COMMITS, KINDS, QUICK
 from tests.kit.checkers.ledger import Verdict
 from tests.kit.harness.load import quiet
-from tests.kit.processes.apache_kafka import SMALL_HEAP, KafkaBroker, KafkaController
+from tests.kit.processes.apache_kafka import SMALL_HEAP, KafkaBroker, KafkaController, jars
 from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 PORT = 9092
 CONTROLLER = 100
@@ -43,13 +43,18 @@ KINDS_OF_BROKERS = {
     "mixed": ("kafkalite", "kafkalite", "java"),
     "kafkalite": ("kafkalite", "kafkalite", "kafkalite"),
 }
+FORGOTTEN_EPOCHS = "forgotten-epochs"
+"""A cheat: a broker that was away has lost the last epoch of each replica."""
+JAVA_CLIENTS = "java"
+CLIENT_KINDS = (*KINDS, JAVA_CLIENTS)
 GOING_ON = (
     "acknowledged",
     "given",
     "ended committed",
-    *(f"{event} {group}" for group in (*plan.GROUPS, plan.COPIERS) for event in ("committed", "asked")),
+    *(f"committed {group}" for group in (*plan.GROUPS, plan.COPIERS, plan.BURSTS)),
 )
 """What clients tell again and again while they can do their work."""
+CHEATS = (EARLY_ANSWERS, EARLY_COMMITS, FORGOTTEN_EPOCHS)
 _INTERNAL = ("__consumer_offsets", "__transaction_state")
 _ASKED_WITHIN_S = 10.0
 CONTROLLER_SETTINGS = {
@@ -113,6 +118,7 @@ class Workers:
     bootstrap: str
     directory: Path
     seed: int
+    cheat: str
     history: History = field(default_factory=History)
     told: Counter[str] = field(default_factory=Counter)
     """How often each event was told, those of groups by group."""
@@ -123,18 +129,9 @@ class Workers:
 
     def start(self, *kinds: str) -> None:
         for kind in kinds:
-            command = [
-                *self.prefix,
-                sys.executable,
-                "-m",
-                "tests.cluster.workload",
-                kind,
-                self.bootstrap,
-                str(self.seed),
-            ]
             with (self.directory / f"{kind}.log").open("ab") as log:
                 process = subprocess.Popen(
-                    command,
+                    [*self.prefix, *self._command(kind)],
                     cwd=REPOSITORY,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -146,6 +143,16 @@ class Workers:
             thread = threading.Thread(target=self._listen, args=(kind, process), daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def _command(self, kind: str) -> list[str]:
+        seed = str(self.seed)
+        if kind != JAVA_CLIENTS:
+            return [sys.executable, "-m", "tests.cluster.workload", kind, self.bootstrap, seed, self.cheat]
+        source = Path(__file__).with_name("JavaClients.java")
+        topics = [f"{topic}={plan.place_of(topic, 0)}" for topic in plan.TOPICS]
+        plain, wide = topics[0], ",".join(topics[1 : 1 + len(plan.TRANSACTIONAL)])
+        arguments = [self.bootstrap, seed, str(plan.PARTITIONS), plan.JAVA_GROUP, plain, wide]
+        return ["java", *SMALL_HEAP, "-cp", f"{jars()}/*", str(source), *arguments]
 
     def finish(self, *kinds: str, ask: bool = True) -> None:
         """Waits until they have ended, which they are asked for."""
@@ -171,6 +178,10 @@ class Workers:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
+    def ended(self) -> str:
+        """A kind whose process ended with an error; empty when there is none."""
+        return next((kind for kind, process in self._processes.items() if process.poll()), "")
+
     def ask_where(self) -> None:
         """Lets each write to its log where it stands."""
         for process in self._processes.values():
@@ -190,6 +201,11 @@ class Workers:
         with self._lock:
             return Counter(self.told)
 
+    def groups(self) -> list[str]:
+        """Those of which a commit was acknowledged."""
+        with self._lock:
+            return sorted(self.history.groups)
+
     def _input(self, kind: str) -> object:
         found = self._processes[kind].stdin
         assert found is not None
@@ -200,11 +216,15 @@ class Workers:
         with (self.directory / f"{kind}.jsonl").open("a", buffering=1) as kept:
             for line in process.stdout:
                 kept.write(line)
-                event = json.loads(line)
-                with self._lock:
-                    self.history.take(event)
-                    self.told[event["event"]] += 1
-                    self.told[f"{event['event']} {event.get('group') or event.get('outcome')}"] += 1
+                self.take(json.loads(line))
+
+    def take(self, event: Event) -> None:
+        """Adds an event to the history."""
+        with self._lock:
+            self.history.take(event)
+            self.told[event["event"]] += 1
+            who = event.get("group") or event.get("outcome") or ""
+            self.told[f"{event['event']} {who.partition('#')[0]}"] += 1
 
 
 @dataclass
@@ -215,6 +235,8 @@ class Scene:
     kinds: Sequence[str]
     links: Links
     seed: int
+    cheat: str = ""
+    """One of CHEATS, which has to be found."""
     brokers: dict[int, Server] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -230,7 +252,7 @@ class Scene:
         for number, kind in enumerate(self.kinds, 1):
             self.brokers[number] = self._java(number) if kind == "java" else self._kafkalite(number)
         self.bootstrap = ",".join(f"{address(number)}:{PORT}" for number in self.brokers)
-        self.workers = Workers(self.links.prefix(CLIENTS), self.bootstrap, self.directory, self.seed)
+        self.workers = Workers(self.links.prefix(CLIENTS), self.bootstrap, self.directory, self.seed, self.cheat)
 
     def _settings(self, number: int) -> dict[str, str]:
         return {
@@ -268,10 +290,17 @@ class Scene:
         topics = [NewTopic(name, plan.PARTITIONS, plan.REPLICAS, config=TOPIC_SETTINGS) for name in plan.TOPICS]
         for made in self.admin.create_topics(topics).values():
             made.result(PATIENCE_S)
-        self.workers.start(*KINDS)
+        self.workers.start(*CLIENT_KINDS)
         self.wait_whole()
         self._keep_offsets_safe()
         self.wait_progress()
+
+    def launch(self, number: int) -> None:
+        """Starts a broker again."""
+        if self.cheat == FORGOTTEN_EPOCHS:
+            for path in self.brokers[number].data_dir.glob("*-*/leader-epoch-checkpoint"):
+                forget_last(path)
+        self.brokers[number].launch()
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, **QUICK}, logger=quiet)
@@ -296,6 +325,8 @@ class Scene:
         for number, server in {**self.brokers, CONTROLLER: self.controller}.items():
             if not server.alive:
                 return f"host {number} does not run: {server.log()[-1000:]}"
+        if ended := self.workers.ended():
+            return f"{ended} has ended: {self.workers.log_of(ended)[-1000:]}"
         try:
             topics = self.admin.list_topics(timeout=_ASKED_WITHIN_S).topics
         except KafkaException as error:
@@ -378,25 +409,38 @@ class Scene:
                     verdict.findings[kind] += texts
         return Final(plain, committed, self.positions()), verdict
 
+    def ask(self) -> None:
+        """Lets the history know where all groups stand: when the cluster is whole.
+
+        A coordinator that was cut off and does not know it yet tells what it knew, also Apache Kafka's.
+        """
+        at = time.monotonic()
+        for group, positions in self.positions().items():
+            self.workers.take({"event": "asked", "group": group, "at": at, "positions": positions})
+
     def positions(self) -> dict[str, dict[int, int]]:
-        """Of all groups, by place."""
-        found: dict[str, dict[int, int]] = {}
-        for group in (*plan.GROUPS, plan.COPIERS):
-            client = consumer_of(self.bootstrap, group, **{"isolation.level": "read_committed"})
-            parts = [TopicPartition(plan.PLAIN, number) for number in range(plan.PARTITIONS)]
-            answered = wait_until(lambda c=client, p=parts: committed_of(c, p), PATIENCE_S, f"positions of {group}")
-            found[group] = {plan.place_of(part.topic, part.partition): max(part.offset, 0) for part in answered}
-            client.close()
-        return found
+        """Of all groups that have committed, by place; nothing that an open transaction may change."""
+        groups = self.workers.groups()
+        return {
+            group: wait_until(lambda g=group: self._asked(g), PATIENCE_S, f"positions of {group}") for group in groups
+        }
 
-
-def committed_of(client: object, parts: list[TopicPartition]) -> list[TopicPartition] | None:
-    """Positions, unless they cannot be told now."""
-    try:
-        found = client.committed(parts, _ASKED_WITHIN_S)  # type: ignore[attr-defined]
-    except KafkaException:
+    def _asked(self, group: str) -> dict[int, int] | None:
+        """Positions of a group, unless they cannot be told now."""
+        wanted = [ConsumerGroupTopicPartitions(group)]
+        answer = self.admin.list_consumer_group_offsets(wanted, require_stable=True, request_timeout=_ASKED_WITHIN_S)
+        with contextlib.suppress(KafkaException):
+            parts = answer[group].result(PATIENCE_S).topic_partitions
+            if all(part.error is None for part in parts):
+                return {plan.place_of(part.topic, part.partition): max(part.offset, 0) for part in parts}
         return None
-    return found if all(part.error is None for part in found) else None
+
+
+def forget_last(checkpoint: Path) -> None:
+    """Takes the last entry out of a replica's leader epochs."""
+    version, count, *rows = checkpoint.read_text().splitlines() or ["0", "0"]
+    if rows and not checkpoint.parent.name.startswith("__cluster_metadata"):
+        checkpoint.write_text("\n".join([version, str(int(count) - 1), *rows[:-1], ""]))
 
 
 def settled(look: Callable[[], Verdict]) -> Verdict:

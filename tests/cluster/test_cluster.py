@@ -121,3 +121,20 @@ def test_nothing_is_found_in_a_cluster_of_apache_kafkas(kafka_jars: Path) -> Non
     done = run("--brokers", "java", "--kinds", "kill,alone,pause,stop,controller killed")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "faults=5" in done.stdout
+
+
+@needs_network
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cheat", "kinds", "finding"),
+    [
+        ("early-answers", "island,island,island", "lost: plain"),
+        ("early-commits", "island,island,island", "went back: readers-"),
+        ("forgotten-epochs", "stop", "epochs: after stop"),
+    ],
+)
+def test_planted_fault_is_found(kafka_jars: Path, cheat: str, kinds: str, finding: str) -> None:
+    assert kafka_jars
+    done = run("--brokers", "java", "--kinds", kinds, "--cheat", cheat)
+    assert done.returncode == 1, done.stderr
+    assert finding in done.stdout

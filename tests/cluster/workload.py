@@ -1,9 +1,10 @@
 """Clients of a cluster under faults, one kind a process, which write events as `tests.cluster.judge` knows them.
 
-    python -m tests.cluster.workload KIND BOOTSTRAP SEED
+    python -m tests.cluster.workload KIND BOOTSTRAP SEED CHEAT
 
-Ends orderly when its standard input does. Kinds: producers, transactions, copier, followers, asker, sweep, and the
-names of the plain groups, which are groups of two members. librdkafka all of them.
+Ends orderly when its standard input does. Kinds: producers, transactions, copier, followers, bursts, sweep, and the
+names of the plain groups, which are groups of two members. librdkafka all of them. CHEAT is empty, or clients tell what
+they would of a cluster that answers too early, which the judge has to find.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.cluster import plan
+from tests.cluster.links import DYING_WITH_US
 from tests.kit.checkers.ledger import Identity, ReadRecord, make_key, make_value, parse_record
 from tests.kit.harness.load import RECONNECTING, Producers, quiet
 from tests.kit.harness.transactional_load import TransactionalProducers
@@ -45,7 +47,9 @@ COPIES_MAX = 200
 """Records of one transaction of the copier's."""
 STUCK_S = 15.0
 """Without a copy, after which a copier's life ends."""
-ASK_EVERY_S = 0.3
+BURST = 20
+"""Commits of a group without members."""
+BURST_PAUSE_S = 0.05
 TELL_EVERY_S = 0.1
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50, "socket.timeout.ms": 6000}
 READING = {
@@ -55,6 +59,11 @@ READING = {
     "topic.metadata.refresh.interval.ms": 2000,
     **QUICK,
 }
+
+EARLY_ANSWERS = "early-answers"
+"""A cheat: records are told to be acknowledged once a leader has them."""
+EARLY_COMMITS = "early-commits"
+"""A cheat: commits are told to be acknowledged once they are on their way."""
 
 _telling = threading.Lock()
 _ending = threading.Event()
@@ -192,10 +201,7 @@ class Member(threading.Thread):
         self._given.tell(now=True)
         positions, self._positions = self._positions, {}
         wanted = [TopicPartition(*plan.topic_of(place), offset) for place, offset in positions.items()]
-        with contextlib.suppress(KafkaException):  # then it is not acknowledged
-            answered = self._consumer.commit(offsets=wanted, asynchronous=False)
-            if all(part.error is None for part in answered):
-                tell("committed", group=self._group, at=time.monotonic(), positions=positions)
+        commit(self._consumer, self._group, wanted, early=False)
 
 
 class Copies(Copier):
@@ -237,13 +243,37 @@ def end_when_stuck(copies: Copies) -> None:
 
 def copiers(bootstrap: str, seed: int) -> None:
     """One life after the other."""
-    command = [sys.executable, "-m", "tests.cluster.workload", "one-copier", bootstrap]
+    command = [*DYING_WITH_US, sys.executable, "-m", "tests.cluster.workload", "one-copier", bootstrap]
     for life in itertools.count(seed * 1000):
-        with subprocess.Popen([*command, str(life)], stdin=subprocess.PIPE) as process:
+        with subprocess.Popen([*command, str(life), ""], stdin=subprocess.PIPE) as process:
             while process.poll() is None and not _ending.wait(0.05):
                 pass
         if _ending.is_set():
             return
+
+
+def commit_in_bursts(bootstrap: str, *, early: bool) -> None:
+    """Commits positions of a group, each higher than the one before, then of another: none hides that one was lost."""
+    for number in itertools.count():
+        group = plan.burst(number)
+        client = consumer_of(bootstrap, group)
+        for position in range(1, BURST + 1):
+            wanted = [TopicPartition(plan.PLAIN, partition, position) for partition in range(plan.PARTITIONS)]
+            commit(client, group, wanted, early=early)
+            if _ending.wait(BURST_PAUSE_S):
+                break
+        client.close()
+        if _ending.is_set():
+            return
+
+
+def commit(client: Consumer, group: str, wanted: list[TopicPartition], *, early: bool) -> None:
+    """Commits positions and tells it, if it is acknowledged (or asked for, which is too early)."""
+    with contextlib.suppress(KafkaException):  # then it is not acknowledged
+        answered = client.commit(offsets=wanted, asynchronous=early) or []
+        if all(part.error is None for part in answered):
+            positions = {plan.place_of(part.topic, part.partition): part.offset for part in wanted}
+            tell("committed", group=group, at=time.monotonic(), positions=positions)
 
 
 def follow(bootstrap: str, isolation: str, topics: Iterable[str]) -> None:
@@ -291,24 +321,6 @@ def sweep(bootstrap: str) -> None:
     client.close()
 
 
-def ask(bootstrap: str) -> None:
-    """Where the groups stand, again and again."""
-    groups = [*plan.GROUPS, plan.COPIERS]
-    # What a transaction has not decided yet is waited for, so that nobody is told of what was before it.
-    clients = {group: consumer_of(bootstrap, group, **{"isolation.level": "read_committed"}) for group in groups}
-    while not _ending.wait(ASK_EVERY_S):
-        for group, client in clients.items():
-            at = time.monotonic()
-            parts = [TopicPartition(plan.PLAIN, number) for number in range(plan.PARTITIONS)]
-            with contextlib.suppress(KafkaException):
-                found = client.committed(parts, 5)
-                if all(part.error is None for part in found):
-                    positions = {plan.place_of(plan.PLAIN, p.partition): max(p.offset, 0) for p in found}
-                    tell("asked", group=group, at=at, positions=positions)
-    for client in clients.values():
-        client.close()
-
-
 def load(make: Callable[..., Any], bootstrap: str, **fields: Any) -> None:
     """Runs producers of a kind."""
     running = make(bootstrap, ledger=ToldLedger(), partition_count=plan.PARTITIONS, **fields).start()
@@ -325,12 +337,14 @@ def both(*targets: Callable[[], None]) -> None:
         thread.join()
 
 
-def run(kind: str, bootstrap: str, seed: int) -> None:
+def run(kind: str, bootstrap: str, seed: int, cheat: str) -> None:
     """One kind of client."""
     match kind:
         case "producers":
+            early = {"acks": 1, "enable.idempotence": False, "max.in.flight": 1} if cheat == EARLY_ANSWERS else {}
             fields: dict[str, Any] = {"rate_per_s": RATE_PER_S, "sizes": SIZES, "producer_count": PRODUCERS}
-            load(Producers, bootstrap, topic=plan.PLAIN, seed=seed, settings={"socket.timeout.ms": 6000}, **fields)
+            fields["settings"] = {"socket.timeout.ms": 6000, **early}
+            load(Producers, bootstrap, topic=plan.PLAIN, seed=seed, **fields)
         case "transactions":
             fields = {"records": (1, 5, 20), "producer_count": TRANSACTIONAL_PRODUCERS, "settings": RECONNECTING}
             load(WideTransactions, bootstrap, topic="", seed=seed, **fields)
@@ -343,8 +357,8 @@ def run(kind: str, bootstrap: str, seed: int) -> None:
                 lambda: follow(bootstrap, "read_uncommitted", [plan.PLAIN]),
                 lambda: follow(bootstrap, "read_committed", plan.TOPICS),
             )
-        case "asker":
-            ask(bootstrap)
+        case plan.BURSTS:
+            commit_in_bursts(bootstrap, early=cheat == EARLY_COMMITS)
         case "sweep":
             sweep(bootstrap)
         case _:
@@ -353,15 +367,22 @@ def run(kind: str, bootstrap: str, seed: int) -> None:
                 member.join()
 
 
-KINDS = ("producers", "transactions", "copier", "followers", "asker", *plan.GROUPS)
+KINDS = (
+    "producers",
+    "transactions",
+    "copier",
+    "followers",
+    plan.BURSTS,
+    *(name for name in plan.GROUPS if name != plan.JAVA_GROUP),
+)
 """That run side by side."""
 
 
 def main() -> None:
-    kind, bootstrap, seed = sys.argv[1:]
+    kind, bootstrap, seed, cheat = sys.argv[1:]
     faulthandler.register(signal.SIGUSR1)  # it tells where it stands
     threading.Thread(target=lambda: (sys.stdin.read(), _ending.set()), daemon=True).start()
-    run(kind, bootstrap, int(seed))
+    run(kind, bootstrap, int(seed), cheat)
 
 
 if __name__ == "__main__":
