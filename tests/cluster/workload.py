@@ -29,6 +29,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from tests.cluster import plan
 from tests.cluster.links import DYING_WITH_US
 from tests.kit.checkers.ledger import Identity, ReadRecord, make_key, make_value, parse_record
+from tests.kit.harness import wire
 from tests.kit.harness.load import RECONNECTING, Producers, quiet
 from tests.kit.harness.transactional_load import TransactionalProducers
 from tests.kit.processes.copier import Copier
@@ -201,7 +202,7 @@ class Member(threading.Thread):
         self._given.tell(now=True)
         positions, self._positions = self._positions, {}
         wanted = [TopicPartition(*plan.topic_of(place), offset) for place, offset in positions.items()]
-        commit(self._consumer, self._group, wanted, early=False)
+        commit(self._consumer, self._group, wanted)
 
 
 class Copies(Copier):
@@ -256,24 +257,54 @@ def commit_in_bursts(bootstrap: str, *, early: bool) -> None:
     """Commits positions of a group, each higher than the one before, then of another: none hides that one was lost."""
     for number in itertools.count():
         group = plan.burst(number)
-        client = consumer_of(bootstrap, group)
+        client = None if early else consumer_of(bootstrap, group)
+        unheard = Unheard(bootstrap, group) if early else None
         for position in range(1, BURST + 1):
             wanted = [TopicPartition(plan.PLAIN, partition, position) for partition in range(plan.PARTITIONS)]
-            commit(client, group, wanted, early=early)
+            if client is not None:
+                commit(client, group, wanted)
+            if unheard is not None:
+                unheard.commit(wanted)
             if _ending.wait(BURST_PAUSE_S):
-                break
-        client.close()
-        if _ending.is_set():
-            return
+                return
+        if client is not None:
+            client.close()
 
 
-def commit(client: Consumer, group: str, wanted: list[TopicPartition], *, early: bool) -> None:
-    """Commits positions and tells it, if it is acknowledged (or asked for, which is too early)."""
-    with contextlib.suppress(KafkaException):  # then it is not acknowledged
-        answered = client.commit(offsets=wanted, asynchronous=early) or []
-        if all(part.error is None for part in answered):
-            positions = {plan.place_of(part.topic, part.partition): part.offset for part in wanted}
-            tell("committed", group=group, at=time.monotonic(), positions=positions)
+def commit(client: Consumer, group: str, wanted: list[TopicPartition]) -> None:
+    """Commits positions, and tells it when it is acknowledged."""
+    with contextlib.suppress(KafkaException):  # then it is not
+        if all(part.error is None for part in client.commit(offsets=wanted, asynchronous=False)):
+            tell_committed(group, wanted)
+
+
+def tell_committed(group: str, parts: list[TopicPartition]) -> None:
+    """That these positions of a group are acknowledged."""
+    positions = {plan.place_of(part.topic, part.partition): part.offset for part in parts}
+    tell("committed", group=group, at=time.monotonic(), positions=positions)
+
+
+class Unheard:
+    """Commits whose answers nobody waits for, on one connection to the coordinator: told at once, never sent again."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self._group = group
+        self._connection: wire.Connection | None = None
+        for server in bootstrap.split(","):
+            host, _, port = server.partition(":")
+            with contextlib.suppress(OSError), wire.Connection(int(port), host=host, timeout_s=2) as asked:
+                error, host, found = asked.find_coordinator(group)
+                if not error:
+                    self._connection = wire.Connection(found, host=host, timeout_s=2)
+                    return
+
+    def commit(self, wanted: list[TopicPartition]) -> None:
+        with contextlib.suppress(OSError):
+            if self._connection is not None:
+                offsets = [(part.partition, part.offset) for part in wanted]
+                body = wire.offset_commit_body(self._group, plan.PLAIN, offsets)
+                self._connection.send(wire.OFFSET_COMMIT, 2, body)
+                tell_committed(self._group, wanted)
 
 
 def follow(bootstrap: str, isolation: str, topics: Iterable[str]) -> None:

@@ -1,9 +1,10 @@
 """Kafka frames by hand, for tests that need to say exactly which bytes go out and see exactly which come back.
 
 Written from the protocol's field lists only, without kafkalite's codec, so that a mistake in one is not repeated in the
-other. Only non-flexible versions, which are enough to produce, fetch, ask for offsets, make topics and get a producer
-id: Produce 3-7, Fetch 4-11, ListOffsets 2, CreateTopics 2, DeleteTopics 1, InitProducerId 1. `Connection` is one
-blocking socket; not thread-safe.
+other. Only non-flexible versions, which are enough to produce, fetch, ask for offsets, make topics, get a producer
+id, find a group's coordinator and commit its positions: Produce 3-7, Fetch 4-11, ListOffsets 2, CreateTopics 2,
+DeleteTopics 1, InitProducerId 1, FindCoordinator 0, OffsetCommit 2. `Connection` is one blocking socket; not
+thread-safe.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple, Self
 from crc32c import crc32c
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
+OFFSET_COMMIT, FIND_COORDINATOR = 8, 10
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 19, 20, 21, 22
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 BATCH_HEADER_SIZE = 61
@@ -323,6 +325,12 @@ def parse_fetch(data: bytes, version: int = 11) -> list[Fetched]:
     return found
 
 
+def offset_commit_body(group: str, topic: str, offsets: Sequence[tuple[int, int]]) -> bytes:
+    """Version 2, of nobody's: (partition, offset)."""
+    partitions = array(i32(partition) + i64(offset) + string("") for partition, offset in offsets)
+    return string(group) + i32(-1) + string("") + i64(-1) + array([string(topic) + partitions])
+
+
 class Produced(NamedTuple):
     partition: int
     error: int
@@ -347,13 +355,15 @@ def parse_produce(data: bytes, version: int = 7) -> list[Produced]:
 class Connection:
     """One socket to the broker, with correlation ids counted and checked."""
 
-    def __init__(self, port: int, *, timeout_s: float = 30.0, receive_buffer: int | None = None) -> None:
+    def __init__(
+        self, port: int, *, timeout_s: float = 30.0, receive_buffer: int | None = None, host: str = "127.0.0.1"
+    ) -> None:
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(timeout_s)
         try:
-            self.socket.connect(("127.0.0.1", port))
+            self.socket.connect((host, port))
         except OSError:
             self.socket.close()
             raise
@@ -417,6 +427,12 @@ class Connection:
         assert reader.i32() == 1
         reader.i32()
         return reader.i16(), reader.i64(), reader.i64()
+
+    def find_coordinator(self, group: str) -> tuple[int, str, int]:
+        """Error, host and port."""
+        reader = Reader(self.call(FIND_COORDINATOR, 0, string(group)))
+        error, _, host, port = reader.i16(), reader.i32(), reader.string(), reader.i32()
+        return error, host or "", port
 
     def create_topic(self, name: str, partition_count: int = 1, configs: dict[str, str] | None = None) -> int:
         """Kafka's error code."""
