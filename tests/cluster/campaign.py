@@ -79,7 +79,7 @@ def run_series(
     finally:
         scene.close()
     history = scene.workers.history
-    row.acknowledged, row.commits = history.acknowledged, history.commits
+    row.acknowledged, row.commits = history.acknowledged, sum(history.commits.values())
     row.transactions = history.transactional.count(Outcome.COMMITTED)
     row.aborted = history.transactional.count(Outcome.ABORTED)
     return row

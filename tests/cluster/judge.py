@@ -72,7 +72,6 @@ class History:
         self.transactional = TransactionLedger()
         self.acknowledged = 0
         """Records: plain ones, and those of committed transactions."""
-        self.commits = 0
         self._transactions: dict[tuple[int, int], Transaction] = {}
         self._given: dict[str, dict[int, list[ReadRecord]]] = defaultdict(lambda: defaultdict(list))
         self._given_to: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
@@ -98,9 +97,9 @@ class History:
         takers[event["event"]](event)
 
     @property
-    def groups(self) -> set[str]:
-        """That have acknowledged positions."""
-        return {*self._committed}
+    def commits(self) -> dict[str, int]:
+        """How many were acknowledged, by group."""
+        return {group: len(told) for group, told in self._committed.items()}
 
     def judge(self, final: Final) -> list[str]:
         """Every way in which `final` does not fit, a sentence a kind, with examples."""
@@ -116,7 +115,7 @@ class History:
             found += sentences(group, judge_positions(self._given_to[group], positions))
         found += sentences(plan.COPIERS, _judge_copies(final))
         for group, told in self._committed.items():
-            asked = [*self._asked[group], Told(float("inf"), {**final.positions.get(group, {})})]
+            asked = [*self._asked[group], Told(float("inf"), {**final.positions[group]})]
             found += sentences(group, judge_told(told, asked))
         spoiled = Verdict()
         for text in self._spoiled:
@@ -165,7 +164,6 @@ class History:
 
     def _take_committed(self, event: Event) -> None:
         self._committed[event["group"]].append(_told(event))
-        self.commits += 1
 
     def _take_asked(self, event: Event) -> None:
         self._asked[event["group"]].append(_told(event))

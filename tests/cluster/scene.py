@@ -15,20 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
 from tests.cluster import plan, replicas
 from tests.cluster.judge import Event, Final, History
 from tests.cluster.links import Links, address
-from tests.cluster.workload import EARLY_ANSWERS, EARLY_COMMITS, KINDS, QUICK
+from tests.cluster.workload import EARLY_ANSWERS, EARLY_COMMITS, KINDS, QUICK, consumer_of
 from tests.kit.checkers.ledger import Verdict
 from tests.kit.harness.load import quiet
 from tests.kit.processes.apache_kafka import SMALL_HEAP, KafkaBroker, KafkaController, jars
 from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 PORT = 9092
 CONTROLLER = 100
@@ -201,10 +201,11 @@ class Workers:
         with self._lock:
             return Counter(self.told)
 
-    def groups(self) -> list[str]:
-        """Those of which a commit was acknowledged."""
+    def changed(self, before: Mapping[str, int]) -> tuple[list[str], dict[str, int]]:
+        """Groups of which more commits were acknowledged than before; how many there are of each."""
         with self._lock:
-            return sorted(self.history.groups)
+            commits = self.history.commits
+        return sorted(group for group, count in commits.items() if count > before.get(group, 0)), commits
 
     def _input(self, kind: str) -> object:
         found = self._processes[kind].stdin
@@ -240,6 +241,7 @@ class Scene:
     brokers: dict[int, Server] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._commits_asked: dict[str, int] = {}
         for number in (CONTROLLER, CLIENTS, *range(1, len(self.kinds) + 1)):
             self.links.join(number)
         self.controller = KafkaController(
@@ -410,30 +412,36 @@ class Scene:
         return Final(plain, committed, self.positions()), verdict
 
     def ask(self) -> None:
-        """Lets the history know where all groups stand: when the cluster is whole.
+        """Lets the history know where groups stand whose positions have changed: when the cluster is whole.
 
         A coordinator that was cut off and does not know it yet tells what it knew, also Apache Kafka's.
         """
         at = time.monotonic()
-        for group, positions in self.positions().items():
+        changed, self._commits_asked = self.workers.changed(self._commits_asked)
+        for group in changed:
+            positions = self._positions(group)
             self.workers.take({"event": "asked", "group": group, "at": at, "positions": positions})
 
     def positions(self) -> dict[str, dict[int, int]]:
-        """Of all groups that have committed, by place; nothing that an open transaction may change."""
-        groups = self.workers.groups()
-        return {
-            group: wait_until(lambda g=group: self._asked(g), PATIENCE_S, f"positions of {group}") for group in groups
-        }
+        """Of all groups that have committed, by place."""
+        return {group: self._positions(group) for group in self.workers.changed({})[0]}
 
-    def _asked(self, group: str) -> dict[int, int] | None:
-        """Positions of a group, unless they cannot be told now."""
-        wanted = [ConsumerGroupTopicPartitions(group)]
-        answer = self.admin.list_consumer_group_offsets(wanted, require_stable=True, request_timeout=_ASKED_WITHIN_S)
-        with contextlib.suppress(KafkaException):
-            parts = answer[group].result(PATIENCE_S).topic_partitions
-            if all(part.error is None for part in parts):
-                return {plan.place_of(part.topic, part.partition): max(part.offset, 0) for part in parts}
-        return None
+    def _positions(self, group: str) -> dict[int, int]:
+        """Of one, by place: nothing that an open transaction may change."""
+        client = consumer_of(self.bootstrap, group, **{"isolation.level": "read_committed"})
+        parts = [TopicPartition(plan.PLAIN, number) for number in range(plan.PARTITIONS)]
+
+        def told() -> dict[int, int] | None:
+            with contextlib.suppress(KafkaException):
+                found = client.committed(parts, _ASKED_WITHIN_S)
+                if all(part.error is None for part in found):
+                    return {plan.place_of(part.topic, part.partition): max(part.offset, 0) for part in found}
+            return None
+
+        try:
+            return wait_until(told, PATIENCE_S, f"positions of {group}")
+        finally:
+            client.close()
 
 
 def forget_last(checkpoint: Path) -> None:
