@@ -5,8 +5,8 @@
     metadata ─▶ lead_locked ─▶ Followers of the log
 
 One AlterPartition is under way at a time, with all partitions that wait; a proposal that gets no answer goes again,
-until it is answered or metadata overtakes it. The broker epochs of a proposal are those of the followers' fetches when it was
-made, so that one that has been away since is refused (KIP-903).
+until it is answered or metadata overtakes it. The broker epochs of a proposal are those of the followers' fetches when
+it was made, so that one that has been away since is refused (KIP-903).
 
 Source: DefaultAlterPartitionManager and Partition of Kafka 4.1. Thread rule: `lead_locked` is called with the log's
 lock, `joinable` by network workers; all else belongs to the worker's turns and to the metadata thread. What is known of

@@ -547,9 +547,9 @@ class Runner:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
-        """Positions first, then what stands in partitions for good, then the ledger, then where they end: each is as new
-        as what stands before it. A letter is committed with its row, so the ledger knows of all that were there before
-        it was read; what came meanwhile is new, and no row of it may look as if its letter were lost."""
+        """Positions first, then what stands in partitions for good, then the ledger, then where they end: each is as
+        new as what stands before it. A letter is committed with its row, so the ledger knows of all that were there
+        before it was read; what came meanwhile is new, and no row of it may look as if its letter were lost."""
         if not partitions:
             return
         committed = self._client.groups.committed(self.policy.group, require_stable=True)

@@ -518,7 +518,7 @@ class PartitionLog(LogState):
         """flush.messages asks for a flush; whoever acknowledges waits for it by itself."""
         self.services.request_flush(self, end_offset, _nobody_waits)
 
-    def flush_async(self, end_offset: int, callback: Callable[[int], None]) -> None:
+    def flush_async(self, end_offset: int, callback: Callable[[int], object]) -> None:
         """Calls back with an error code once everything below end_offset is on the disk; at once if it is."""
         if end_offset <= self.flushed_offset:
             callback(0)

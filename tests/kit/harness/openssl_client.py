@@ -65,5 +65,5 @@ class OpenSslClient:
     def _expect(self, result: int, what: str) -> None:
         if result <= 0:
             code = self._ssl.SSL_get_error(self._session, result)
-            self._ssl.ERR_clear_error()  # the queue is the thread's: Python's ssl would take what is left there for its own
+            self._ssl.ERR_clear_error()  # which are the thread's: Python's ssl would take one that is left for its own
             raise OSError(f"{what} failed: {code}")
