@@ -25,6 +25,9 @@ from kafkalite._native.log.replica import (
     FOLLOW_FAILED,
     FOLLOW_OLD_FORMAT,
     FOLLOW_OUT_OF_ORDER,
+    FOLLOW_STALE,
+    FOLLOWS_ANYBODY,
+    FOLLOWS_NOBODY,
     Replica,
     epoch_starts,
 )
@@ -47,6 +50,10 @@ logger = logging.getLogger(__name__)
 
 class OffsetsOutOfOrder(Exception):
     """A leader's batches whose offsets do not rise: nothing was appended."""
+
+
+class LeaderChanged(Exception):
+    """Something of a leader's came too late: nothing was done."""
 
 
 class UnexpectedAppendOffset(Exception):
@@ -121,6 +128,7 @@ class ReplicaLog(truncation.TruncatableLog):
             if elected:
                 self._begin_epoch_locked(wanted.leader_epoch)
             self.assignment = wanted
+            self.replica.follows = FOLLOWS_NOBODY
             self.core.set_replicated(not wanted.alone)
             leading = None if wanted.alone else self.services.leading
             self.core.use_followers(None if leading is None else leading.lead_locked(self, wanted, elected=elected))
@@ -133,6 +141,7 @@ class ReplicaLog(truncation.TruncatableLog):
         stays so."""
         with self.core.locked():
             self.assignment = wanted
+            self.replica.follows = wanted.leader_epoch
             self.core.set_replicated(True)
             self.core.set_leader_epoch(wanted.leader_epoch, True)
             self.core.use_followers(None)
@@ -202,17 +211,25 @@ class ReplicaLog(truncation.TruncatableLog):
             self.core.set_high_watermark(high_watermark)
 
     # --- as a follower ------------------------------------------------------------------------------------------------
+    #
+    # With `leader_epoch` each of these is of a leader that was asked in that epoch: LeaderChanged, and nothing is done,
+    # where the log does not follow in it any more.
 
-    def append_as_follower(self, records: bytes | bytearray | memoryview, leader_epoch: int) -> FollowerAppend:
-        """Appends what a leader answered to a fetch with `leader_epoch`: whole batches, all or none.
+    def append_as_follower(
+        self, records: bytes | bytearray | memoryview, leader_epoch: int, high_watermark: int = -1
+    ) -> FollowerAppend:
+        """Appends what a leader answered to a fetch with `leader_epoch`: whole batches, all or none. Then its high
+        watermark counts here, as far as the log goes.
 
         A batch that is cut off, one of a newer epoch, and what follows them are left out. CorruptMessage;
         OffsetsOutOfOrder; UnexpectedAppendOffset; KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for magic 0 and 1;
         StorageError, after which a front of them may stand. May block.
         """
-        outcome, error, first, last, size = self.replica.append(records, leader_epoch)
+        outcome, error, first, last, size = self.replica.append(records, leader_epoch, high_watermark)
         if outcome == FOLLOW_DONE:
             return FollowerAppend(first if size else -1, self.log_end_offset, size)
+        if outcome == FOLLOW_STALE:
+            raise self._leader_changed(leader_epoch)
         if outcome == FOLLOW_CORRUPT:
             raise CorruptMessage(f"{self.name}: the leader's records are damaged")
         if outcome == FOLLOW_OLD_FORMAT:
@@ -226,21 +243,22 @@ class ReplicaLog(truncation.TruncatableLog):
         if start != self.log_end_offset or not first < start <= last:
             raise UnexpectedAppendOffset(self, first, last)
         # The leader's log starts inside a batch (DeleteRecords): an empty log takes all of it, and hides its front.
-        self.truncate_fully_and_start_at(first)
-        appended = self.append_as_follower(records, leader_epoch)
-        self.advance_log_start(start)
+        self.truncate_fully_and_start_at(first, leader_epoch=leader_epoch)
+        appended = self.append_as_follower(records, leader_epoch, high_watermark)
+        self.advance_log_start(start, leader_epoch=leader_epoch)
         return appended
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Moves the high watermark up, at most to the log's end; whether it moved. Who waits for it is told."""
         return self.core.set_high_watermark(offset)
 
-    def advance_log_start(self, offset: int) -> bool:
+    def advance_log_start(self, offset: int, *, leader_epoch: int | None = None) -> bool:
         """The leader's log starts here: so does this one, and its high watermark is not below. Whether it moved.
 
         OffsetOutOfRange beyond the log's end: then there is nothing to keep (truncate_fully_and_start_at).
         """
         with self.core.locked():
+            self.check_follows_locked(leader_epoch)
             if offset <= self.log_start_offset:
                 return False
             if offset > self.log_end_offset:
@@ -253,7 +271,7 @@ class ReplicaLog(truncation.TruncatableLog):
         self.core.wake_listeners()
         return True
 
-    def truncate_to(self, offset: int) -> bool:
+    def truncate_to(self, offset: int, *, leader_epoch: int | None = None) -> bool:
         """Takes off the log all batches that reach beyond `offset`; whether there were any. StorageError. May block.
 
         What was cut is gone for good when this returns, power cuts included. Epochs that began at the log's end or
@@ -261,11 +279,19 @@ class ReplicaLog(truncation.TruncatableLog):
         """
         if offset < 0:
             raise ValueError(f"{self.name} cannot be cut at {offset}")
-        return truncation.cut(self, offset)
+        return truncation.cut(self, offset, leader_epoch)
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int | None = None) -> None:
         """Drops everything: the log starts, ends and has its high watermark at `offset`. StorageError. May block."""
-        truncation.begin_anew(self, offset)
+        truncation.begin_anew(self, offset, leader_epoch)
+
+    def check_follows_locked(self, leader_epoch: int | None) -> None:
+        """LeaderChanged unless the log follows in this epoch; None: whatever it does."""
+        if leader_epoch is not None and self.replica.follows not in (leader_epoch, FOLLOWS_ANYBODY):
+            raise self._leader_changed(leader_epoch)
+
+    def _leader_changed(self, leader_epoch: int) -> LeaderChanged:
+        return LeaderChanged(f"{self.name} does not follow in leader epoch {leader_epoch} any more")
 
     def _save_index(self, segment: Segment, state: dict[str, int]) -> None:
         """As any log, but never of a segment that was cut meanwhile: another one has its name then."""

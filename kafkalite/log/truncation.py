@@ -51,11 +51,17 @@ class TruncatableLog(PartitionLog):
     epochs: LeaderEpochs
     replica: Replica
 
+    def check_follows_locked(self, leader_epoch: int | None) -> None:
+        """Raises unless the log follows in this epoch; None: whatever it does."""
+        raise NotImplementedError
 
-def cut(log: TruncatableLog, offset: int) -> bool:
-    """Cuts a log at `offset`; whether anything was above. StorageError; UnknownTopicOrPartition."""
+
+def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bool:
+    """Cuts a log at `offset`, if it follows in this epoch; whether anything was above. StorageError;
+    UnknownTopicOrPartition."""
     end = log.log_end_offset
     with log.core.locked(), log.flush_lock:
+        log.check_follows_locked(leader_epoch)
         _check_usable(log)
         try:
             if offset >= log.log_end_offset:
@@ -77,9 +83,11 @@ def cut(log: TruncatableLog, offset: int) -> bool:
     return True
 
 
-def begin_anew(log: TruncatableLog, offset: int) -> None:
-    """Drops all of a log, which starts and ends at `offset` then. StorageError; UnknownTopicOrPartition."""
+def begin_anew(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> None:
+    """Drops all of a log, which starts and ends at `offset` then, if it follows in this epoch. StorageError;
+    UnknownTopicOrPartition."""
     with log.core.locked(), log.flush_lock:
+        log.check_follows_locked(leader_epoch)
         _check_usable(log)
         try:
             _begin_anew(log, offset)

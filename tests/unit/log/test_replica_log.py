@@ -14,7 +14,7 @@ from kafkalite.errors import CorruptMessage, KafkaError, OffsetOutOfRange
 from kafkalite.log import snapshots
 from kafkalite.log.assignment import Assignment
 from kafkalite.log.markers import marker_batch
-from kafkalite.log.replica_log import OffsetsOutOfOrder, ReplicaLog, UnexpectedAppendOffset
+from kafkalite.log.replica_log import LeaderChanged, OffsetsOutOfOrder, ReplicaLog, UnexpectedAppendOffset
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch, read_all, release, split, started
 from tests.kit.harness.replica_harness import TRANSACTIONAL, leaders, placed
 
@@ -276,6 +276,38 @@ def test_damage_in_the_only_replica_is_kept_apart(tmp_path: Path) -> None:
         again.read(1, 1 << 20)
 
 
+def test_what_a_leader_of_an_earlier_epoch_gave_is_refused(tmp_path: Path) -> None:
+    log = opened(LogHarness(tmp_path))
+    log.resign(followed(3))
+    log.append_as_follower(leaders(0, 2, epoch=3), 3, 1)
+    assert log.high_watermark == 1
+    for change in (lambda: log.resign(followed(4)), lambda: log.lead(led(5))):
+        change()
+        before = (log.log_end_offset, log.high_watermark, log.log_start_offset)
+        with pytest.raises(LeaderChanged):
+            log.append_as_follower(leaders(2, 2, epoch=3), 3, 4)
+        with pytest.raises(LeaderChanged):
+            log.append_as_follower(b"", 3, 2)
+        with pytest.raises(LeaderChanged):
+            log.truncate_to(0, leader_epoch=3)
+        with pytest.raises(LeaderChanged):
+            log.truncate_fully_and_start_at(9, leader_epoch=3)
+        with pytest.raises(LeaderChanged):
+            log.advance_log_start(1, leader_epoch=3)
+        assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == before
+
+
+def test_a_leaders_high_watermark_comes_with_its_records(tmp_path: Path) -> None:
+    log = opened(LogHarness(tmp_path))
+    one, one_ends = transaction(0, 1, commit=True)
+    log.append_as_follower(one + one_ends, 0, 1)
+    assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+    log.append_as_follower(b"", 0, 99)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 2)
+    log.append_as_follower(leaders(2, 1), 0, 1)
+    assert log.high_watermark == 2
+
+
 # --- truncation -------------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +341,7 @@ def test_epochs_at_the_end_go_even_where_no_batch_does(tmp_path: Path) -> None:
     log.append_as_follower(leaders(0, 4, epoch=1), 1)
     log.lead(led(3))
     assert log.epochs.entries == ((1, 0), (3, 4))
+    log.resign(followed(4))
     assert not log.truncate_to(4)
     assert log.epochs.entries == ((1, 0),)
     log.append_as_follower(leaders(4, 1, epoch=4), 4)

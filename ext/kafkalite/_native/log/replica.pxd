@@ -12,6 +12,12 @@ cpdef enum:
     FOLLOW_OUT_OF_ORDER = 3     # offsets do not rise from batch to batch
     FOLLOW_UNEXPECTED = 4       # the first offset is below the log's end
     FOLLOW_FAILED = 5           # `error` says why: the storage, or the log is gone
+    FOLLOW_STALE = 6            # the log follows in another epoch, or leads
+
+# In place of the leader epoch in which a log follows.
+cpdef enum:
+    FOLLOWS_NOBODY = -2         # it leads
+    FOLLOWS_ANYBODY = -1        # nothing was said yet
 
 cdef struct Given:
     # What a walk over a leader's records found.
@@ -23,5 +29,7 @@ cdef struct Given:
 cdef class Replica:
     cdef readonly LogCore log
     cdef public int32_t last_epoch          # of the log's epochs, -1 none
+    cdef public int32_t follows             # the leader epoch in which it follows, or one of FOLLOWS_...; log's lock
+    cdef bint _see_locked(self, int64_t high_watermark) except -1
     cdef int _append_locked(self, const unsigned char* data, const Given* given, int64_t* taken, int* error) except -1
     cdef int _take(self, const unsigned char* data, int64_t position, int64_t end, int64_t now_ms) except -1

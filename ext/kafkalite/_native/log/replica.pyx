@@ -86,14 +86,16 @@ cdef class Replica:
             raise ValueError("a log without replicas follows nobody")
         self.log = log
         self.last_epoch = -1
+        self.follows = FOLLOWS_ANYBODY
 
     # ---- append -----------------------------------------------------------------------------------------------------
 
-    def append(self, const unsigned char[::1] records, int32_t leader_epoch):
+    def append(self, const unsigned char[::1] records, int32_t leader_epoch, int64_t high_watermark=-1):
         """Appends whole batches of a leader, all of them or, where the outcome is not FOLLOW_DONE, none; but those
         before a write that failed stand. (outcome, error, first offset, last offset of the first batch, bytes taken).
 
-        `leader_epoch`: the one with which they were fetched. May block.
+        `leader_epoch`: the one with which they were fetched. `high_watermark`: up to where the leader knows them on all
+        replicas in sync; that of the log moves up to it, but not beyond its end. May block.
         """
         cdef LogCore log = self.log
         cdef RecordFormat format = log.format
@@ -104,15 +106,32 @@ cdef class Replica:
         cdef Given given
         with nogil:
             examine(format, data, size, leader_epoch, &given)
-        if given.outcome == FOLLOW_DONE and given.size > 0:
+        if given.outcome == FOLLOW_DONE and (given.size > 0 or high_watermark > log.high_watermark):
             log.lock_acquire()
             try:
-                given.outcome = self._append_locked(data, &given, &taken, &error)
+                if self.follows != FOLLOWS_ANYBODY and self.follows != leader_epoch:
+                    given.outcome = FOLLOW_STALE
+                elif given.size > 0:
+                    given.outcome = self._append_locked(data, &given, &taken, &error)
+                if given.outcome == FOLLOW_DONE:
+                    self._see_locked(high_watermark)
             finally:
                 log.lock_release()
             if taken > 0 and log.unflushed_count >= log.flush_messages:
                 log.owner.flush_due(log.log_end_offset)
         return given.outcome, error, given.first_offset, given.last_offset, taken
+
+    cdef bint _see_locked(self, int64_t high_watermark) except -1:
+        """Moves the high watermark. Nobody is told: nobody may read where another leads."""
+        cdef LogCore log = self.log
+        high_watermark = min(high_watermark, log.log_end_offset)
+        if high_watermark <= log.high_watermark:
+            return False
+        log.high_watermark = high_watermark
+        if log.producers is not None:
+            log.producers.forget_replicated(high_watermark)
+            log.move_stable_locked()
+        return True
 
     cdef int _append_locked(self, const unsigned char* data, const Given* given, int64_t* taken, int* error) except -1:
         cdef LogCore log = self.log
