@@ -81,6 +81,15 @@ class AssignedLogs(LogManager):
         if self._assigned:  # before that nothing is known, and what is written down holds
             super()._write_offsets(name, current)
 
+    def write_high_watermarks(self) -> None:
+        """As any; before it is known which partitions are here, what is written down holds."""
+        if self._assigned:
+            super().write_high_watermarks()
+
+    def _forget_in_checkpoints(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
+        super()._forget_in_checkpoints(is_gone)
+        self.high_watermarks.forget(is_gone)
+
     def _producer_id_seen(self, producer_id: int) -> None:
         """The controllers give ids out."""
 

@@ -37,6 +37,14 @@ class HighWatermarks:
         """What the file says of a partition."""
         return self._written.get((topic, partition))
 
+    def forget(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
+        """Takes partitions out, durably: one of the same name has to find its own. OSError."""
+        with self._lock:
+            kept = {key: offset for key, offset in self._written.items() if not is_gone(key)}
+            if len(kept) < len(self._written):
+                checkpoints.write_offsets(self._path, kept)
+                self._written = kept
+
     def write(self) -> None:
         """Writes down where they are, durably, unless the file says the same. OSError."""
         with self._lock:

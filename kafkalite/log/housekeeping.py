@@ -6,6 +6,7 @@
     checkpoint          log.flush.offset.checkpoint.interval.ms     syncs what is unsynced, saves indexes that grew,
                                                                     writes recovery points
     producer expiry     producer.id.expiration.check.interval.ms    forgets idle producers
+    high watermarks     replica.high.watermark.checkpoint.interval.ms    in a cluster: writes them down
     backup              FLUSH_CHECK_INTERVAL                        looks whether one is asked for: one stat
     removal             when due                                    unlinks what was renamed a while ago
 
@@ -38,8 +39,6 @@ FLUSH_CHECK_INTERVAL: Final = 0.5
 """Seconds between looks for logs that flush.ms makes due."""
 BULK_FLUSH_COUNT_MIN: Final = 32
 """Logs from which one sync of the file system is cheaper than one of each file and directory."""
-HIGH_WATERMARK_INTERVAL: Final = 5.0
-"""Seconds, as Kafka's replica.high.watermark.checkpoint.interval.ms has it."""
 RETENTION_DELAY: Final = 30.0
 """Seconds from the start to the first retention, as in Kafka: a start has other things to do."""
 
@@ -132,8 +131,8 @@ class Housekeeper:
             Chore("producer expiry", expiry, now + expiry, self.expire_producers),
         ]
         if config.in_cluster:
-            interval = HIGH_WATERMARK_INTERVAL
-            chores.append(Chore("high watermarks", interval, now + interval, self._logs.high_watermarks.write))
+            interval = config.replica_high_watermark_checkpoint_interval_ms / 1000
+            chores.append(Chore("high watermarks", interval, now + interval, self._logs.write_high_watermarks))
         return chores
 
     def _turn(self) -> float | None:

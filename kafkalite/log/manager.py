@@ -369,7 +369,7 @@ class LogManager:
             try:
                 self.write_recovery_points()
                 self.write_log_starts()
-                self.high_watermarks.write()
+                self.write_high_watermarks()
                 if clean:
                     directory.leave_clean_marker(self.directory, self.broker_epoch)
             except OSError as error:
@@ -901,7 +901,7 @@ class LogManager:
     def _end_lowered(self, log: PartitionLog, offset: int) -> None:
         """What is written down must not be above a log's end, whatever comes there next."""
         self.write_recovery_points()
-        self.high_watermarks.write()
+        self.write_high_watermarks()
         self.cleaner.lower(log, offset)
 
     def _note_front(self, log: PartitionLog) -> None:
@@ -918,6 +918,10 @@ class LogManager:
     def write_log_starts(self) -> None:
         """Writes down log start offsets that the names of the segment files do not tell, or not durably yet."""
         self._write_offsets(files.LOG_STARTS_NAME, self._log_starts)
+
+    def write_high_watermarks(self) -> None:
+        """Writes down how far logs with replicas are known to be on all of them, where there are any. OSError."""
+        self.high_watermarks.write()
 
     def _log_starts(self) -> dict[tuple[str, int], int]:
         return {

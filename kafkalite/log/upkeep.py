@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock, ExpiryTime
     from kafkalite.executors import Executors
     from kafkalite.log.flusher import Flusher
-    from kafkalite.log.high_watermarks import HighWatermarks
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.settings.broker import BrokerConfig
 
@@ -25,7 +24,6 @@ class LogDirectory(Protocol):
     directory: str
     dirty_logs: set[PartitionLog]
     flusher: Flusher
-    high_watermarks: HighWatermarks
 
     def logs(self) -> Iterable[PartitionLog]:
         """All logs, those that are offline too."""
@@ -38,6 +36,9 @@ class LogDirectory(Protocol):
 
     def write_log_starts(self) -> None:
         """Writes down where logs start whose files do not tell."""
+
+    def write_high_watermarks(self) -> None:
+        """Writes down how far logs with replicas are known to be on all of them."""
 
     def serve_backup(self) -> None:
         """Makes what a backup that was asked for needs."""

@@ -22,6 +22,7 @@ from kafkalite.settings.areas.logs import LogRows
 from kafkalite.settings.areas.metrics import MetricRows
 from kafkalite.settings.areas.permissions import PermissionRows
 from kafkalite.settings.areas.quotas import QuotaRows
+from kafkalite.settings.areas.replication import REPLICATION_KEYS, ReplicationRows, check_replication
 from kafkalite.settings.areas.sasl import ListenerSaslSettings, SaslRows
 from kafkalite.settings.areas.security import SecurityRows
 from kafkalite.settings.areas.server import ServerRows
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 class BrokerConfig(
     ServerRows,
     ClusterRows,
+    ReplicationRows,
     ConnectionRows,
     QuotaRows,
     LogRows,
@@ -127,7 +129,8 @@ class BrokerConfig(
         config = cls(**values, static_texts=known, notes=tuple(notes))
         config.check()
         if not config.in_cluster:
-            notes += [f"{key} is accepted, and has no effect: this broker stands alone" for key in KEYS if key in known]
+            idle = [key for key in (*KEYS, *REPLICATION_KEYS) if key in known]
+            notes += [f"{key} is accepted, and has no effect: this broker stands alone" for key in idle]
         return replace(config, notes=(*notes, *_later_notes(known)))
 
     def changes(self, *, cluster: bool) -> Mapping[str, str]:
@@ -198,6 +201,7 @@ class BrokerConfig(
         if any(item.name in names for item in parse_names(self.listeners)):
             raise ConfigError("listeners", "names a controllers' listener, which a broker in a cluster does not bind")
         protocol = self.controller_protocol if self.controller_listener_names else None
+        check_replication(self)
         check_in_cluster(self, self.node_id, self.inner_listener.protocol, protocol)
 
     @property

@@ -51,7 +51,7 @@ _PREFIXES: Final[dict[str, str]] = {
     "metadata.": "metadata is kept in a journal of its own",
     "inter.broker.": "there is one broker",
     "early.start.listeners": "permissions are read before any listener is bound",
-    "replica.": "there is one broker",
+    "replica.": "of replicas' settings only those of fetching are known, and followers serve no consumers",
     "follower.": "there is one broker",
     "leader.": "there is one broker",
     "auto.leader.rebalance.enable": "there is one broker",

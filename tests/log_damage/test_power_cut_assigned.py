@@ -11,9 +11,11 @@ from kafkalite.clock import SystemClock
 from kafkalite.log import checkpoints
 from kafkalite.log.assigned import AssignedLogs, AssignedTopic
 from kafkalite.log.assignment import Assignment
+from kafkalite.log.replica_log import ReplicaLog
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
 from tests.kit.harness.log_harness import abandon, make_batch
+from tests.kit.harness.replica_harness import leaders
 
 if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog
@@ -141,3 +143,45 @@ def test_every_batch_has_an_epoch_that_is_known(root: Path, recorder: NameRecord
         (-1, -1),
     ]
     again.close()
+
+
+def followed(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> AssignedTopic:
+    """One partition that another broker leads."""
+    led = Assignment(False, False, OWN + 1, epoch, (OWN + 1, OWN), (OWN + 1, OWN))._replace(held=True)
+    return AssignedTopic("orders", topic_id, TopicConfig.resolve(logs.config, {}, "orders"), [led])
+
+
+def replica(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> ReplicaLog:
+    logs.use_topics([followed(logs, topic_id, epoch)])
+    (log,) = logs.logs()
+    assert isinstance(log, ReplicaLog)
+    return log
+
+
+def test_high_watermark_outlives_a_start_that_ends_early(root: Path) -> None:
+    logs = started(root)
+    log = replica(logs, FIRST)
+    log.append_as_follower(leaders(0, 5), 0, 3)
+    logs.close()
+    logs = started(root)
+    logs.write_high_watermarks()  # nobody has said yet which partitions are here
+    logs.close()
+    logs = started(root)
+    assert replica(logs, FIRST).high_watermark == 3
+    logs.close()
+
+
+def test_high_watermark_of_a_deleted_topic_is_not_its_successors(root: Path) -> None:
+    logs = started(root)
+    replica(logs, FIRST).append_as_follower(leaders(0, 5), 0, 5)
+    logs.write_high_watermarks()
+    logs.use_topics([followed(logs, SECOND)], [FIRST])
+    (log,) = logs.logs()
+    assert isinstance(log, ReplicaLog)
+    log.append_as_follower(leaders(0, 9), 0, 1)
+    log.flush()
+    abandon(logs)
+    logs = started(root)
+    log = replica(logs, SECOND)
+    assert (log.high_watermark, log.log_end_offset) == (0, 9)
+    logs.close()

@@ -96,9 +96,6 @@ class ServerRows:
         dynamic=True,
         effect=NONE,
     )
-    num_replica_fetchers: int = setting(
-        INT, 1, "Kafka's threads that copy from other brokers; there is one broker.", dynamic=True, effect=NONE
-    )
     queued_max_requests: int = setting(
         INT,
         500,

@@ -1,0 +1,55 @@
+"""Rows of the broker's settings table: copies of partitions on several brokers of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalite.errors import ConfigError
+from kafkalite.settings.rows import INT, LONG, MIB, setting
+
+REPLICATION_KEYS: Final = (
+    "num.replica.fetchers",
+    "replica.fetch.backoff.ms",
+    "replica.fetch.max.bytes",
+    "replica.fetch.min.bytes",
+    "replica.fetch.response.max.bytes",
+    "replica.fetch.wait.max.ms",
+    "replica.high.watermark.checkpoint.interval.ms",
+    "replica.socket.timeout.ms",
+)
+"""Settings that a broker which stands alone has no use for."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
+class ReplicationRows:
+    """Replication, in a cluster."""
+
+    __slots__ = ()
+
+    num_replica_fetchers: int = setting(
+        INT, 1, "Threads that copy from each leader what other brokers lead.", low=1, dynamic=True
+    )
+    replica_fetch_backoff_ms: int = setting(
+        INT, 1000, "How long a partition that cannot be copied now waits for the next try.", unit="ms", low=0
+    )
+    replica_fetch_max_bytes: int = setting(
+        INT, MIB, "Bytes of one partition in an answer of its leader's; one batch may be larger.", unit="bytes", low=0
+    )
+    replica_fetch_min_bytes: int = setting(INT, 1, "Bytes for which a leader answers at once.", unit="bytes")
+    replica_fetch_response_max_bytes: int = setting(
+        INT, 10 * MIB, "Bytes of all partitions in an answer of a leader's.", unit="bytes", low=0
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        INT, 500, "How long a leader without news keeps who copies from it waiting.", unit="ms", low=0
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        LONG, 5000, "How often it is written down how far partitions are on all replicas in sync.", unit="ms", low=1
+    )
+    replica_socket_timeout_ms: int = setting(INT, 30_000, "How long a leader's answer is waited for.", unit="ms", low=1)
+
+
+def check_replication(rows: ReplicationRows) -> None:
+    """ConfigError for what no single value shows."""
+    if rows.replica_fetch_wait_max_ms > rows.replica_socket_timeout_ms:
+        raise ConfigError("replica.fetch.wait.max.ms", "is above replica.socket.timeout.ms, so that no answer would do")
