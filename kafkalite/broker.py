@@ -2,8 +2,8 @@
 
     start: descriptors ─▶ metrics and health ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ groups, transactions ─▶
            listeners ─▶ in a cluster: its controllers ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶ acceptor
-    stop:  controllers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then connections) ─▶
-           I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
+    stop:  controllers, who follows, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
+           connections) ─▶ I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
 
 Nothing else imports this module. A Broker is started and stopped by any thread; a stop while another one starts it
 ends that start where it waits for a cluster, and waits for it otherwise.
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.quota import QuotaControl
     from kafkalite.clock import Clock
     from kafkalite.cluster.alter_partition import InSyncReplicas
+    from kafkalite.cluster.fetchers import Fetchers
     from kafkalite.cluster.joining import Ways
     from kafkalite.cluster.member import Member
     from kafkalite.cluster.peers import Peers
@@ -173,6 +174,7 @@ class Broker:
         self._ways: Ways | None = None
         self._peers: Peers | None = None
         self._in_sync: InSyncReplicas | None = None
+        self._fetchers: Fetchers | None = None
         self._quotas: Quotas | None = None
         self._listeners: list[BoundListener] = []
         self._tls: TlsListeners | None = None
@@ -380,6 +382,8 @@ class Broker:
         self._take_client_metrics(logs, services)
         services.config_checks.append(lambda new: check_thread_counts(services.config, new))
         services.config_listeners.append(self._use_config)
+        if self._fetchers is not None:
+            services.config_listeners.append(self._fetchers.use_config)
         if self._tls is not None:
             services.config_checks.append(self._tls.check)
             services.config_listeners.append(self._tls.use)
@@ -453,6 +457,7 @@ class Broker:
             return None
         from kafkalite.cluster.joining import (
             brokers_of,
+            follow_replicas,
             join,
             lead_replicas,
             producer_ids,
@@ -476,7 +481,9 @@ class Broker:
         self._member = member
         if self._given_up.is_set():
             member.give_up()
-        self._peers = peers = Peers(brokers_of(member, ways, self.config), self.config.node_id)
+        brokers = brokers_of(member, ways, self.config)
+        self._peers = peers = Peers(brokers, self.config.node_id)
+        self._fetchers = follow_replicas(member, brokers, logs.config, logs, self.clock)
         assert self._groups is not None, "made before the listeners, as the next"
         assert self._transactions is not None, "see above"
         self._groups.coordinate_led(logs)
@@ -897,6 +904,9 @@ class Broker:
         if self._member is not None:
             self._member.stop(controlled=self.config.controlled_shutdown_enable and not crash)
             self._member = self._services = None
+        if self._fetchers is not None:  # not before: until it has handed over, it may lead and follow
+            self._fetchers.stop()
+            self._fetchers = None
         if self._registration is not None:
             self._registration.stop()
             self._registration = None

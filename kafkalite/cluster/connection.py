@@ -111,11 +111,11 @@ class ControllerConnection:
             raise ConnectionFailed(f"{self._node} does not serve {known.name} as it should")
         return chosen
 
-    def request(self, api_key: int, version: int, message: object, timeout_s: float) -> Any:
-        """The answer to a request. ConnectionFailed."""
+    def request(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:
+        """The answer to a request; with `views` records in it are memoryviews. ConnectionFailed."""
         if time.monotonic() >= self._sign_in_at:
             self._sign_in(timeout_s)
-        return self._exchange(api_key, version, message, timeout_s)
+        return self._exchange(api_key, version, message, timeout_s, views=views)
 
     def abort(self) -> None:
         """Ends what waits for an answer, now. Any thread."""
@@ -128,7 +128,7 @@ class ControllerConnection:
         self.closed = True
         self._socket.close()
 
-    def _exchange(self, api_key: int, version: int, message: object, timeout_s: float) -> Any:
+    def _exchange(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
         name = APIS[api_key].name
@@ -138,7 +138,7 @@ class ControllerConnection:
             data = self._receive_frame()
             correlation_id, position = header.decode_response_header(api_key, version, data)
             if correlation_id == self._correlation_id:
-                return protocol.decode_response(api_key, version, memoryview(data)[position:])
+                return protocol.decode_response(api_key, version, memoryview(data)[position:], views=views)
         except protocol.CodecError as error:
             self.close()
             raise ConnectionFailed(f"{self._node} sent no {name} answer: {error}") from error
@@ -159,10 +159,14 @@ class ControllerConnection:
         return self._receive(size)
 
     def _receive(self, size: int) -> bytearray:
-        data = bytearray()
-        while len(data) < size:
-            piece = self._socket.recv(min(size - len(data), _PIECE))
-            if not piece:
+        data = bytearray(min(size, _PIECE))
+        filled = 0
+        while filled < size:
+            if filled == len(data):  # never much more than has come
+                data += bytes(min(size - filled, filled))
+            with memoryview(data) as view:
+                count = self._socket.recv_into(view[filled:])
+            if not count:
                 raise ConnectionFailed(f"{self._node} closed the connection")
-            data += piece
+            filled += count
         return data

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.cluster.alter_partition import InSyncReplicas
 from kafkalite.cluster.brokers import Brokers
+from kafkalite.cluster.fetchers import Fetchers, OwnBroker
 from kafkalite.cluster.image import EMPTY, AclState, Address, Image
 from kafkalite.cluster.lifecycle import Node, Times
 from kafkalite.cluster.member import Controllers, Member, find_cluster_id
@@ -110,6 +111,15 @@ def brokers_of(member: Member, ways: Ways, config: BrokerConfig) -> Brokers:
 def producer_ids(member: Member, config: BrokerConfig, clock: Clock) -> BlockIds:
     """The cluster's ids, as far as this broker hands them out."""
     return BlockIds(config.node_id, lambda: member.epoch, member.ask, clock)
+
+
+def follow_replicas(
+    member: Member, brokers: Brokers, config: BrokerConfig, logs: AssignedLogs, clock: Clock
+) -> Fetchers:
+    """Who follows what other brokers lead, from the first image on."""
+    fetchers = Fetchers(OwnBroker(config.node_id, lambda: member.image), brokers, config, clock)
+    logs.replica_listeners.append(fetchers.use)
+    return fetchers
 
 
 def lead_replicas(member: Member, config: BrokerConfig, logs: AssignedLogs, clock: Clock) -> InSyncReplicas:

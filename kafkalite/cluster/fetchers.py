@@ -1,0 +1,374 @@
+"""The threads that copy what other brokers lead: `num.replica.fetchers` for each leader; a partition has one of them.
+
+    kafkalite-fetcher-LEADER-N    asks the leader for news (`Follower`), and does to the logs what its answer says
+
+A fetcher has a connection of its own to the leader's listener for brokers. What is to be followed is put to it by the
+metadata thread and taken up before the next request. A log that leads meanwhile, or follows somebody else, refuses what
+comes too late by itself (LeaderChanged): nobody waits for a fetcher.
+
+Versions of requests follow from the cluster's metadata.version alone, as a Java broker's do.
+
+Source: ReplicaFetcherManager, ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.cluster.connection import ConnectionFailed
+from kafkalite.cluster.follower import UNDEFINED, Append, Diverged, Follower, Limits, Place, Step, place_to_cut
+from kafkalite.errors import CorruptMessage, ErrorCode, StorageError
+from kafkalite.executors import THREADS
+from kafkalite.log.replica_log import LeaderChanged, OffsetsOutOfOrder, UnexpectedAppendOffset
+from kafkalite.logging import fields
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.fetch import ReplicaState
+from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kafkalite.clock import Clock
+    from kafkalite.cluster.brokers import Brokers
+    from kafkalite.cluster.connection import ControllerConnection
+    from kafkalite.cluster.follower import Key
+    from kafkalite.cluster.image import Image
+    from kafkalite.executors import Executors
+    from kafkalite.log.assignment import Assignment
+    from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
+    from kafkalite.protocol.messages.fetch import FetchRequest
+    from kafkalite.settings.broker import BrokerConfig
+
+logger = logging.getLogger("kafkalite.cluster")
+
+CONNECT_TIMEOUT_S: Final = 10.0
+LATEST: Final = -1
+EARLIEST: Final = -2
+EARLIEST_LOCAL: Final = -4
+_FETCH_VERSIONS: Final = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14), (0, 13))
+"""(metadata.version, version of Fetch from there on)"""
+_LIST_VERSIONS: Final = ((29, 11), (25, 10), (21, 9), (9, 8), (0, 7))
+_REPLICA_STATE_SINCE: Final = 15
+_EARLIEST_LOCAL_SINCE: Final = 8
+_METADATA_VERSION: Final = "metadata.version"
+
+
+class OwnBroker(NamedTuple):
+    """Who asks, and what the cluster is now."""
+
+    node_id: int
+    image: Callable[[], Image]
+
+    @property
+    def epoch(self) -> int:
+        """Of its registration; -1: it has none."""
+        found = self.image().brokers.get(self.node_id)
+        return -1 if found is None else found.epoch
+
+    @property
+    def metadata_version(self) -> int:
+        """The level of the feature."""
+        return self.image().features.get(_METADATA_VERSION, 0)
+
+
+def version_for(rows: Sequence[tuple[int, int]], metadata_version: int) -> int:
+    """The version of a request at this level of metadata.version."""
+    return next(version for since, version in rows if metadata_version >= since)
+
+
+class Fetcher:
+    """One thread, see the module."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        number: int,
+        own: OwnBroker,
+        brokers: Brokers,
+        limits: Limits,
+        timeout_s: float,
+        clock: Clock,
+        executors: Executors,
+    ) -> None:
+        self._leader_id = leader_id
+        self._own = own
+        self._brokers = brokers
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._client_id = f"broker-{own.node_id}-fetcher-{number}"
+        self._name = f"kafkalite-fetcher-{leader_id}-{number}"
+        self._follower = Follower(self._name, limits)
+        self._logs: dict[Key, ReplicaLog] = {}
+        self._connection: ControllerConnection | None = None
+        self._worker = executors.worker(self._name, self._turn)
+        self._put: list[tuple[ReplicaLog, Assignment | None]] = []  # guarded by the worker's lock, as the next
+        self._stopping = False
+        self._answers = True  # whether the leader did last time
+
+    def start(self) -> None:
+        """Begins with what was put so far."""
+        self._worker.start()
+
+    def put(self, changes: Sequence[tuple[ReplicaLog, Assignment | None]]) -> None:
+        """What is to be followed from now on, or (None) not any longer, in this order. Any thread."""
+        with self._worker.lock:
+            self._put += changes
+            self._worker.call_locked()
+
+    def stop_soon(self) -> None:
+        """No request is sent any more, and one that is under way ends."""
+        with self._worker.lock:
+            self._stopping = True
+        if self._connection is not None:
+            self._connection.abort()
+
+    def stop(self) -> None:
+        """Returns when nothing is appended any more."""
+        self.stop_soon()
+        self._worker.stop()
+        if self._connection is not None:
+            self._connection.close()
+
+    # --- a turn -------------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> float | None:
+        """One request, if there is anything to ask for; the seconds until the next."""
+        with self._worker.lock:
+            if self._stopping:
+                return None
+            changes, self._put = self._put, []
+        try:
+            self._take(changes)
+            return self._fetch()
+        except Exception:  # the thread must live
+            logger.exception("a leader cannot be followed", extra=fields(fetcher=self._name))
+            self._follower.unanswered(self._clock.monotonic())
+            return self._follower.wait(self._clock.monotonic())
+
+    def _take(self, changes: Sequence[tuple[ReplicaLog, Assignment | None]]) -> None:
+        for log, assignment in changes:
+            key = (log.topic_id, log.partition)
+            if assignment is None:
+                self._follower.forget(key)
+                self._logs.pop(key, None)
+            elif self._follower.leader_epoch(key) != assignment.leader_epoch or self._logs.get(key) is not log:
+                self._logs[key] = log
+                self._begin(key, log, assignment.leader_epoch)
+
+    def _begin(self, key: Key, log: ReplicaLog, leader_epoch: int) -> None:
+        """Begins to follow. A log that knows no epoch of its batches cannot be compared with its leader's: only what
+        all replicas had is kept."""
+        self._follower.follow(key, leader_epoch, place_of(log))
+        if log.epochs.latest == UNDEFINED and log.high_watermark < log.log_end_offset:
+            self._change(key, log, leader_epoch, lambda: log.truncate_to(log.high_watermark, leader_epoch=leader_epoch))
+
+    def _fetch(self) -> float | None:
+        request = self._follower.request(self._clock.monotonic())
+        if request is not None:
+            try:
+                response = self._ask(api.FETCH, self._fetch_version, self._signed(request))
+            except ConnectionFailed as error:
+                if self._answers and not self._stopping:
+                    logger.info("a leader does not answer", extra=fields(fetcher=self._name, reason=str(error)))
+                self._answers = False
+                self._follower.unanswered(self._clock.monotonic())
+            else:
+                self._answers = True
+                for step in self._follower.answered(response, self._clock.monotonic()):
+                    self._carry_out(step)
+        return self._follower.wait(self._clock.monotonic())
+
+    def _signed(self, request: FetchRequest) -> FetchRequest:
+        if self._fetch_version >= _REPLICA_STATE_SINCE:
+            request.replica_state = ReplicaState(replica_id=self._own.node_id, replica_epoch=self._own.epoch)
+        else:
+            request.replica_id = self._own.node_id
+        return request
+
+    @property
+    def _fetch_version(self) -> int:
+        return version_for(_FETCH_VERSIONS, self._own.metadata_version)
+
+    def _ask(self, key: int, version: int, request: object) -> Any:
+        """The leader's answer. ConnectionFailed."""
+        connection = self._connection
+        address = self._brokers.address(self._leader_id)
+        if connection is not None and (connection.closed or connection.address != address):
+            connection.close()
+            connection = self._connection = None
+        if connection is None:
+            if address is None:
+                raise ConnectionFailed(f"broker {self._leader_id} has no listener for brokers now")
+            connection = self._connection = self._brokers.connect(address, self._client_id, CONNECT_TIMEOUT_S)
+            if self._stopping:
+                connection.close()
+                raise ConnectionFailed("the broker stops")
+        return connection.request(key, version, request, self._timeout_s, views=True)
+
+    # --- what an answer says ------------------------------------------------------------------------------------------
+
+    def _carry_out(self, step: Step) -> None:
+        log = self._logs[step.key]
+        if isinstance(step, Append):
+            self._change(step.key, log, step.leader_epoch, lambda: self._append(log, step))
+        elif isinstance(step, Diverged):
+            self._change(step.key, log, step.leader_epoch, lambda: self._cut(log, step))
+        else:
+            self._change(step.key, log, step.leader_epoch, lambda: self._go_on(log, step.leader_epoch))
+
+    def _change(self, key: Key, log: ReplicaLog, leader_epoch: int, change: Callable[[], bool | None]) -> None:
+        """Does something to a log, and tells where it stands then. A change that says False has not helped: the
+        partition waits a while."""
+        named = fields(fetcher=self._name, log=log.name, epoch=leader_epoch)
+        try:
+            helped = change()
+        except LeaderChanged:
+            return
+        except ConnectionFailed as error:
+            logger.info("a leader does not answer", extra={**named, **fields(reason=str(error))})
+            helped = False
+        except (CorruptMessage, OffsetsOutOfOrder, UnexpectedAppendOffset) as error:
+            logger.warning("a leader's records do not do", extra={**named, **fields(reason=str(error))})
+            helped = False
+        except StorageError as error:
+            logger.warning("a replica cannot be written now", extra={**named, **fields(reason=str(error))})
+            helped = False
+        except Exception:
+            if log.deleted:
+                return
+            logger.exception("a partition is not followed any more until it has a new leader", extra=named)
+            self._follower.give_up(key, leader_epoch)
+            return
+        if log.offline:
+            self._follower.give_up(key, leader_epoch)
+            return
+        self._follower.stands(key, leader_epoch, place_of(log))
+        if helped is False:
+            self._follower.delay(key, leader_epoch, self._clock.monotonic())
+
+    def _append(self, log: ReplicaLog, step: Append) -> bool:
+        appended = log.append_as_follower(step.records, step.leader_epoch, step.high_watermark)
+        if log.log_start_offset < step.log_start <= log.log_end_offset:
+            log.advance_log_start(step.log_start, leader_epoch=step.leader_epoch)
+        # Records of which none was taken are a newer leader's: metadata will tell.
+        return appended.size > 0 or not step.records
+
+    def _cut(self, log: ReplicaLog, step: Diverged) -> bool:
+        offset = place_to_cut(step, log.epoch_end(step.epoch), log.log_end_offset)
+        before = place_of(log)
+        if offset is not None:
+            if offset < log.high_watermark:
+                logger.warning(
+                    "records that consumers may have read are cut: the leader has another history",
+                    extra=fields(log=log.name, offset=offset, high_watermark=log.high_watermark),
+                )
+            log.truncate_to(max(offset, 0), leader_epoch=step.leader_epoch)
+        return place_of(log) != before
+
+    def _go_on(self, log: ReplicaLog, leader_epoch: int) -> bool:
+        """The leader's log and this one do not meet: what of this one is above the leader's end goes, or all of it
+        where it ends below the leader's start."""
+        before = place_of(log)
+        end = self._list(log, leader_epoch, LATEST)
+        if end < log.log_end_offset:
+            log.truncate_to(end, leader_epoch=leader_epoch)
+        else:
+            start = self._list(log, leader_epoch, EARLIEST_LOCAL)
+            if start > log.log_end_offset:
+                log.truncate_fully_and_start_at(start, leader_epoch=leader_epoch)
+        return place_of(log) != before
+
+    def _list(self, log: ReplicaLog, leader_epoch: int, what: int) -> int:
+        """An offset of the leader's. ConnectionFailed, also where it does not tell."""
+        version = version_for(_LIST_VERSIONS, self._own.metadata_version)
+        if what == EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
+            what = EARLIEST
+        part = ListOffsetsPartition(partition_index=log.partition, current_leader_epoch=leader_epoch, timestamp=what)
+        topic = ListOffsetsTopic(name=log.topic, partitions=[part])
+        answer = self._ask(api.LIST_OFFSETS, version, ListOffsetsRequest(replica_id=self._own.node_id, topics=[topic]))
+        found = answer.topics[0].partitions[0]
+        if found.error_code or found.offset < 0:
+            code = ErrorCode(found.error_code).name
+            raise ConnectionFailed(f"broker {self._leader_id} does not tell offset {what} of {log.name}: {code}")
+        return int(found.offset)
+
+
+def place_of(log: ReplicaLog) -> Place:
+    """Where a log stands."""
+    return Place(log.log_end_offset, log.epochs.latest, log.log_start_offset)
+
+
+class Fetchers:
+    """All of them. `use` is a listener of AssignedLogs, `use_config` one of settings; any thread."""
+
+    def __init__(
+        self, own: OwnBroker, brokers: Brokers, config: BrokerConfig, clock: Clock, executors: Executors = THREADS
+    ) -> None:
+        self._own = own
+        self._brokers = brokers
+        self._config = config
+        self._clock = clock
+        self._executors = executors
+        self._lock = threading.Lock()
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}  # guarded by _lock, as the next
+        self._followed: dict[ReplicaLog, tuple[int, int]] = {}
+
+    def use(self, changes: Sequence[ReplicaChange]) -> None:
+        """Follows what is to be followed from now on."""
+        with self._lock:
+            self._use([(change.log, change.now) for change in changes])
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Settings were changed while running: that is, the number of threads may have been."""
+        with self._lock:
+            changed = config.num_replica_fetchers != self._config.num_replica_fetchers
+            self._config = config
+            if changed:
+                self._use([(log, log.assignment) for log in self._followed])
+
+    def _use(self, places: Sequence[tuple[ReplicaLog, Assignment]]) -> None:
+        put: dict[tuple[int, int], list[tuple[ReplicaLog, Assignment | None]]] = {}
+        for log, now in places:
+            before = self._followed.pop(log, None)
+            wanted = None
+            if now.held and not now.leads and now.leader_id >= 0:
+                wanted = self._followed[log] = (now.leader_id, self._number_of(log))
+            if before is not None and before != wanted:
+                put.setdefault(before, []).append((log, None))
+            if wanted is not None:
+                put.setdefault(wanted, []).append((log, now))
+        for place, changed in put.items():
+            self._fetcher(*place).put(changed)
+
+    def _number_of(self, log: ReplicaLog) -> int:
+        return zlib.crc32(log.name.encode()) % self._config.num_replica_fetchers
+
+    def _fetcher(self, leader_id: int, number: int) -> Fetcher:
+        found = self._fetchers.get((leader_id, number))
+        if found is None:
+            config = self._config
+            limits = Limits(
+                wait_ms=config.replica_fetch_wait_max_ms,
+                min_bytes=config.replica_fetch_min_bytes,
+                response_bytes=config.replica_fetch_response_max_bytes,
+                partition_bytes=config.replica_fetch_max_bytes,
+                backoff_s=config.replica_fetch_backoff_ms / 1000,
+            )
+            timeout_s = config.replica_socket_timeout_ms / 1000
+            found = self._fetchers[leader_id, number] = Fetcher(
+                leader_id, number, self._own, self._brokers, limits, timeout_s, self._clock, self._executors
+            )
+            found.start()
+        return found
+
+    def stop(self) -> None:
+        """Returns when nothing is appended any more."""
+        with self._lock:
+            fetchers = list(self._fetchers.values())
+        for fetcher in fetchers:
+            fetcher.stop_soon()
+        for fetcher in fetchers:
+            fetcher.stop()
