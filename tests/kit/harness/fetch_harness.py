@@ -214,8 +214,10 @@ def fetch_frame(
     wait_ms: int = 0,
     size_min: int = 1,
     size_max: int = 1 << 25,
+    replica: int = -1,
 ) -> bytes:
-    """A Fetch request; a topic comes as often as its partitions stand apart."""
+    """A Fetch request, with a `replica` a follower's (before version 15); a topic comes as often as its parts stand
+    apart."""
     topics = []
     for name, together in groupby(wanted, key=lambda want: want.key[0]):
         parts = [
@@ -233,6 +235,8 @@ def fetch_frame(
     fields: dict[str, Any] = {"session_id": session[0], "session_epoch": session[1]} if version >= 7 else {}
     if forgotten:
         fields["forgotten_topics_data"] = forgotten
+    if replica >= 0:
+        fields["replica_id"] = replica
     request = FetchRequest(max_wait_ms=wait_ms, min_bytes=size_min, max_bytes=size_max, topics=topics, **fields)
     return protocol.encode_request_frame(api.FETCH, version, 1, "harness", request)
 

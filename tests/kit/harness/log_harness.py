@@ -148,11 +148,12 @@ class LogHarness:
         replicated: bool = False,
         alone: bool = False,
         high_watermark: int | None = None,
+        partition: int = 0,
     ) -> PartitionLog:
         """The log as the next start of a broker would open it."""
         plan = LoadPlan(
             topic="t",
-            partition=0,
+            partition=partition,
             topic_id=TOPIC_ID,
             config=self.config,
             directory=str(self.path),

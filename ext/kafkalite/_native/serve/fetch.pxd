@@ -5,6 +5,7 @@ from kafkalite._native.log.log_core cimport LogCore, LogSlice
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch_session cimport FetchPart, FetchParts, FetchSessionCache
+from kafkalite._native.serve.follower_fetch cimport Asker
 from kafkalite._native.serve.leaders cimport Leaders
 from kafkalite._native.serve.quota cimport Meter
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
@@ -50,7 +51,7 @@ cdef class FetchPlan(FetchParts):
     cdef int32_t throttle_ms            # what the client is told to wait
     cdef Topic readable                 # that the client may read, found in this evaluation: most parts are of the same
     cdef int32_t replica_id             # -1: a consumer
-    cdef int64_t replica_epoch          # of that one's broker, -1 not told
+    cdef Asker asker                    # that one
     cdef bint follows                   # as a replica, which the client may be
     cdef bint tells_leaders             # of a part that is led elsewhere
     cdef int32_t topic_count
@@ -84,10 +85,8 @@ cdef class FetchPlan(FetchParts):
     cdef FetchPart* next_part(self) except NULL
     cdef int evaluate(self) except -1
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1
-    cdef int take(self, FetchPart* part, int32_t i, LogSlice piece) noexcept
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1
     cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1
-    cdef int examine_follower(self, FetchPart* part, int32_t i, LogCore log, int64_t size_left) except -1
     cdef int note_leader(self, FetchPart* part, LogCore log) noexcept
     cdef int put_endpoints(self, OutBuffer out) except -1
     cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1

@@ -23,7 +23,6 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 import logging
 
-from kafkalite._native.log.leading cimport find_epoch_end, note_fetch
 from kafkalite._native.log.log_core cimport HAS_REPLICAS, LOOK_AGAIN, REPLICATED, LogCore, LogSlice
 from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
 from kafkalite._native.serve.access cimport ACCESS_READ, AccessView, is_allowed
@@ -31,6 +30,7 @@ from kafkalite._native.serve.counters cimport KEY_OF_FETCH, RequestCounters
 from kafkalite._native.serve.fetch_session cimport (
     EPOCH_FINAL, EPOCH_INITIAL, LEADER_TOLD, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
+from kafkalite._native.serve.follower_fetch cimport diverges, read_for, refusal_of
 from kafkalite._native.serve.leaders cimport FETCH_LEADER_TAG, FETCH_LEADERS_FROM
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.quota cimport Meter
@@ -116,8 +116,8 @@ cdef class FetchPlan(FetchParts):
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef list forgotten = None
         cdef Py_ssize_t ignored
+        self.asker.epoch = -1
         self.replica_id = -1                            # nobody follows a single node, but some may say that they do
-        self.replica_epoch = -1
         cursor_init(&c, body, size)
         if self.version < REPLICA_STATE_FROM:
             self.replica_id = read_i32(&c)
@@ -136,7 +136,8 @@ cdef class FetchPlan(FetchParts):
         if self.version >= 11:
             read_string(&c, flexible, &ignored)         # rack_id
         if flexible:
-            read_request_tags(&c, &self.replica_id, &self.replica_epoch)
+            read_request_tags(&c, &self.replica_id, &self.asker.epoch)
+        self.asker.replica_id = self.replica_id
         if self.replica_id >= 0 and self.server.leaders is not None:
             self.privileged = True
             self.isolation = READ_UNCOMMITTED
@@ -295,6 +296,7 @@ cdef class FetchPlan(FetchParts):
         cdef int64_t left = self.size_max
         self.size = self.converted_size = 0
         self.advanced = 0
+        self.asker.now = self.now
         if self.access is not None:
             self.readable = None
             if self.replica_id >= 0:
@@ -334,8 +336,7 @@ cdef class FetchPlan(FetchParts):
         cdef LogCore log
         cdef LogSlice piece
         cdef ReadResult found
-        cdef int64_t upper, end_offset
-        cdef int32_t epoch
+        cdef int64_t upper
         part.error = 0
         part.records_size = 0
         part.diverging_epoch = -1
@@ -357,18 +358,13 @@ cdef class FetchPlan(FetchParts):
                 part.error = NOT_LEADER_OR_FOLLOWER         # nothing of it is here
             self.note_leader(part, log)
             return FETCH_READY
-        if self.privileged and not log.shut and (
-                log.followers is None or log.followers.place_of(self.replica_id) < 0):
-            # In an epoch that both know it is not known as a follower yet, or any more: it asks again.
-            part.error = UNKNOWN_LEADER_EPOCH if part.current_leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
-            return FETCH_READY
-        if part.last_fetched_epoch >= 0 and not log.shut:
-            if (not find_epoch_end(log, self.replica_id, part.last_fetched_epoch, &epoch, &end_offset)
-                    or part.offset < log.log_start_offset):
-                part.error = OFFSET_OUT_OF_RANGE
+        if self.privileged:
+            part.error = refusal_of(log, part, &self.asker)
+            if part.error != 0:
                 return FETCH_READY
-            if epoch < part.last_fetched_epoch or end_offset < part.offset:
-                part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
+        if (part.last_fetched_epoch >= 0 and not log.shut and diverges(log, part, self.asker.replica_id)
+                and part.error != 0):
+            return FETCH_READY
         if log.producers is None and not log.offline and not log.shut:
             if part.rounds < LOAD_ROUNDS_MAX:
                 return FETCH_BLOCKED
@@ -381,11 +377,12 @@ cdef class FetchPlan(FetchParts):
             return FETCH_READY
         upper = part.last_stable_offset if self.isolation == READ_COMMITTED else part.high_watermark
         size_left = max(0, min(<int64_t>part.size_max, size_left))
-        if self.privileged:
-            return self.examine_follower(part, i, log, size_left)
         if log.format.positional:
             return self.examine_classic(part, i, log, part.high_watermark, size_left)
-        piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &found)
+        if self.privileged:
+            piece = read_for(log, part, &self.asker, size_left, self.size == 0, &found)
+        else:
+            piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &found)
         if found.outcome == READ_DEFER:
             if part.rounds < ROUNDS_MAX:
                 return FETCH_BLOCKED
@@ -395,7 +392,9 @@ cdef class FetchPlan(FetchParts):
             self.note_leader(part, log)
             part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         elif piece is not None:
-            self.take(part, i, piece)
+            self.slices[i] = piece
+            part.records_size = piece.size
+            self.size += piece.size
             if self.aborted is not None and log.producers.aborted.count > 0:
                 self.aborted[i] = log.producers.aborted.overlapping(
                     part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
@@ -404,40 +403,6 @@ cdef class FetchPlan(FetchParts):
                     self.drop_part(i)
                     if found.outcome == READ_DEFER and part.rounds < ROUNDS_MAX:
                         return FETCH_BLOCKED
-        return FETCH_READY
-
-    cdef int take(self, FetchPart* part, int32_t i, LogSlice piece) noexcept:
-        """These are a part's records."""
-        self.slices[i] = piece
-        part.records_size = piece.size
-        self.size += piece.size
-        return 0
-
-    cdef int examine_follower(self, FetchPart* part, int32_t i, LogCore log, int64_t size_left) except -1:
-        """A follower's part of the answer: up to the log's end. The log notes the fetch once, when it is first looked
-        at and not refused (KAFKA-13141); the high watermark that it moves is in the answer already."""
-        cdef LogSlice piece
-        cdef ReadResult found
-        part.log_end = log.log_end_offset
-        piece = log.read_slice(part.offset, size_left, self.size == 0, part.log_end, &found)
-        if found.outcome == READ_DEFER:
-            if part.rounds < ROUNDS_MAX:
-                return FETCH_BLOCKED
-            found.error = KAFKA_STORAGE_ERROR
-        if found.error == 0 and not part.noted:
-            found.error = note_fetch(
-                log, self.replica_id, part.offset, part.replica_start, self.replica_epoch, part.log_end, self.now)
-            part.noted = True
-        if found.error != 0:
-            if piece is not None:
-                piece.release()
-            part.error = found.error
-            self.note_leader(part, log)
-            part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
-            return FETCH_READY
-        part.high_watermark = max(part.high_watermark, log.high_watermark)
-        if piece is not None:
-            self.take(part, i, piece)
         return FETCH_READY
 
     cdef int note_leader(self, FetchPart* part, LogCore log) noexcept:

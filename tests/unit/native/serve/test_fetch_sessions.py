@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite._native.serve.leaders import Leaders
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.fetch_harness import Client, FetchHarness, Wanted, errors_of, fetch_frame, partitions_of
 from tests.kit.harness.log_harness import make_batch
@@ -520,3 +521,33 @@ def test_places_of_forgotten_partitions_are_used_again(harness: FetchHarness, cl
         held = [index for index in held if index not in forget]
         assert [key[1] for key in partitions_of(answer)] == held
         assert harness.sessions.partition_count == len(held)
+
+
+def test_consumers_take_no_followers_place_and_followers_take_theirs(tmp_path: Path) -> None:
+    harness = FetchHarness(tmp_path / "data", slots_max=2, partitions_max=100, eviction_ms=1000)
+    try:
+        harness.logs.create_topic("t", 8, {})
+        for worker in harness.workers:
+            worker.io.use_leaders(Leaders(lambda _listener, _node: None))
+        client = harness.client()
+        one, many = [Wanted(("t", 0))], [Wanted(("t", number)) for number in range(8)]
+
+        def opened(wanted: list[Wanted], replica: int = -1) -> int:
+            return int(client.fetch(12, (0, 0), *wanted, replica=replica).session_id)
+
+        consumers = [opened(many), opened(many)]
+        assert 0 not in consumers
+        assert opened(one) == 0, "nobody is old enough to go"
+        followers = [opened(one, 2), opened(one, 3)]
+        assert 0 not in followers, "a follower's comes before any consumer's"
+        assert opened(one, 4) == 0, "another follower's is as young, and as large"
+        for turn in range(1, 4):
+            harness.pass_time(0.7)
+            for number, session in enumerate(followers, 2):
+                assert client.fetch(12, (session, turn), replica=number).error_code == 0
+        assert opened(many) == 0, "larger than both, and they are old: but followers'"
+        assert opened(many, 4) != 0, "a follower's that is larger comes before one that is old"
+        harness.pass_time(1.1)
+        assert opened(many) != 0, "one that nobody uses any more goes, whosever it was"
+    finally:
+        harness.close()

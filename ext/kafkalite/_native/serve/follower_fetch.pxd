@@ -1,0 +1,17 @@
+"""What a leader does for a partition of a follower's fetch."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.log.segment cimport ReadResult
+from kafkalite._native.serve.fetch_session cimport FetchPart
+
+cdef struct Asker:
+    int32_t replica_id
+    int64_t epoch               # of its broker, -1 not told
+    double now                  # seconds, monotonic
+
+cdef int refusal_of(LogCore log, const FetchPart* part, const Asker* asker) except -1
+cdef bint diverges(LogCore log, FetchPart* part, int32_t replica_id) except -1
+cdef LogSlice read_for(LogCore log, FetchPart* part, const Asker* asker, int64_t size_max, bint whole_first,
+                       ReadResult* out)

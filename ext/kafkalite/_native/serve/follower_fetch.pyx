@@ -1,0 +1,59 @@
+"""What a leader does for a partition of a follower's fetch: who may, where histories part, records up to the log's end.
+
+The log notes the fetch once, when it is first looked at and not refused: a fetch that was parked, or whose history is
+another, tells nothing about what the follower has (KAFKA-13141). Source: Partition.fetchRecords of Kafka 4.1, whose
+order of checks this is. Apart from fetch.pyx, so that what consumers run through stays small.
+"""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kafkalite._native.log.leading cimport find_epoch_end, note_fetch
+from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
+from kafkalite._native.wire.error_codes cimport (
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+)
+
+
+cdef int refusal_of(LogCore log, const FetchPart* part, const Asker* asker) except -1:
+    """Why this one may not follow a log; 0 where it may, or where the log itself says why not."""
+    if log.shut or (log.followers is not None and log.followers.place_of(asker.replica_id) >= 0):
+        return 0
+    # In an epoch that both know it is not known as a follower yet, or any more: it asks again.
+    return UNKNOWN_LEADER_EPOCH if part.current_leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
+
+
+cdef bint diverges(LogCore log, FetchPart* part, int32_t replica_id) except -1:
+    """Whether a history that ends with an epoch at an offset is another than the log's: the part says where they part,
+    or has an error. Of consumers, too, with the id -1."""
+    cdef int32_t epoch = -1
+    cdef int64_t end_offset = -1
+    if (not find_epoch_end(log, replica_id, part.last_fetched_epoch, &epoch, &end_offset)
+            or part.offset < log.log_start_offset):
+        part.error = OFFSET_OUT_OF_RANGE
+        return True
+    if epoch < part.last_fetched_epoch or end_offset < part.offset:
+        part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
+        return True
+    return False
+
+
+cdef LogSlice read_for(LogCore log, FetchPart* part, const Asker* asker, int64_t size_max, bint whole_first,
+                       ReadResult* out):
+    """LogCore.read_slice up to the log's end, which the part remembers, for a follower; the high watermark that this
+    fetch has moved is the part's."""
+    cdef LogSlice piece
+    part.log_end = log.log_end_offset
+    piece = log.read_slice(part.offset, size_max, whole_first, part.log_end, out)
+    if out.outcome == READ_DEFER or out.error != 0 or part.noted:
+        return piece
+    part.noted = True
+    out.error = note_fetch(
+        log, asker.replica_id, part.offset, part.replica_start, asker.epoch, part.log_end, asker.now)
+    if out.error != 0 and piece is not None:
+        piece.release()
+        piece = None
+    part.high_watermark = max(part.high_watermark, log.high_watermark)
+    return piece

@@ -1,0 +1,288 @@
+"""Proposals on their way to the controllers: one request at a time with all that wait, again until it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalite._native.log.leading import fetched_by, wait_replicated
+from kafkalite.cluster.alter_partition import RETRY_S, InSyncReplicas
+from kafkalite.cluster.image import BrokerState, Image
+from kafkalite.deferred import Deferred
+from kafkalite.errors import ErrorCode
+from kafkalite.log.assignment import NOWHERE, Assignment
+from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
+from kafkalite.protocol.messages.alter_partition import (
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.fakes.executors import FakeExecutors
+from tests.kit.harness.log_harness import TOPIC_ID, LogHarness, make_batch
+
+OWN, TWO, THREE = 1, 2, 3
+OWN_EPOCH = 11
+LAG_S = 30.0
+
+
+class Leader:
+    """The leader of some partitions, whose controllers answer when a test says so."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = FakeClock()
+        self.executors = FakeExecutors()
+        self.asked: list[tuple[Any, Deferred[Any]]] = []
+        self.in_sync = InSyncReplicas(
+            OWN, lambda: OWN_EPOCH, self._ask, self.clock, lag_s_max=LAG_S, executors=self.executors
+        )
+        self.in_sync.start()
+        self.use_brokers({OWN: OWN_EPOCH, TWO: 12, THREE: 13})
+        self.logs: list[ReplicaLog] = []
+
+    def _ask(self, _key: int, request: object) -> Deferred[Any]:
+        self.asked.append((request, Deferred()))
+        return self.asked[-1][1]
+
+    def use_brokers(self, epochs: dict[int, int]) -> None:
+        brokers = {
+            node: BrokerState(node, b"", epoch, {}, {}, rack=None, fenced=False, stopping=False, directories=())
+            for node, epoch in epochs.items()
+        }
+        self.in_sync.use_brokers(Image(), Image(brokers=brokers))
+
+    def lead(self, isr: tuple[int, ...], *, leader_epoch: int = 5, partition_epoch: int = 7) -> ReplicaLog:
+        """One more partition, with all three replicas."""
+        number = len(self.logs)
+        path = self.directory / str(number)
+        path.mkdir()
+        harness = LogHarness(path, clock=self.clock)
+        harness.services.leading = self.in_sync
+        log = harness.open(replicated=True, partition=number)
+        assert isinstance(log, ReplicaLog)
+        self.logs.append(log)
+        self.tell(log, isr, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+        return log
+
+    def tell(self, log: ReplicaLog, isr: tuple[int, ...], *, leader_epoch: int = 5, partition_epoch: int) -> None:
+        """What metadata says."""
+        log.lead(
+            Assignment(
+                held=True,
+                leads=True,
+                leader_id=OWN,
+                leader_epoch=leader_epoch,
+                replicas=(OWN, TWO, THREE),
+                isr=isr,
+                partition_epoch=partition_epoch,
+            )
+        )
+
+    def fetch(self, log: ReplicaLog, replica: int, offset: int, epoch: int | None = None) -> int:
+        return fetched_by(
+            log.core, replica, offset, 0, 10 + replica if epoch is None else epoch, self.clock.monotonic()
+        )
+
+    def turn(self) -> float | None:
+        return self.executors.turn("kafkalite-in-sync")
+
+    @property
+    def last(self) -> dict[int, list[tuple[int, int]]]:
+        """Partition → who was proposed, with epochs, in the newest request."""
+        request = self.asked[-1][0]
+        return {
+            row.partition_index: [(each.broker_id, each.broker_epoch) for each in row.new_isr_with_epochs]
+            for topic in request.topics
+            for row in topic.partitions
+        }
+
+    def answer(self, code: int = 0, **rows: dict[str, object]) -> None:
+        """By partition (p0, p1, …) what is said of it; the others are not named. None: there was no controller."""
+        parts = [
+            AlterPartitionResponsePartitionData(partition_index=int(name[1:]), **fields)  # type: ignore[arg-type]
+            for name, fields in rows.items()
+        ]
+        topic = AlterPartitionResponseTopicData(topic_id=TOPIC_ID, partitions=parts)
+        self.asked[-1][1].complete(AlterPartitionResponse(error_code=code, topics=[topic]))
+        self.turn()
+
+
+def taken(*isr: int, epoch: int = 8) -> dict[str, object]:
+    return {"leader_id": OWN, "leader_epoch": 5, "isr": list(isr), "partition_epoch": epoch}
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[Leader]:
+    found = Leader(tmp_path)
+    yield found
+    for log in found.logs:
+        log.close()
+
+
+def waits(log: ReplicaLog) -> Callable[[], list[int]]:
+    """Appends a record, and waits as acks=all does: gives the codes it was told."""
+    told: list[int] = []
+    end = log.append(make_batch()).end_offset
+    wait_replicated(log.core, end, log.leader_epoch, told.append)
+    return lambda: told
+
+
+def test_all_that_wait_go_together_and_one_request_is_under_way(leader: Leader) -> None:
+    first, second, third = leader.lead((OWN,)), leader.lead((OWN,)), leader.lead((OWN,))
+    leader.fetch(first, TWO, 0)
+    leader.fetch(second, THREE, 0)
+    leader.turn()
+    assert leader.last == {0: [(OWN, OWN_EPOCH), (TWO, 12)], 1: [(OWN, OWN_EPOCH), (THREE, 13)]}
+    leader.fetch(third, TWO, 0)
+    leader.turn()
+    assert len(leader.asked) == 1
+    leader.answer(p0=taken(OWN, TWO), p1=taken(OWN, THREE))
+    assert leader.last == {2: [(OWN, OWN_EPOCH), (TWO, 12)]}
+    assert (leader.in_sync.changes.expands, leader.in_sync.changes.failed) == (2, 0)
+
+
+def test_an_answer_moves_what_waited_for_one_that_left(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    told = waits(log)
+    leader.clock.advance(LAG_S * 1.5)
+    leader.turn()
+    assert leader.last == {0: [(OWN, OWN_EPOCH)]}
+    assert (told(), log.high_watermark) == ([], 0)
+    leader.answer(p0=taken(OWN))
+    assert (told(), log.high_watermark) == ([0], 1)
+    assert leader.in_sync.changes.shrinks == 1
+
+
+def test_metadata_that_comes_before_the_answer_moves_it_too(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    told = waits(log)
+    leader.clock.advance(LAG_S * 1.5)
+    leader.turn()
+    leader.tell(log, (OWN,), partition_epoch=8)
+    assert (told(), leader.in_sync.changes.shrinks) == ([0], 1)
+    leader.answer(p0=taken(OWN))
+    assert leader.in_sync.changes.shrinks == 1
+
+
+def test_one_that_was_proposed_counts_even_if_the_answer_says_no_more_than_that_it_is_late(leader: Leader) -> None:
+    log = leader.lead((OWN,))
+    leader.fetch(log, TWO, 0)
+    leader.turn()
+    told = waits(log)
+    leader.answer(p0={"error_code": ErrorCode.INVALID_UPDATE_VERSION})
+    leader.clock.advance(LAG_S * 2)
+    assert told() == []
+    assert leader.turn() is not None
+    assert len(leader.asked) == 1
+    leader.tell(log, (OWN,), partition_epoch=8)
+    assert told() == [0]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
+def test_one_that_is_refused_may_be_proposed_by_the_next_fetch(leader: Leader, code: ErrorCode) -> None:
+    log = leader.lead((OWN,))
+    leader.fetch(log, TWO, 0)
+    leader.turn()
+    leader.answer(p0={"error_code": code})
+    assert len(leader.asked) == 1
+    assert log.core.followers is not None
+    assert log.core.followers.maximal_count == 1
+    leader.fetch(log, TWO, 0)
+    leader.turn()
+    assert len(leader.asked) == 2
+
+
+@pytest.mark.parametrize("how", ["nobody", "stale", "not named", "other controller"])
+def test_what_was_not_answered_goes_again_as_it_was(leader: Leader, how: str) -> None:
+    log = leader.lead((OWN,))
+    leader.fetch(log, TWO, 0)
+    leader.turn()
+    first = leader.asked[0][0]
+    if how == "nobody":
+        leader.asked[-1][1].complete(None)
+        leader.turn()
+    elif how == "stale":
+        leader.answer(ErrorCode.STALE_BROKER_EPOCH)
+    elif how == "not named":
+        leader.answer()
+    else:
+        leader.answer(p0={"error_code": ErrorCode.NOT_CONTROLLER})
+    assert len(leader.asked) == 1, "not at once"
+    leader.fetch(log, TWO, 0, epoch=14)
+    leader.clock.advance(RETRY_S)
+    leader.turn()
+    assert leader.asked[1][0] == first, "with the epochs of the fetch for which it was proposed"
+    leader.answer(p0=taken(OWN, TWO))
+    assert leader.in_sync.changes == type(leader.in_sync.changes)(expands=1, failed=1)
+
+
+def test_what_was_overtaken_does_not_go_again(leader: Leader) -> None:
+    log = leader.lead((OWN,))
+    leader.fetch(log, TWO, 0)
+    leader.turn()
+    leader.asked[-1][1].complete(None)
+    leader.turn()
+    leader.tell(log, (OWN,), leader_epoch=6, partition_epoch=8)
+    leader.clock.advance(RETRY_S)
+    leader.turn()
+    assert len(leader.asked) == 1
+
+
+def test_nothing_is_proposed_for_what_is_led_elsewhere(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    before = log.assignment
+    elsewhere = before._replace(leads=False, leader_id=TWO, leader_epoch=6, partition_epoch=8)
+    told = waits(log)
+    log.resign(elsewhere)
+    assert told() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    leader.in_sync.replicas_changed([ReplicaChange(log, before, elsewhere)])
+    leader.clock.advance(LAG_S * 2)
+    leader.turn()
+    assert leader.asked == []
+    leader.in_sync.replicas_changed([ReplicaChange(log, elsewhere, NOWHERE)])
+
+
+def test_a_new_epoch_knows_nothing_of_what_followers_had(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    log.append(make_batch(3))
+    leader.fetch(log, TWO, 2)
+    assert log.high_watermark == 2
+    leader.tell(log, (OWN, TWO), leader_epoch=6, partition_epoch=8)
+    assert log.high_watermark == 2
+    assert log.core.followers is not None
+    assert [row[1] for row in log.core.followers.states()] == [-1, -1]
+    assert log.epochs.entries[-1] == (6, 3)
+    leader.fetch(log, TWO, 3)
+    assert log.high_watermark == 3
+
+
+def test_followers_come_and_go_within_an_epoch(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    log.append(make_batch(3))
+    leader.fetch(log, TWO, 3)
+    assert log.high_watermark == 3
+    alone = log.assignment._replace(replicas=(OWN,), isr=(OWN,), partition_epoch=8)
+    log.lead(alone)
+    leader.in_sync.replicas_changed([ReplicaChange(log, log.assignment, alone)])
+    assert log.append(make_batch()).end_offset == log.high_watermark == 4
+    leader.tell(log, (OWN,), partition_epoch=9)
+    assert log.append(make_batch()).end_offset == 5
+    assert log.high_watermark == 5, "nobody else is in sync"
+    leader.fetch(log, THREE, 5)
+    leader.turn()
+    assert leader.last == {0: [(OWN, OWN_EPOCH), (THREE, 13)]}
+
+
+def test_a_write_counts_as_too_little_where_too_few_are_in_sync_when_it_is_there(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    log.append(make_batch())
+    leader.fetch(log, TWO, 1)
+    told: list[int] = []
+    assert log.core.followers is not None
+    log.core.followers.use_min(3)
+    wait_replicated(log.core, 1, log.leader_epoch, told.append)
+    assert told == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
