@@ -578,6 +578,8 @@ class Broker:
         told.listeners, told.workers = self._listeners, self._workers
         told.sources = services.metric_sources
         services.metric_sources.extend(companion.families for companion in self._companions)
+        if self._in_sync is not None:
+            services.metric_sources.append(self._in_sync.families)
         told.notes = [companion.notes for companion in self._companions]
 
     def _take_client_metrics(self, logs: LogManager, services: BrokerServices) -> None:

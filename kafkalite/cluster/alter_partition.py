@@ -23,6 +23,7 @@ from kafkalite._native.log.followers import BrokerEpochs, Followers
 from kafkalite._native.log.leading import settle_low_waits
 from kafkalite.cluster.in_sync import Answer, InSync, Proposal, Verdict
 from kafkalite.executors import THREADS
+from kafkalite.families import Family, labels
 from kafkalite.logging import fields
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.alter_partition import (
@@ -33,7 +34,7 @@ from kafkalite.protocol.messages.alter_partition import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kafkalite.clock import Clock
     from kafkalite.cluster.image import Image
@@ -46,6 +47,8 @@ logger = logging.getLogger("kafkalite.cluster")
 
 RETRY_S: Final = 0.05
 """Before what got no answer, or one that says nothing, is sent again."""
+ROWS_MAX: Final = 10_000
+"""Partitions whose followers metrics tell of."""
 _RECOVERED: Final = 0
 
 
@@ -139,17 +142,55 @@ class InSyncReplicas:
             led.in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr)
             led.followers.begin(others, wanted.isr, log.epochs.entries[-1][1], now)
             self._led[log] = led
-        elif led.in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr):
+        elif self._told(led.in_sync, wanted):
             led.followers.set_replicas(others)
             led.followers.set_in_sync(wanted.isr)
         led.followers.use_min(log.config.min_insync_replicas)
         return led.followers
+
+    def _told(self, in_sync: InSync, wanted: Assignment) -> bool:
+        """Takes in metadata; where it is what was proposed, and comes before the answer, that counts here."""
+        before, pending = in_sync.isr, in_sync.pending
+        news = in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr)
+        if news and pending is not None and {*pending.isr} == {*wanted.isr}:
+            self._count(before, wanted.isr)
+        return news
+
+    def _count(self, before: Sequence[int], after: Sequence[int]) -> None:
+        self.changes.expands += len(after) > len(before)
+        self.changes.shrinks += len(after) < len(before)
 
     def replicas_changed(self, changes: Iterable[ReplicaChange]) -> None:
         """A listener of the logs': what is led elsewhere, or gone, is forgotten."""
         for change in changes:
             if not change.now.leads or change.now.alone:
                 self._led.pop(change.log, None)
+
+    # --- metrics, on any thread ---------------------------------------------------------------------------------------
+
+    def families(self) -> Iterator[Family]:
+        """What became of proposals, and how far followers are behind: a source of metrics."""
+        changes = self.changes
+        for name, count, text in (
+            ("isrshrinks", changes.shrinks, "Replicas went out of sync, as this leader proposed."),
+            ("isrexpands", changes.expands, "Replicas came to be in sync, as this leader proposed."),
+            ("failedisrupdates", changes.failed, "Proposals that were refused, or not answered."),
+        ):
+            yield Family(f"kafka_server_replicamanager_{name}", "counter", text, [("", count)])
+        rows = [
+            (
+                labels(topic=log.topic, partition=log.partition, replica=state[0]),
+                log.log_end_offset - state[1] if state[1] >= 0 else log.log_end_offset - log.log_start_offset,
+            )
+            for log, led in tuple(self._led.items())[:ROWS_MAX]
+            for state in led.followers.states()
+        ]
+        yield Family(
+            "kafkalite_follower_lag_records",
+            "gauge",
+            "Offsets that a follower does not have yet, of what is led here.",
+            rows,
+        )
 
     # --- what may have to change --------------------------------------------------------------------------------------
 
@@ -272,8 +313,7 @@ class InSyncReplicas:
             if verdict in (Verdict.TAKEN, Verdict.DROPPED):
                 led.followers.set_in_sync(led.in_sync.isr)
         if verdict is Verdict.TAKEN:
-            self.changes.expands += len(led.in_sync.isr) > len(before)
-            self.changes.shrinks += len(led.in_sync.isr) < len(before)
+            self._count(before, led.in_sync.isr)
             log.core.advance(now)
         elif verdict is not Verdict.STALE:
             self.changes.failed += 1

@@ -3,12 +3,20 @@
 Offset -1 means the high watermark. An offset below the log start changes nothing and is no error; one above the high
 watermark is OFFSET_OUT_OF_RANGE. A topic that is only compacted refuses (POLICY_VIOLATION), and so do the internal
 topics (INVALID_TOPIC_EXCEPTION). The answer is the new log start, -1 with an error.
+
+Where others follow, the answer waits until the logs of all followers that are alive start there too, and has the least
+of their starts, the low watermark; REQUEST_TIMED_OUT where that takes longer than the request says. What is deleted
+stays so.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import functools
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite._native.log.leading import cancel_low_wait, low_watermark, wait_low
+from kafkalite.deferred import Deferred
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.handlers.permissions import DELETE, TOPIC, allowed_names
 from kafkalite.handlers.topics import find_partition
@@ -22,36 +30,102 @@ from kafkalite.protocol.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kafkalite.handlers.context import RequestContext
+    from kafkalite.log.partition_log import PartitionLog
 
 HIGH_WATERMARK: Final = -1
 NO_LOW_WATERMARK: Final = -1
 
 
-def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+class _Followed(NamedTuple):
+    """A log that has been cut, and whose followers are to follow."""
+
+    log: PartitionLog
+    offset: int
+    result: DeleteRecordsPartitionResult
+
+    def end(self, code: ErrorCode) -> None:
+        self.result.error_code, self.result.low_watermark = code, NO_LOW_WATERMARK
+        if code == ErrorCode.NONE:
+            self.result.low_watermark = low_watermark(self.log.core)
+
+
+class _Waiting:
+    """A request whose answer waits for followers. `reached` is called by any thread."""
+
+    def __init__(self, response: DeleteRecordsResponse, followed: Sequence[_Followed]) -> None:
+        self.answer: Deferred[DeleteRecordsResponse] = Deferred()
+        self._response = response
+        self._left = dict(enumerate(followed))
+        self._numbers: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        for at, each in list(self._left.items()):
+            self._numbers[at] = wait_low(each.log.core, each.offset, functools.partial(self.reached, at))
+
+    def reached(self, at: int) -> None:
+        """Followers start at the offset, or nobody leads here any more."""
+        each = self._left.get(at)
+        if each is not None:
+            self._end(at, ErrorCode.NONE if each.log.led else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def expire(self) -> None:
+        """The request's time is over."""
+        for at, each in list(self._left.items()):
+            cancel_low_wait(each.log.core, self._numbers[at])
+            self._end(at, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _end(self, at: int, code: ErrorCode) -> None:
+        with self._lock:
+            ended = self._left.pop(at, None)
+            if ended is None:
+                return
+            ended.end(code)
+            last = not self._left
+        if last:
+            self.answer.complete(self._response)
+
+
+def handle(
+    context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Deferred[DeleteRecordsResponse]:
     allowed = allowed_names(context, DELETE, TOPIC, (topic.name for topic in request.topics))
-    return DeleteRecordsResponse(
+    followed: list[_Followed] = []
+    response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
                 partitions=[
-                    _result(context, topic.name, item, allowed=topic.name in allowed) for item in topic.partitions
+                    _result(context, topic.name, item, followed, allowed=topic.name in allowed)
+                    for item in topic.partitions
                 ],
             )
             for topic in request.topics
         ]
     )
+    if not followed:
+        return response
+    waiting = _Waiting(response, followed)
+    waiting.start()
+    if not waiting.answer.done:
+        context.broker.groups.timers.timer(waiting.expire).set(max(0, request.timeout_ms) / 1000)
+    return waiting.answer
 
 
 def _result(
-    context: RequestContext, topic: str, item: DeleteRecordsPartition, *, allowed: bool
+    context: RequestContext, topic: str, item: DeleteRecordsPartition, followed: list[_Followed], *, allowed: bool
 ) -> DeleteRecordsPartitionResult:
-    low_watermark, code = NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    """The result; where followers are to follow it is `followed`'s to complete."""
+    log, start, code = None, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if allowed:
-        low_watermark, code = _delete(context, topic, item)
-    return DeleteRecordsPartitionResult(
-        partition_index=item.partition_index, low_watermark=low_watermark, error_code=code
-    )
+        log, start, code = _delete(context, topic, item)
+    result = DeleteRecordsPartitionResult(partition_index=item.partition_index, low_watermark=start, error_code=code)
+    if log is not None and log.core.followers is not None:
+        followed.append(_Followed(log, start, result))
+    return result
 
 
 def _only_compacted(context: RequestContext, topic_name: str) -> bool:
@@ -59,19 +133,22 @@ def _only_compacted(context: RequestContext, topic_name: str) -> bool:
     return topic is not None and topic.config.cleanup_policy == ("compact",)
 
 
-def _delete(context: RequestContext, topic_name: str, item: DeleteRecordsPartition) -> tuple[int, ErrorCode]:
+def _delete(
+    context: RequestContext, topic_name: str, item: DeleteRecordsPartition
+) -> tuple[PartitionLog | None, int, ErrorCode]:
+    """The log and its new start, or None and why not."""
     log, error = find_partition(context, topic_name, item.partition_index)
     if log is None:
-        return NO_LOW_WATERMARK, error
+        return None, NO_LOW_WATERMARK, error
     if topic_name in INTERNAL_TOPICS:
-        return NO_LOW_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION
+        return None, NO_LOW_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION
     if _only_compacted(context, topic_name):
-        return NO_LOW_WATERMARK, ErrorCode.POLICY_VIOLATION
+        return None, NO_LOW_WATERMARK, ErrorCode.POLICY_VIOLATION
     high_watermark = log.high_watermark
     offset = high_watermark if item.offset == HIGH_WATERMARK else item.offset
     if not 0 <= offset <= high_watermark:
-        return NO_LOW_WATERMARK, ErrorCode.OFFSET_OUT_OF_RANGE
+        return None, NO_LOW_WATERMARK, ErrorCode.OFFSET_OUT_OF_RANGE
     try:
-        return log.delete_records(offset), ErrorCode.NONE
+        return log, log.delete_records(offset), ErrorCode.NONE
     except KafkaError as failure:
-        return NO_LOW_WATERMARK, failure.code
+        return None, NO_LOW_WATERMARK, failure.code

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from kafkalite._native.log.leading import settle_low_waits
 from kafkalite._native.log.replica import (
     FOLLOW_CORRUPT,
     FOLLOW_DONE,
@@ -147,6 +148,7 @@ class ReplicaLog(truncation.TruncatableLog):
             self.core.use_followers(None)
             self.core.set_led(False, wanted.leader_id)
         self.core.wake_listeners()
+        settle_low_waits(self.core)
 
     # --- epochs -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Topics and partitions: traffic, offsets, sizes, and what a dashboard asks of replicas, of which each has one."""
+"""Topics and partitions: traffic, offsets, sizes, and what a dashboard asks of replicas; alone each has one."""
 
 from __future__ import annotations
 
@@ -78,6 +78,8 @@ class Topics:
         partitions, led = len(here), sum(log.led for log in here)
         alone = int(not self._parts.config.in_cluster)
         offline = sum(not log.deleted for log in logs.offline_logs)
+        followed = [log.core.followers for log in here if log.led and log.core.followers is not None]
+        alone_led = led - offline - len(followed)
         for name, value, text in (
             (
                 "server_replicamanager_leadercount",
@@ -86,8 +88,21 @@ class Topics:
             ),
             ("server_replicamanager_partitioncount", partitions, "Partitions."),
             ("server_replicamanager_offlinereplicacount", offline, "Partitions whose storage failed."),
-            ("server_replicamanager_underreplicatedpartitions", 0, "0: one node holds the only replica of each."),
-            ("server_replicamanager_underminisrpartitioncount", 0, "0, as above."),
+            (
+                "server_replicamanager_underreplicatedpartitions",
+                sum(each.under_replicated for each in followed),
+                "Partitions that are led here and have a replica out of sync.",
+            ),
+            (
+                "server_replicamanager_underminisrpartitioncount",
+                sum(each.under_min for each in followed),
+                "Partitions that are led here, with fewer replicas in sync than min.insync.replicas.",
+            ),
+            (
+                "server_replicamanager_atminisrpartitioncount",
+                sum(each.at_min for each in followed) + max(0, alone_led),
+                "Those with just as many; one replica is always just enough.",
+            ),
             ("controller_kafkacontroller_activecontrollercount", alone, "1: the only node, which is the controller."),
             ("controller_kafkacontroller_activebrokercount", alone, "The same."),
             ("controller_kafkacontroller_offlinepartitionscount", offline, "Partitions whose storage failed."),
@@ -114,6 +129,14 @@ class Topics:
             looks += [log.core.gauges() for log in some]
             breathe()
         online = [int(not log.offline) for log in found]
+        followed = [log.core.followers for log in found]
+        replicas = [1 if each is None else each.count + 1 for each in followed]
+        in_sync = [one if each is None else each.in_sync_count for one, each in zip(online, followed, strict=True)]
+        behind = [int(some < all_) for some, all_ in zip(in_sync, replicas, strict=True)]
+        at_min = [1 if each is None else int(each.at_min) for each in followed]
+        under_min = [
+            1 - one if each is None else int(each.under_min) for one, each in zip(online, followed, strict=True)
+        ]
         columns: Mapping[str, Sequence[int]] = (
             dict(zip(GAUGES, zip(*looks, strict=True), strict=True)) if looks else dict.fromkeys(GAUGES, ())
         )
@@ -126,14 +149,14 @@ class Topics:
             ("topic_partition_current_offset", columns["end"], "Offset of the next record."),
             ("topic_partition_leader", [self._parts.config.node_id] * len(names), "Id of the leader."),
             ("topic_partition_leader_is_preferred", [1] * len(names), "1: there is no other."),
-            ("topic_partition_replicas", [1] * len(names), "Replicas."),
-            ("topic_partition_in_sync_replica", online, "Replicas in sync."),
-            ("topic_partition_under_replicated_partition", [1 - one for one in online], "Whether the one is offline."),
-            ("cluster_partition_replicascount", [1] * len(names), "Replicas."),
-            ("cluster_partition_insyncreplicascount", online, "Replicas in sync."),
-            ("cluster_partition_underreplicated", [1 - one for one in online], "Whether the one is offline."),
-            ("cluster_partition_atminisr", [1] * len(names), "1: one replica is what there is."),
-            ("cluster_partition_underminisr", [1 - one for one in online], "Whether the one is offline."),
+            ("topic_partition_replicas", replicas, "Replicas."),
+            ("topic_partition_in_sync_replica", in_sync, "Replicas in sync."),
+            ("topic_partition_under_replicated_partition", behind, "Whether a replica is out of sync or offline."),
+            ("cluster_partition_replicascount", replicas, "Replicas."),
+            ("cluster_partition_insyncreplicascount", in_sync, "Replicas in sync."),
+            ("cluster_partition_underreplicated", behind, "Whether a replica is out of sync or offline."),
+            ("cluster_partition_atminisr", at_min, "Whether just as many are in sync as min.insync.replicas asks for."),
+            ("cluster_partition_underminisr", under_min, "Whether fewer are, or the only one is offline."),
         ):
             yield Family(f"kafka_{name}", "gauge", text, zip(names, column, strict=True))
         yield Family(

@@ -16,7 +16,7 @@ from kafkalite.client.connection import Connection
 from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
-from kafkalite.protocol.messages import fetch, list_offsets, produce
+from kafkalite.protocol.messages import delete_records, fetch, list_offsets, produce
 from kafkalite.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     AlterPartitionResponsePartitionData,
@@ -24,6 +24,7 @@ from kafkalite.protocol.messages.alter_partition import (
 )
 from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness.log_harness import make_batch, split
+from tests.kit.harness.scrape import Scrape
 from tests.kit.processes.broker import wait_until
 
 CLUSTER = "aaaaaaaaaaaaaaaaaaaaaQ"
@@ -498,3 +499,112 @@ def test_the_end_is_the_log_s_for_followers_and_the_high_watermark_for_consumers
         assert latest(reader, timestamp=-2) == (0, 0)
         follow(reader, 3, leader_epoch=LEADER_EPOCH + 1)
         assert latest(reader) == (0, 3)
+
+
+# --- DeleteRecords ----------------------------------------------------------------------------------------------------
+
+
+def delete(connection: Connection, offset: int, *, timeout_ms: int = 60_000) -> None:
+    """Sends it; `deleted` has the answer."""
+    part = delete_records.DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = delete_records.DeleteRecordsTopic(name="orders", partitions=[part])
+    connection.send(api.DELETE_RECORDS, delete_records.DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms))
+
+
+def deleted(connection: Connection) -> tuple[int, int]:
+    """(code, low watermark)."""
+    row = connection.receive()[1].topics[0].partitions[0]
+    return row.error_code, row.low_watermark
+
+
+def test_deleted_records_are_gone_when_all_followers_alive_start_there(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as follower:
+        write(client, acks=1, count=4)
+        assert code_of(client) == 0
+        follow(follower, 4)
+        delete(client, 5)
+        assert deleted(client) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        delete(client, 3, timeout_ms=50)
+        assert deleted(client) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        assert follow(follower, 4).log_start_offset == 3, "what is deleted stays so"
+        delete(client, 3)
+        assert follow(follower, 4, start=3).error_code == 0
+        assert not is_answered(client), "the third is alive, and has not told where it starts"
+        controller.append(types.FenceBrokerRecord(id=THREE, epoch=EPOCH_OF[THREE]))
+        assert deleted(client) == (0, 3)
+        delete(client, -1)
+        wait_until(lambda: core_of(broker).log_start_offset == 4, WAIT_S, "the leader has done so")
+        assert follow(follower, 4, start=4).error_code == 0
+        assert deleted(client) == (0, 4)
+
+
+def test_deleting_ends_with_leadership(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as follower:
+        write(client, acks=1, count=4)
+        assert code_of(client) == 0
+        follow(follower, 4)
+        delete(client, 2)
+        wait_until(lambda: core_of(broker).log_start_offset == 2, WAIT_S, "the leader has done so")
+        change(controller, leader=TWO)
+        assert deleted(client) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+# --- who may ask, and what is told ------------------------------------------------------------------------------------
+
+
+def test_only_who_may_act_for_the_cluster_fetches_as_a_follower(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    allowed = {"resource_name": "orders", "pattern_type": 3, "principal": "User:ANONYMOUS", "host": "*"}
+    rights = [(2, 3, "orders"), (2, 4, "orders")]  # read and write of the topic
+    for number, (kind, operation, name) in enumerate(rights):
+        rule = {**allowed, "resource_type": kind, "resource_name": name, "operation": operation}
+        controller.append(types.AccessControlEntryRecord(id=bytes([number]) * 16, permission_type=3, **rule))
+    secured = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    with leading(controller, tmp_path, **secured) as broker, connect(broker) as client:
+        write(client, acks=1)
+        assert code_of(client) == 0
+        assert code(client, 0, replica=-1, start=-1) == 0
+        assert code(client, 0) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert [row[1] for row in core_of(broker).followers.states()] == [-1]
+        act = {**allowed, "resource_type": 4, "resource_name": "kafka-cluster", "operation": 9}
+        controller.append(types.AccessControlEntryRecord(id=b"9" * 16, permission_type=3, **act))
+        wait_until(lambda: code(client, 0) == 0, WAIT_S, "it may follow")
+
+
+def test_metrics_tell_of_followers(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN,), (OWN, TWO))
+    set_min(controller, 2)
+    with (
+        leading(controller, tmp_path, **{"metrics.listeners": "http://127.0.0.1:0"}) as broker,
+        connect(broker) as client,
+    ):
+
+        def told(name: str, **more: object) -> float:
+            return Scrape.of(broker.metrics_urls[0])(name, **more)
+
+        here = {"topic": "orders", "partition": 0}
+        write(client, acks=1, count=3)
+        assert code_of(client) == 0
+        assert told("kafka_server_replicamanager_underreplicatedpartitions") == 1
+        assert told("kafka_server_replicamanager_underminisrpartitioncount") == 1
+        assert (
+            told("kafka_cluster_partition_underminisr", **here)
+            == told("kafka_cluster_partition_underreplicated", **here)
+            == 1
+        )
+        assert told("kafkalite_follower_lag_records", **here, replica=2) == 3
+        assert code(client, 3) == 0
+        wait_until(lambda: told("kafka_server_replicamanager_isrexpands_total") == 1, WAIT_S, "it is in sync")
+        assert told("kafka_server_replicamanager_underreplicatedpartitions") == 0
+        assert told("kafka_server_replicamanager_underminisrpartitioncount") == 0
+        assert told("kafka_server_replicamanager_atminisrpartitioncount") == 1
+        assert (
+            told("kafka_cluster_partition_insyncreplicascount", **here)
+            == told("kafka_topic_partition_replicas", **here)
+            == 2
+        )
+        assert told("kafkalite_follower_lag_records", **here, replica=2) == 0
