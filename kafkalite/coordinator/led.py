@@ -130,15 +130,16 @@ class LedPartitions:
             return
         try:
             install = self._coordinator.read_partition(number)
+            safe = functools.partial(self._when_safe, number, led, install)
+            self._coordinator.when_read(number, led.epoch, safe)
         except Exception:  # whatever it is, the other partitions can be served
             led.code = _UNREADABLE
             logger.exception(
                 "a coordinator's partition cannot be read and is not served", extra=fields(log=f"{self._name}-{number}")
             )
-            return
-        self._coordinator.when_read(
-            number, led.epoch, lambda code: self._soon(functools.partial(self._install, number, led, install, code))
-        )
+
+    def _when_safe(self, number: int, led: _Led, install: Callable[[], object], code: int) -> None:
+        self._soon(functools.partial(self._install, number, led, install, code))
 
     def _install(self, number: int, led: _Led, install: Callable[[], object], code: int) -> None:
         with self._lock:

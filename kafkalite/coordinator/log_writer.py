@@ -151,7 +151,7 @@ class LogWriter:
 
 def check_in_sync(log: PartitionLog) -> None:
     """KafkaError (NOT_ENOUGH_REPLICAS) where fewer replicas of a log are in sync than its topic wants."""
-    followers = log.core.followers
+    followers = log.core.followers if log.REPLICATED else None
     if followers is not None and followers.under_min:
         raise error_for(ErrorCode.NOT_ENOUGH_REPLICAS, f"{log.name} has {followers.in_sync_count} replicas in sync")
 
@@ -165,21 +165,24 @@ def when_safe(
     watermark passed it.
     """
 
+    def tell(code: int) -> None:
+        callback(code)
+
     def flush_alone(code: int) -> None:
-        others = log.core.followers
+        others = log.core.followers if log.REPLICATED else None
         alone = others is None or others.in_sync_count <= 1
         if code and code != ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
-            callback(code)
+            tell(code)
         elif flush and alone:
             try:
-                log.flush_async(end_offset, callback)
+                log.flush_async(end_offset, tell)
             except Exception as error:  # who waits is told, whatever it was
                 logger.exception("records could not be put on the disk", extra=fields(log=log.name))
-                callback(int(error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR))
+                tell(int(error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR))
         else:
-            callback(0)
+            tell(0)
 
-    if log.core.followers is None:
+    if not log.REPLICATED:
         flush_alone(0)
         return
     from kafkalite._native.log.leading import wait_replicated

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite.coordinator.groups import GroupCoordinator, Offset
@@ -63,6 +63,7 @@ class ProducerState:
 class MemoryLog:
     """A partition. Batches stand in it as bytes; `flushed` says how far a crash leaves it."""
 
+    REPLICATED: ClassVar[bool] = False
     topic: str
     partition: int
     jobs: Jobs

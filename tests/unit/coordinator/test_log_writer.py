@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,7 +36,7 @@ class LogThatCannotFlush:
     name = "t-0"
     log_end_offset = 1
     leader_epoch = 0
-    core = SimpleNamespace(followers=None)
+    REPLICATED = False
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -71,6 +70,7 @@ class Replicated:
         self.harness.services.request_flush = self.flusher.submit
         self.log: ReplicaLog = self.harness.opened(clean=True)
         self.pool = IoPool(1)
+        self.resign_at_append = False
         self.told: list[tuple[int, int]] = []
         self.flushed_when_told: list[int] = []
 
@@ -100,7 +100,10 @@ class Replicated:
         """Appends a record; once it is safe, (number, code) is told."""
 
         def append(log: PartitionLog) -> int:
-            return log.append(make_batch()).end_offset
+            end_offset = log.append(make_batch()).end_offset
+            if self.resign_at_append:
+                self.resign(2)
+            return end_offset
 
         def tell(code: int) -> None:
             self.told.append((number, code))
@@ -155,6 +158,16 @@ def test_nobody_is_told_of_success_by_another_leaders_high_watermark(replicated:
     replicated.write(writer, 2)
     wait_until(lambda: len(replicated.told) == 2, TIMEOUT_S, "the next is told")
     assert replicated.told[1] == (2, 0)
+
+
+def test_who_leads_no_more_when_it_was_appended_is_not_told_that_it_is_safe(replicated: Replicated) -> None:
+    """Its only follower was elected, which has not got the record, between the append and the question who follows."""
+    replicated.lead(OWN)
+    replicated.resign_at_append = True
+    replicated.write(replicated.writer(), 1)
+    wait_until(lambda: replicated.told, TIMEOUT_S, "it is told")
+    assert replicated.told == [(1, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))]
+    assert replicated.log.log_end_offset == 1
 
 
 def test_who_is_in_sync_alone_has_it_on_the_disk(replicated: Replicated) -> None:

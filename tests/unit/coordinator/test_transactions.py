@@ -1,6 +1,7 @@
 """The transaction coordinator over logs in memory: answers, markers, offsets, timeouts, crashes."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +9,7 @@ from kafkalite.coordinator.offsets import UNSTABLE
 from kafkalite.coordinator.transaction import EPOCH_LAST, TV1, TV2
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
-from tests.kit.harness.coordinator_bench import Bench
+from tests.kit.harness.coordinator_bench import STATE_PARTITIONS, Bench
 
 VERSIONS = pytest.mark.parametrize("version", [TV1, TV2], ids=["TV1", "TV2"])
 
@@ -204,6 +205,23 @@ def test_marker_is_written_in_the_name_of_a_later_coordinator_the_log_has_seen(b
     assert client.end(commit=True) == 0
     assert (bench.state(), bench.log(0).committed()) == ("CompleteCommit", [b"a"])
     assert bench.log(0).producers[client.producer_id].coordinator_epoch == 17
+
+
+def test_markers_are_in_the_name_of_the_epoch_in_which_the_transaction_was_begun(bench):
+    """Whoever coordinates later may have ended it, and the producer begun the next: its markers must not end that."""
+    state = bench.logs.create_topic("__transaction_state", STATE_PARTITIONS).partitions
+
+    def lead(epoch):
+        for log in state:
+            log.leader_epoch = epoch
+        bench.transactions.log.led = SimpleNamespace(error_of=lambda _number: 0, epoch_of=lambda _number: epoch)
+
+    lead(7)
+    client = bench.producer()
+    write(client, 0, b"a")
+    lead(9)
+    assert client.end(commit=True) == 0
+    assert bench.log(0).producers[client.producer_id].coordinator_epoch == 7
 
 
 def test_markers_wait_for_the_groups_whose_offsets_they_decide(bench):
