@@ -42,7 +42,7 @@ from kafkalite.coordinator.records import (
     read_offset,
 )
 from kafkalite.coordinator.state_log import NO_PRODUCER, OFFSETS_TOPIC, Marker, StateLog, Stored
-from kafkalite.coordinator.timers import TimerQueue
+from kafkalite.coordinator.timers import Timer, TimerQueue
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import (
     ErrorCode,
@@ -496,6 +496,7 @@ class GroupCoordinator:
         marker_count: int | None,
     ) -> None:
         """Under the group's lock, so that commits are written in the order in which they were allowed."""
+        overdue = self._answer_later(offsets, answer) if self.log.waits_for_others(group.group_id) else None
         group.open_commits.update(accepted.keys())
         if producer is not None:
             group.offsets.open_transactional.update(accepted.keys())
@@ -515,6 +516,8 @@ class GroupCoordinator:
                             group.offsets.put_pending(producer.producer_id, partition, committed)
                     if producer is not None:
                         self._note_transaction(group, producer.producer_id)
+            if overdue is not None:
+                overdue.cancel()
             for asked in offsets:
                 asked.code = asked.code or write_error(code)
             answer.complete(0)
@@ -524,6 +527,21 @@ class GroupCoordinator:
             for partition, committed in accepted.items()
         ]
         self.log.write(group.group_id, records, stored, producer, marker_count)
+
+    def _answer_later(self, offsets: list[Offset], answer: Deferred[int]) -> Timer:
+        """Tells the client to try again when the replicas take too long; what it has asked for may hold all the same.
+
+        Source: offsets.commit.timeout.ms of Kafka 4.1, as GroupCoordinatorService uses it.
+        """
+
+        def tell() -> None:
+            for asked in offsets:
+                asked.code = asked.code or ErrorCode.COORDINATOR_NOT_AVAILABLE
+            answer.complete(0)
+
+        timer = self.timers.timer(tell)
+        timer.set(self._config.offsets_commit_timeout_ms / 1000)
+        return timer
 
     def _note_transaction(self, group: GroupBase, producer_id: int) -> None:
         key = self.log.partition_of(group.group_id), producer_id

@@ -116,6 +116,12 @@ class StateLog:
         """The partition that keeps an owner's records."""
         return partition_of(owner, self.partition_count)
 
+    def waits_for_others(self, owner: str) -> bool:
+        """Whether what is written of an owner now waits for other brokers."""
+        partitions = self.partitions
+        log = partitions[self.partition_of(owner)] if self.led is not None and partitions else None
+        return log is not None and log.led and log.REPLICATED and log.core.followers is not None
+
     def write(
         self,
         owner: str,

@@ -76,7 +76,7 @@ _PREFIXES: Final[dict[str, str]] = {
     "group.coordinator.": "of the coordinator only group.* and offsets.* settings that are listed above are known",
     "group.version": "the newer group protocol (KIP-848) is always on",
     "errors.deadletterqueue.": "share groups come with a later release",
-    "offsets.": "loading, compression and commit timeouts of the offsets topic are fixed here",
+    "offsets.": "loading and compression of the offsets topic are fixed here",
     "transaction.": "timeouts are exact, and loading needs no buffer: nothing to set",
     "log.dir.failure.timeout.ms": "there is one data directory",
     "log.initial.task.delay.ms": "periodic work starts with the broker",

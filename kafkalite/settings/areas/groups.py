@@ -74,6 +74,14 @@ class GroupRows:
     offsets_topic_segment_bytes: int = setting(
         INT, 100 * MIB, "segment.bytes of __consumer_offsets when it is made.", unit="bytes", low=14
     )
+    offsets_commit_timeout_ms: int = setting(
+        INT,
+        5000,
+        "After which a commit is told to try again that not all replicas in sync have; it may hold all the same. Of a"
+        " partition of __consumer_offsets that has replicas, in a cluster.",
+        unit="ms",
+        low=1,
+    )
     offsets_topic_replication_factor: int = setting(
         SHORT, 3, "Replicas of __consumer_offsets when a cluster makes it; a broker alone keeps one.", low=1
     )
