@@ -76,6 +76,7 @@ cdef enum:
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
     LOW_WATER_MIN = 16384               # less is not worth a system call
     LOW_WATER_MAX = 229376              # a little less than what TLS is received into
+    CROWD_MIN = 64                      # handshakes under way: the selector is not asked for more that cannot go on yet
     OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
 
 assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
@@ -114,7 +115,7 @@ cdef class WorkerResources(WorkerParts):
 
     cdef int begin_handshake(self, Connection connection) except -1:
         """Counts a connection in, and the oldest one out that nobody knows yet, if there are too many."""
-        self.handshakes.append((self.now + self.handshake_s_max, connection))
+        self.handshakes[connection] = self.now + self.handshake_s_max
         self.handshake_count += 1
         connection.awaited = True
         while self.handshake_count > self.handshake_count_max:
@@ -122,17 +123,15 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     cdef int close_oldest(self, str reason) except -1:
-        """Closes the one that has been on its way for longest; the deque may hold some that are done meanwhile."""
-        cdef Connection oldest = self.handshakes.popleft()[1]
-        if oldest.awaited:
-            oldest.close(reason)
+        """Closes the one that has been on its way for longest."""
+        cdef Connection oldest = self.handshakes.popitem(last=False)[0]
+        oldest.close(reason)
         return 0
 
     cdef int expire_handshakes(self) except -1:
         """Closes what did not come to an end in time, some of it in a turn, and what has failed a while ago."""
         cdef int left = OVERDUE_MAX
-        while left > 0 and self.handshakes and (
-                self.handshakes[0][0] <= self.now or not (<Connection>self.handshakes[0][1]).awaited):
+        while left > 0 and self.handshakes and next(iter(self.handshakes.values())) <= self.now:
             self.close_oldest(f"it did not show within {self.handshake_s_max:g} s who it is")
             left -= 1
         self.overdue = left == 0
@@ -142,7 +141,7 @@ cdef class WorkerResources(WorkerParts):
 
     def next_deadline(self):
         """Monotonic seconds of the earliest parked fetch, end of a wait, or close, or None."""
-        if self.overdue:
+        if self.overdue or self.steps:
             return self.now
         while self.timers and is_over(self.timers[0][2]):
             heapq.heappop(self.timers)
@@ -161,6 +160,8 @@ cdef class WorkerResources(WorkerParts):
             heapq.heappop(self.timers)[2].expire(self.now)
         if self.handshakes is not None:
             self.expire_handshakes()
+            if self.steps:
+                self.take_steps()
         if self.muted:
             self.expire_mutes()
 
@@ -236,6 +237,11 @@ cdef class Connection:
             self.settle()
         if events & EVENT_READ and not self.closed and not self.paused:
             self.on_readable()
+
+    def take_step(self):
+        """It may go on with a handshake that had to wait for a turn, out of the selector."""
+        self.set_interest(self.interest | EVENT_READ)
+        self.on_event(EVENT_READ)
 
     def linger(self):
         """Waits a moment for the next request of a client that answers each answer at once.
@@ -412,6 +418,9 @@ cdef class Connection:
         cdef Py_ssize_t room = size
         if self.tls is not None:
             if not self.tls.established and not self.io.may_step():
+                if self.io.handshake_count > CROWD_MIN:
+                    self.set_interest(self.interest & ~EVENT_READ)
+                    self.io.steps.append(self)
                 return 0
             target = self.io.tls.sealed
             size = min(size, <Py_ssize_t>TLS_CAPACITY) - TLS_HELD_MAX
@@ -469,6 +478,7 @@ cdef class Connection:
         if self.awaited:
             self.awaited = False
             self.io.handshake_count -= 1
+            self.io.handshakes.pop(self, None)
         return 0
 
     cdef int fail(self, str problem) except -1:

@@ -159,8 +159,8 @@ cdef class SaslConnection(Connection):
         left = len(self.io.handshakes)
         while left > 0 and self.io.unknown_bytes > self.io.unknown_bytes_max:
             left -= 1
-            if self.io.handshakes[0][1] is self:
-                self.io.handshakes.rotate(-1)
+            if next(iter(self.io.handshakes)) is self:
+                self.io.handshakes.move_to_end(self)
             else:
                 self.io.close_oldest("connections that have not signed in keep too many bytes: the oldest goes")
         return 0

@@ -70,7 +70,7 @@ cdef class WorkerParts:
     cdef readonly int64_t requests          # served since start
     cdef readonly int64_t bytes_in
     cdef TlsBuffers tls                     # None where no listener speaks TLS
-    cdef object handshakes                  # deque of (deadline, Connection), oldest first; some are done meanwhile
+    cdef object handshakes                  # OrderedDict of Connection -> deadline, the oldest first
     cdef object failing                     # deque of (deadline, Connection) that are closed then
     cdef readonly int32_t handshake_count   # connections of which it is not known yet who they are
     cdef int32_t handshake_count_max
@@ -80,7 +80,10 @@ cdef class WorkerParts:
     cdef Py_ssize_t unknown_bytes_max
     cdef double step_turn                   # the loop turn that `step_count` is of
     cdef int32_t step_count
+    cdef object steps                       # deque of Connection: out of the selector until their handshakes may go on
+    cdef bint stepping                      # those of `steps` go on now
 
     cdef AccessView view_of(self, object principal, str host)
     cdef int add_timer(self, object plan, double deadline) except -1
-    cdef bint may_step(self) noexcept
+    cdef bint may_step(self) except -1
+    cdef int take_steps(self) except -1

@@ -6,8 +6,9 @@ Thread rule: everything here is the worker's, but for `use_quotas`, which any th
 from libc.stdlib cimport free, malloc
 
 import heapq
+import logging
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 
 from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.counters cimport RequestCounters
@@ -17,6 +18,8 @@ from kafkalite._native.serve.produce cimport PRODUCE_FLEXIBLE_FROM, ProduceServe
 from kafkalite._native.serve.quota cimport QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
 from kafkalite._native.tls.tls_session cimport TlsBuffers
+
+cdef object logger = logging.getLogger("kafkalite.net")
 
 cdef enum:
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
@@ -58,7 +61,8 @@ cdef class WorkerParts:
                     Py_ssize_t unknown_bytes_max):
         """Makes it ready for connections that show first who they are: by TLS, by SASL, or both."""
         self.unknown_bytes_max = unknown_bytes_max
-        self.handshakes = deque()
+        self.handshakes = OrderedDict()
+        self.steps = deque()
         self.failing = deque()
         self.handshake_s_max = handshake_s_max
         self.handshake_count_max = handshake_count_max
@@ -94,13 +98,28 @@ cdef class WorkerParts:
             self.views[principal, host] = view
         return view
 
-    cdef bint may_step(self) noexcept:
-        """Whether one more handshake may go on in this loop turn."""
+    cdef bint may_step(self) except -1:
+        """Whether one more handshake may go on in this loop turn; those that wait already come first."""
+        if self.steps and not self.stepping:
+            return False
         if self.step_turn != self.now:
             self.step_turn = self.now
             self.step_count = 0
         self.step_count += 1
         return self.step_count <= HANDSHAKE_STEPS_MAX
+
+    cdef int take_steps(self) except -1:
+        """Lets handshakes go on that had to wait, as many as there is room for in a loop turn."""
+        cdef list present = [self.steps.popleft() for _ in range(min(len(self.steps), HANDSHAKE_STEPS_MAX))]
+        self.stepping = True
+        for connection in present:
+            try:
+                connection.take_step()
+            except Exception:
+                logger.exception("serving %r failed; its connection is closed", connection)
+                connection.close()
+        self.stepping = False
+        return 0
 
     cdef int add_timer(self, object plan, double deadline) except -1:
         self.timer_number += 1

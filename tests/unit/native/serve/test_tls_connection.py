@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import select
 import selectors
 import socket
 import ssl
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +28,8 @@ from tests.kit.harness.certificates import Authority
 from tests.kit.harness.tls_broker import api_versions
 
 STEPS_A_TURN = 8
+CROWD = 90
+"""More than the selector is asked for though they cannot go on."""
 ANSWER = b"\0\0\0\4\0\0\0\7"
 BUFFERS_MIN = 24_000
 """libssl gives one connection 30 KB of them: more than either, to receive into or to seal into, has by itself."""
@@ -59,6 +63,8 @@ class Server:
         self.context = TlsContext(
             keys, None, asks=False, demands=False, oldest=version, newest=version, ciphers="", suites=""
         )
+        self.interests: dict[Connection, int] = {}
+        """What the selector was told to look for, where that is not reading alone."""
         out, mailbox, table = OutBuffer(), Mailbox(), TopicTable()
         sessions = FetchSessionCache(slots_max=2, partitions_max=100, eviction_ms=1000)
         self.io = WorkerResources(
@@ -76,7 +82,7 @@ class Server:
                 copy_size_max=1 << 15,
             ),
             lambda *_: ANSWER,
-            lambda *_: None,
+            self.interests.__setitem__,
             lambda *_: None,
             native_apis(),
             request_size_max=1 << 20,
@@ -164,6 +170,60 @@ def test_handshakes_get_eight_steps_a_turn_and_the_others_their_turn_next(server
             served.turn()
         assert sum(served.was_answered() for served in crowd) == answered
         server.io.now += 0.001
+
+
+def test_crowd_that_waits_for_its_steps_is_not_looked_at_in_each_turn(server: Server) -> None:
+    crowd = [server.accept() for _ in range(CROWD)]
+    for served in crowd:
+        served.say_hello()
+    for served in crowd:
+        served.turn()
+    waiting = [connection for connection, events in server.interests.items() if not events & selectors.EVENT_READ]
+    assert len(waiting) == CROWD - STEPS_A_TURN
+    late = server.accept()
+    late.say_hello()
+    late.turn()
+    assert not late.was_answered(), "those that wait come first"
+    for answered in range(2 * STEPS_A_TURN, CROWD + STEPS_A_TURN, STEPS_A_TURN):
+        assert server.io.next_deadline() == server.io.now, "the worker must not sleep"
+        server.io.now += 0.001
+        server.io.expire_timers()
+        assert sum(served.was_answered() for served in crowd) == min(answered, CROWD)
+    server.io.now += 0.001
+    server.io.expire_timers()
+    assert late.was_answered()
+    assert all(events & selectors.EVENT_READ for events in server.interests.values())
+    assert server.io.next_deadline() is None
+
+
+def test_handshake_that_waits_for_its_step_may_be_closed_meanwhile(server: Server) -> None:
+    crowd = [server.accept() for _ in range(CROWD)]
+    for served in crowd:
+        served.say_hello()
+    for served in crowd:
+        served.turn()
+    for served in crowd[STEPS_A_TURN:]:
+        served.connection.close()
+    while server.io.next_deadline() is not None:
+        server.io.now += 0.001
+        server.io.expire_timers()
+    assert server.io.handshake_count == STEPS_A_TURN
+
+
+def test_connection_that_is_closed_is_gone_though_an_older_one_still_shakes_hands(server: Server) -> None:
+    server.accept()
+    gone = []
+    for _ in range(3):
+        served = server.accept()
+        served.shake_hands()
+        gone.append(weakref.ref(served.connection.socket))
+        server.served.remove(served)
+        served.connection.close()
+        served.socket.close()
+    del served
+    gc.collect()
+    assert server.io.handshake_count == 1
+    assert [ref() for ref in gone] == [None] * 3
 
 
 @pytest.mark.slow  # what other threads of the process are given at the same time is counted too
