@@ -27,6 +27,7 @@ from tests.kit.processes.broker import wait_until
 
 SEED = 13
 FALLBACK_SUITE = b"\x56\x00"  # TLS_FALLBACK_SCSV, RFC 7507
+KEY_SHARE = 51
 ALERT, FATAL_INAPPROPRIATE_FALLBACK = 21, b"\x02\x56"
 pytestmark = pytest.mark.scenario("H")
 
@@ -120,6 +121,50 @@ def test_mutated_flights_after_a_whole_hello(tls: TlsBroker) -> None:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
             assert is_closed(sock)
+
+
+def record(body: bytes) -> bytes:
+    """Of a handshake, in plain text."""
+    return b"\x16\x03\x01" + struct.pack(">H", len(body)) + body
+
+
+def without_key_shares(hello: bytes) -> bytes:
+    """A hello after which the server asks for a share of a key, in another hello (RFC 8446, 4.1.4)."""
+    at = 5 + 4 + 2 + 32
+    at += 1 + hello[at]
+    at += 2 + struct.unpack_from(">H", hello, at)[0]
+    at += 1 + hello[at]
+    begin, extensions = at + 2, b""
+    at = begin
+    while at < len(hello):
+        kind, size = struct.unpack_from(">HH", hello, at)
+        key_share = kind == KEY_SHARE
+        extensions += struct.pack(">HHH", kind, 2, 0) if key_share else hello[at : at + 4 + size]
+        at += 4 + size
+    body = hello[9 : begin - 2] + struct.pack(">H", len(extensions)) + extensions
+    return record(b"\1" + len(body).to_bytes(3, "big") + body)
+
+
+@pytest.mark.parametrize("how", ["at once", "in records of a byte", "in a second hello"])
+def test_hello_that_says_it_is_huge_is_refused_at_its_first_bytes(
+    tls: TlsBroker, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """libssl would take as much memory as such a message says it needs."""
+    claim = b"\1" + (33_000).to_bytes(3, "big")
+    with tls.connect() as sock:
+        if how == "in a second hello":
+            sock.sendall(without_key_shares(client_hello(tls)))
+            assert sock.recv(65536)[:1] == b"\x16"
+            sock.sendall(b"\x14\x03\x03\0\1\1")  # what a client says in between, for middleboxes
+        sock.sendall(b"".join(record(claim[i : i + 1]) for i in range(4)) if "records" in how else record(claim))
+        assert is_closed(sock)
+    assert "a handshake message of more than 32768 bytes" in caplog.text
+
+
+def test_hello_that_is_long_is_answered(tls: TlsBroker) -> None:
+    context = tls.context()
+    context.set_alpn_protocols([f"{number:03}".rjust(200, "x") for number in range(120)])
+    assert ask(tls, context) == 7
 
 
 def test_hello_byte_by_byte_and_request_byte_by_byte_are_served(tls: TlsBroker) -> None:

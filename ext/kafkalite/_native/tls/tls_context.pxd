@@ -2,6 +2,9 @@
 
 from kafkalite._native.tls.libssl cimport BIO, EVP_PKEY, SSL_CTX, X509, X509_CRL, kl_libssl
 
+cdef enum:
+    HANDSHAKE_MESSAGE_SIZE_MAX = 32768      # a hello, a client's chain: as Java's jdk.tls.maxHandshakeMessageSize
+
 cdef kl_libssl* tls_library() except NULL
 cdef str tls_error(const char* otherwise)
 cdef bytes subject_of(X509* certificate)

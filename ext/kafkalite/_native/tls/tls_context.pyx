@@ -24,7 +24,6 @@ from kafkalite._native.tls.libssl cimport (
 )
 
 cdef enum:
-    CERTIFICATE_LIST_SIZE_MAX = 102400      # of a client's chain, in a handshake
     CHAIN_DEPTH_MAX = 10                    # certificates between a client's and a trusted one
 
 cpdef enum:
@@ -413,7 +412,7 @@ cdef class TlsContext:
         ssl.SSL_CTX_ctrl(context, KL_CTRL_MAX_PROTO_VERSION, newest, NULL)
         ssl.SSL_CTX_ctrl(context, KL_CTRL_MODE, KL_MODE_RELEASE_BUFFERS, NULL)
         ssl.SSL_CTX_ctrl(context, KL_CTRL_SESS_CACHE_MODE, KL_SESS_CACHE_OFF, NULL)
-        ssl.SSL_CTX_ctrl(context, KL_CTRL_MAX_CERT_LIST, CERTIFICATE_LIST_SIZE_MAX, NULL)
+        ssl.SSL_CTX_ctrl(context, KL_CTRL_MAX_CERT_LIST, HANDSHAKE_MESSAGE_SIZE_MAX, NULL)
         ssl.SSL_CTX_set_options(
             context, KL_OP_NO_COMPRESSION | KL_OP_CIPHER_SERVER_PREFERENCE | KL_OP_NO_RENEGOTIATION)
         ssl.SSL_CTX_set_num_tickets(context, 1 if asks or keys.is_rsa() else 0)

@@ -14,12 +14,19 @@ cdef struct TlsCut:
     unsigned char header[5]
     unsigned int header_size
     unsigned int body_left
+    # The same of the messages of a handshake, as far as they come in plain text.
+    unsigned char message[4]
+    unsigned int message_size
+    unsigned int message_left
+    bint sealed                     # what follows is not, or is no handshake's
+    bint excessive                  # a message says that it is larger than it may be: libssl has not been told
 
 
 cdef struct TlsLink:
     const unsigned char* received   # ciphertext that libssl may read
     size_t received_size
     TlsCut* cut                     # of the session that reads it
+    SSL* ssl                        # its
     unsigned char* out              # ciphertext that it wrote
     size_t out_size
     size_t out_capacity

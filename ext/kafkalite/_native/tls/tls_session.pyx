@@ -8,8 +8,8 @@ once on each side. Plaintext is never longer than its ciphertext, and at most on
 libssl: whoever receives `room - TLS_HELD_MAX` bytes has room for all that comes out, and nothing readable stays hidden
 from the selector. What is sealed and refused by the socket stays with the connection, at most one piece of it.
 
-Bounds: a handshake's bytes, bytes in a row that carry no data (key updates, empty records), what is kept for a peer
-that does not read.
+Bounds: a handshake's bytes and messages, bytes in a row that carry no data (key updates, empty records), what is kept
+for a peer that does not read.
 
 Thread rule: a session belongs to its connection's worker; libssl is called without the GIL where it takes long.
 """
@@ -25,7 +25,9 @@ from kafkalite._native.tls.libssl cimport (
     KL_BIO_TYPE_SOURCE_SINK, KL_CTRL_CLEAR_MODE, KL_CTRL_MODE, KL_ERROR_WANT_READ, KL_ERROR_ZERO_RETURN,
     KL_KEY_UPDATE_NOT_REQUESTED, KL_MODE_RELEASE_BUFFERS, KL_TLS1_3, X509, kl_libssl,
 )
-from kafkalite._native.tls.tls_context cimport TlsContext, subject_of, tls_error, tls_library
+from kafkalite._native.tls.tls_context cimport (
+    HANDSHAKE_MESSAGE_SIZE_MAX, TlsContext, subject_of, tls_error, tls_library,
+)
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void* buf, size_t size, int flags)
@@ -40,7 +42,10 @@ cdef enum:
     UNSENT_MAX = 524288                 # kept for a peer that does not read what the protocol itself must tell it
     STALLED_BYTES_MAX = 268435456       # kept for all peers: above it, pieces are small
     HANDSHAKE_BYTES_MAX = 262144        # received before a handshake is done
+    CHANGE_CIPHER_SPEC = 20             # types of records
+    HANDSHAKE = 22
     RECORD_HEADER_SIZE = 5
+    MESSAGE_HEADER_SIZE = 4
     QUICK_SIZE_MAX = 4096               # received: so little is decrypted sooner than the GIL is handed over
     BARREN_BYTES_MAX = 65536            # received in a row without data
     DATA_WORTH = 32                     # bytes without data that one with data makes up for
@@ -57,19 +62,25 @@ cdef int link_read(BIO* bio, char* target, size_t size, size_t* taken) noexcept 
     taken[0] = min(size, link.received_size)
     if taken[0] == 0:
         return 0
+    if not follow(link, link.received, taken[0]):
+        taken[0] = 0
+        return 0
     memcpy(target, link.received, taken[0])
-    follow(link.cut, link.received, taken[0])
     link.received += taken[0]
     link.received_size -= taken[0]
     return 1
 
 
-cdef inline void follow(TlsCut* cut, const unsigned char* data, size_t size) noexcept nogil:
-    """Goes on over bytes that libssl takes. A header and its body are two reads of its, so that this turns once."""
+cdef inline bint follow(TlsLink* link, const unsigned char* data, size_t size) noexcept nogil:
+    """Goes on over bytes that libssl takes, unless they begin a message that is too large. A header and its body are
+    two reads of its, so that this turns once."""
+    cdef TlsCut* cut = link.cut
     cdef unsigned int part
     while size > 0:
         if cut.body_left > 0:
             part = <unsigned int>min(size, <size_t>cut.body_left)
+            if not cut.sealed and cut.header[0] == HANDSHAKE and not follow_messages(cut, data, part):
+                return False
             cut.body_left -= part
         else:
             part = <unsigned int>min(size, <size_t>(RECORD_HEADER_SIZE - cut.header_size))
@@ -78,8 +89,34 @@ cdef inline void follow(TlsCut* cut, const unsigned char* data, size_t size) noe
             if cut.header_size == RECORD_HEADER_SIZE:
                 cut.header_size = 0
                 cut.body_left = <unsigned int>cut.header[3] << 8 | cut.header[4]
+                if cut.header[0] == CHANGE_CIPHER_SPEC and ssl_library.SSL_version(link.ssl) != KL_TLS1_3:
+                    cut.sealed = True   # in TLS 1.3 it says nothing, and what is sealed does not look like a handshake
         data += part
         size -= part
+    return True
+
+
+cdef bint follow_messages(TlsCut* cut, const unsigned char* data, unsigned int size) noexcept nogil:
+    """The same over the messages of a handshake. libssl takes memory for a message when it says how large it is."""
+    cdef unsigned int part
+    while size > 0:
+        if cut.message_left > 0:
+            part = min(size, cut.message_left)
+            cut.message_left -= part
+        else:
+            part = min(size, <unsigned int>(MESSAGE_HEADER_SIZE - cut.message_size))
+            memcpy(cut.message + cut.message_size, data, part)
+            cut.message_size += part
+            if cut.message_size == MESSAGE_HEADER_SIZE:
+                cut.message_size = 0
+                cut.message_left = (<unsigned int>cut.message[1] << 16 | <unsigned int>cut.message[2] << 8
+                                    | cut.message[3])
+                if cut.message_left > HANDSHAKE_MESSAGE_SIZE_MAX:
+                    cut.excessive = True
+                    return False
+        data += part
+        size -= part
+    return True
 
 
 cdef int link_write(BIO* bio, const char* source, size_t size, size_t* taken) noexcept nogil:
@@ -220,6 +257,7 @@ cdef class TlsSession:
             if problem is not None:
                 return self.end(problem)
             self.begin()
+        link.ssl = self.ssl
         if ssl_library.ERR_peek_error() != 0:
             ssl_library.ERR_clear_error()
         if not self.established and not self.handshake():
@@ -280,6 +318,7 @@ cdef class TlsSession:
             code = ssl_library.SSL_get_error(self.ssl, result)
         if result == 1:
             self.established = True
+            self.cut.sealed = True
             self.barren = 0
             return 1
         if code != KL_ERROR_WANT_READ:
@@ -288,6 +327,8 @@ cdef class TlsSession:
             if verified != 0:
                 problem = f"{problem}: {ssl_library.X509_verify_cert_error_string(verified).decode()}"
             self.end(problem)
+        elif self.cut.excessive:
+            self.end(f"a handshake message of more than {<int>HANDSHAKE_MESSAGE_SIZE_MAX} bytes")
         elif self.barren > HANDSHAKE_BYTES_MAX:
             self.end(f"a handshake of more than {<int>HANDSHAKE_BYTES_MAX} bytes")
         return 0
