@@ -299,6 +299,49 @@ def test_records_are_handled_while_what_failed_is_being_written(
     assert done == [*range(3), *range(4, 20), 3]
 
 
+def test_a_member_that_has_to_stop_while_something_is_being_written_ends_in_good_order(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = numbered_topic(client, 10)
+    stopping = threading.Event()
+    transact = ColumnarPort.transact
+
+    def transact_late(self: ColumnarPort, records: list[Written], *more: object) -> None:
+        if any(record.topic != policy.layout.ledger for record in records):
+            assert stopping.wait(TIMEOUT_S)
+        transact(self, records, *more)
+
+    def handle(record: Message) -> None:
+        if record.value == b"2":
+            raise Failed("cannot be", "fatal")
+        if record.value == b"6":
+            raise RuntimeError("no")
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryHere(1, then="stop"), fatal=[ArithmeticError])
+    monkeypatch.setattr(ColumnarPort, "transact", transact_late)
+    why = run(policy, handle, broker.bootstrap_servers, on_alarm=lambda alarm: stopping.set())
+    assert why.startswith(f"{topic}-0-6 failed, and the policy says to stop")
+    assert [letter.value for letter in records(client, policy.layout.dead(topic))] == [b"2"]
+    assert client.groups.committed(policy.group)[TopicPartition(topic, 0)].offset == 6
+    ledger = Ledger(client, policy.group)
+    ledger.refresh()
+    assert ledger.opened == {}
+
+
+def test_what_a_client_raises_while_it_writes_ends_the_member(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = numbered_topic(client, 10)
+
+    def fail(*_: object) -> None:
+        raise LookupError("nobody knows")
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
+    monkeypatch.setattr(ColumnarPort, "transact", fail)
+    with pytest.raises(LookupError, match="nobody knows"):
+        run(policy, lambda record: None, broker.bootstrap_servers)
+
+
 def test_a_letter_that_is_sent_back_while_a_member_looks_where_it_begins_is_handled(
     client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

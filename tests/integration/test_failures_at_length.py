@@ -160,7 +160,16 @@ def keyed(
         for topic in ("orders", "done"):
             client.admin.create_topic(topic, 4)
         members = [start(0), start(1)]
+
+        def settled() -> bool:
+            try:
+                group = client.groups.describe("keyed")
+            except KafkaError:
+                return False  # nobody has come yet
+            return group.state == "Stable" and len(group.members) == 2
+
         try:
+            wait_until(settled, TIMEOUT_S, "both are in the group", 0.1)  # how long that takes is not what is asked
             for first in range(0, 100_000, 1000):  # a record of each key
                 for partition in range(4):
                     numbers = range(first + partition * 250, first + (partition + 1) * 250)
