@@ -71,6 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--zookeeper", metavar="HOST:PORT", help="where Kafka 0.7's brokers and groups are, for a page of it"
     )
     parser.add_argument(
+        "--metrics-url",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="where a broker tells Prometheus, for pictures of latency; may be given again",
+    )
+    parser.add_argument("--metrics-token-file", metavar="FILE", type=Path, help="the token that it wants")
+    parser.add_argument(
         "--state-dir", metavar="DIR", type=Path, help="where numbers for charts are kept over restarts (nowhere)"
     )
     parser.add_argument(
@@ -108,6 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
             masks=None if arguments.masks is None else Masks.from_file(arguments.masks),
             registry=arguments.registry,
             zookeeper=arguments.zookeeper,
+            metrics=arguments.metrics_url,
+            metrics_token=arguments.metrics_token_file,
             limits=LIMITS._replace(threads=arguments.threads),
             timeout_s=arguments.timeout,
             writes=True if arguments.allow_changes else False if arguments.read_only else None,

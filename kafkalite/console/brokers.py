@@ -16,6 +16,7 @@ from kafkalite.console.requests import NotFoundError, whole
 from kafkalite.console.rings import DAY
 from kafkalite.console.settings_rows import settings_rows
 from kafkalite.errors import KafkaError
+from kafkalite.protocol import api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,7 @@ class Brokers:
 
     def list_page(self, client: Client, request: Request) -> dict[str, Any]:
         """All of them."""
+        window = request.choice("window", WINDOWS)
         brokers = client.with_retries(client.brokers)
         topics = request.topics(client)
         parts = [row for topic in topics.values() for row in topic.partitions]
@@ -61,7 +63,17 @@ class Brokers:
                     "failed": 0 if disks is None else sum(bool(disk.error_code) for disk in disks),
                 }
             )
-        return {"brokers": rows, "cluster_id": client.cluster_id, "offline": leads[-1]}
+        latencies = self._sampler.latencies
+        return {
+            "quorum": api.DESCRIBE_QUORUM not in self._sampler.lacks,
+            "brokers": rows,
+            "cluster_id": client.cluster_id,
+            "offline": leads[-1],
+            "window": window,
+            "charts": [] if latencies is None else Gallery.of(self._sampler, window).latencies(),
+            "metrics": latencies is not None,
+            "metrics_failures": {} if latencies is None else dict(latencies.failures),
+        }
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
         """One broker."""

@@ -86,7 +86,7 @@ class Chart(NamedTuple):
                 {
                     "name": line.name,
                     "to": line.to,
-                    "values": [round(value, 3) if value == value else None for value in line.values],
+                    "values": [round(value, 6) if value == value else None for value in line.values],
                     "path": path_of(line.values, top, max(self.reach // fold, 2)),
                     "area": area_of(line.values, top, max(self.reach // fold, 2)) if len(lines) == 1 else "",
                     "now": now_text(self.unit, line.values, max(self.reach // fold, 2)),
@@ -242,7 +242,21 @@ def byte_step(least: float) -> float:
     return 2.0 ** max(math.ceil(math.log2(max(least, 1)) - 1e-9), 0)
 
 
+def latency_step(least: float) -> float:
+    """The same down to a microsecond."""
+    return decimal_step(least * 1e6) / 1e6
+
+
+def latency_text(seconds: float) -> str:
+    """850 µs, 2.5 ms, 1.2 s."""
+    for unit, length in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= length * 0.9995:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs" if seconds else "0"
+
+
 COUNT: Final = Unit(compact_text, decimal_step)
 RATE: Final = Unit(lambda value: f"{compact_text(value)}/s", rate_step)
 AGE: Final = Unit(duration_text, second_step)
+LATENCY: Final = Unit(latency_text, latency_step)
 BYTES: Final = Unit(lambda value: size_text(int(value)), byte_step)

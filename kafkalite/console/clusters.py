@@ -6,6 +6,8 @@
     config = "live.properties"          # how to reach it (TLS, SASL); beside this file
     registry = "http://registry:8081"
     zookeeper = "zookeeper:2181"        # where Kafka 0.7's brokers and groups are
+    metrics = "http://broker-1:9644,…"  # where its brokers tell Prometheus
+    metrics-token = "live.token"        # what that wants; beside this file
     colour = "red"                      # of the bar above each page
 
     /c/live/topics ─▶ Mount ─▶ the application of that cluster, which knows it as /topics
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     WSGI = Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]
 
-KEYS: Final = ("name", "bootstrap", "config", "registry", "colour", "zookeeper")
+KEYS: Final = ("name", "bootstrap", "config", "registry", "colour", "zookeeper", "metrics", "metrics-token")
 COLOURS: Final = ("", "red", "amber", "green", "blue", "violet")
 CLUSTERS_MAX: Final = 50
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -44,6 +46,8 @@ class ClusterEntry(NamedTuple):
     registry: str | None = None
     colour: str = ""
     zookeeper: str | None = None
+    metrics: tuple[str, ...] = ()
+    metrics_token: Path | None = None
 
     @property
     def base(self) -> str:
@@ -84,7 +88,11 @@ def entry_of(row: Any, directory: Path) -> ClusterEntry:
     if colour not in COLOURS:
         raise ValueError(f"colour = {colour!r} of {name} is none of {', '.join(filter(None, COLOURS))}")
     config = directory / row["config"] if "config" in row else None
-    return ClusterEntry(name, row["bootstrap"], config, row.get("registry"), colour, row.get("zookeeper"))
+    token = directory / row["metrics-token"] if "metrics-token" in row else None
+    metrics = tuple(filter(None, (url.strip() for url in row.get("metrics", "").split(","))))
+    return ClusterEntry(
+        name, row["bootstrap"], config, row.get("registry"), colour, row.get("zookeeper"), metrics, token
+    )
 
 
 def based(source: str, base: str) -> str:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from kafkalite.console.charts import AGE, BYTES, COUNT, LINES_MAX, RATE, Chart, Line
+from kafkalite.console.charts import AGE, BYTES, COUNT, LATENCY, LINES_MAX, RATE, Chart, Line
 from kafkalite.console.rings import SPANS, Span
 
 if TYPE_CHECKING:
@@ -18,6 +18,11 @@ T = TypeVar("T")
 
 SIZES_REACH: Final = 15
 """Slots of 5 s: disks are looked at once a minute."""
+LATENCIES: Final = {
+    "produce": "Produce requests take",
+    "fetch": "Fetches take, with waiting for records",
+    "flush": "Group commits (fdatasync) take",
+}
 WINDOWS: Final = tuple(span.name for span in SPANS)
 
 
@@ -96,6 +101,16 @@ class Gallery:
         """What all topics take in, and all groups read."""
         found = (self.line("written", "total-in"), self.line("read by groups", "total-out"))
         return [self.draw(Chart("throughput", "Messages", RATE, [line for line in found if line is not None]))]
+
+    def latencies(self) -> list[dict[str, Any]]:
+        """How long produce requests, fetches and group commits take, of brokers that tell."""
+        charts = []
+        for name, title in LATENCIES.items():
+            found = (self.line(what, f"latency-{what}", name) for what in ("p50", "p99"))
+            lines = [line for line in found if line is not None]
+            if lines:
+                charts.append(self.draw(Chart(name, title, LATENCY, lines, peak=True)))
+        return charts
 
     def left_out(self) -> int:
         """Series for which there is no room."""

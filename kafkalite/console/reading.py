@@ -14,6 +14,7 @@ from kafkalite.console.home import Home, group_row
 from kafkalite.console.pictures import Gallery
 from kafkalite.console.places import Place
 from kafkalite.console.policies import policies_page, policy_page
+from kafkalite.console.replication import quorum_page, replicas_page
 from kafkalite.console.rights import rights_page
 from kafkalite.console.sampler import Sampler
 from kafkalite.console.subjects import Subjects
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kafkalite.avro.client import RegistryClient
     from kafkalite.client import Client
     from kafkalite.console.classic import Classic
+    from kafkalite.console.latencies import Latencies
 
 
 class Reading:
@@ -39,8 +41,9 @@ class Reading:
         *,
         state: Path | None = None,
         zookeeper: str | None = None,
+        latencies: Latencies | None = None,
     ) -> None:
-        self.sampler = Sampler(client, state)
+        self.sampler = Sampler(client, state, latencies)
         self._open_registry = open_registry
         self._classic: Classic | None = None
         if zookeeper is not None:
@@ -68,6 +71,8 @@ class Reading:
             ("/policies/{}", {"GET": Place(policy_page, "policy", "policies")}),
             ("/transactions", {"GET": Place(transactions.page, "transactions", "transactions")}),
             ("/brokers", {"GET": Place(brokers.list_page, "brokers", "brokers")}),
+            ("/replicas", {"GET": Place(replicas_page, "replicas", "brokers")}),
+            ("/quorum", {"GET": Place(quorum_page, "quorum", "brokers")}),
             ("/brokers/{}", {"GET": Place(brokers.page, "broker", "brokers")}),
             ("/rights", {"GET": Place(rights_page, "rights", "rights")}),
         ]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NAN: Final = math.nan
 SERIES_MAX: Final = 2000
-PEAKS: Final = frozenset({"lag", "lag-seconds"})
+PEAKS: Final = frozenset({"lag", "lag-seconds", "latency-p99"})
 """Kinds, the first word of a key, of which a coarse slot holds the peak."""
 WEIGHT_KEPT: Final = 0.98
 """What is left of a series' weight after each sample: half of it after three minutes."""

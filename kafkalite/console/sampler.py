@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.client.admin.groups import GroupProgress
     from kafkalite.client.cluster import TopicDescription
+    from kafkalite.console.latencies import Latencies
     from kafkalite.console.observations import Sample
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,12 @@ PARTITIONS_MANY: Final = 2000
 HELD_MS: Final = 60_000
 """Between two looks for what open transactions hold back, where there are many partitions."""
 STOP_S: Final = 5.0
-ASKED: Final = (api.LIST_TRANSACTIONS, api.DESCRIBE_ACLS, api.DESCRIBE_USER_SCRAM_CREDENTIALS)
+ASKED: Final = (
+    api.LIST_TRANSACTIONS,
+    api.DESCRIBE_ACLS,
+    api.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    api.DESCRIBE_QUORUM,
+)
 FILE: Final = "console-numbers"
 
 
@@ -78,7 +84,7 @@ class Held(NamedTuple):
 class Sampler:
     """See the module. `client` belongs to it; `path` is where its numbers are kept, None: nowhere."""
 
-    def __init__(self, client: Client, path: Path | None = None) -> None:
+    def __init__(self, client: Client, path: Path | None = None, latencies: Latencies | None = None) -> None:
         self.rings = Rings()
         self.latest: Sample | None = None
         """None before the first look."""
@@ -90,6 +96,8 @@ class Sampler:
         """Requests that pages would send and that the cluster does not serve; known after the first look."""
         self.held: Held | None = None
         """Where there are many partitions; None: who wants to know may ask all of them."""
+        self.latencies = latencies
+        """Of brokers that tell them; None: nobody is asked."""
         self._client = client
         self._path = path
         self._observer = Observer()
@@ -153,6 +161,8 @@ class Sampler:
         if self.latest is not None:
             self.interval_ms = max(min(now_ms - self.latest.time_ms, INTERVALS_MAX * INTERVAL_MS), INTERVAL_MS)
         self.latest, values = self._observer.observe(look)
+        if self.latencies is not None:
+            values += self.latencies.values()
         self.rings.add(now_ms, values)
         if now_ms - self._saved_at >= SAVE_MS:
             self._saved_at = now_ms

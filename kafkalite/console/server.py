@@ -42,6 +42,7 @@ class ConsoleServer:
     `users`          who may come in; StartupError without, where an address is not this machine's own
     `registry`       the address of a schema registry, for values in Avro
     `zookeeper`      where Kafka 0.7's brokers and groups are; None: it is not asked
+    `metrics`        addresses at which brokers tell Prometheus, and the file of a token that these want
     `writes`         whether it changes anything; None: only where nobody but this machine reaches it
     `audit_topic`    where it is written, beside the log, who changed what
     `state`          the directory in which numbers are kept over restarts, made if it is not there, StartupError if it
@@ -61,6 +62,8 @@ class ConsoleServer:
         masks: Masks | None = None,
         registry: str | None = None,
         zookeeper: str | None = None,
+        metrics: Iterable[str] = (),
+        metrics_token: Path | None = None,
         limits: Limits = LIMITS,
         timeout_s: float = 10.0,
         writes: bool | None = None,
@@ -76,7 +79,18 @@ class ConsoleServer:
         """Set when it cannot go on."""
         changes = not strange if writes is None else writes
         servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
-        entries = list(clusters) or [ClusterEntry("", servers, None, registry, zookeeper=zookeeper)]
+        entries = list(clusters) or [
+            ClusterEntry(
+                "",
+                servers,
+                None,
+                registry,
+                "",
+                zookeeper=zookeeper,
+                metrics=tuple(metrics),
+                metrics_token=metrics_token,
+            )
+        ]
         several = bool(clusters)
         require_room()
         places = [state / entry.name if several and state is not None else state for entry in entries]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kafkalite.avro.client import RegistryClient
     from kafkalite.client.security import Security
     from kafkalite.console.clusters import ClusterEntry
+    from kafkalite.console.latencies import Latencies
 
 RETRY_S: Final = 5.0
 """How long a page waits for a cluster that does not answer."""
@@ -56,7 +57,13 @@ class Site:
         self.application = Application(
             self._clients, masks or Masks(), self._desk, cluster=entry.name or entry.bootstrap, writes=writes
         )
-        self.reading = Reading(client.twin(), opener_of(entry.registry), state=state, zookeeper=entry.zookeeper)
+        self.reading = Reading(
+            client.twin(),
+            opener_of(entry.registry),
+            state=state,
+            zookeeper=entry.zookeeper,
+            latencies=latencies_of(entry),
+        )
         names = {
             **self.reading.names(),
             "colour": entry.colour,
@@ -76,6 +83,19 @@ class Site:
         self._desk.close()
         self.reading.stop()
         self._clients.close()
+
+
+def latencies_of(entry: ClusterEntry) -> Latencies | None:
+    """What reads the metrics of its brokers; StartupError."""
+    if not entry.metrics:
+        return None
+    from kafkalite.console.latencies import Latencies
+
+    try:
+        token = None if entry.metrics_token is None else entry.metrics_token.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise StartupError(f"--metrics-token-file {entry.metrics_token}: {error.strerror}") from error
+    return Latencies(entry.metrics, token)
 
 
 def opener_of(registry: str | None) -> Callable[[], RegistryClient] | None:

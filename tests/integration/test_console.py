@@ -40,6 +40,8 @@ PAGES = (
     "/transactions",
     "/brokers",
     "/brokers/1",
+    "/replicas?show=all",
+    "/quorum",
     "/rights",
     "/search?q=or",
     "/topics",

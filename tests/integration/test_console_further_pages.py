@@ -11,9 +11,11 @@ import pytest
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.broker import Broker
 from kafkalite.client import Client
+from kafkalite.client.cluster import PartitionDescription
 from kafkalite.console.brokers import full_after_s
 from kafkalite.console.clusters import read_clusters
 from kafkalite.console.policies import graph, strategy_text
+from kafkalite.console.replication import matters_of
 from kafkalite.console.rings import NAN
 from kafkalite.console.sampler import FILE
 from kafkalite.console.server import ConsoleServer
@@ -65,6 +67,37 @@ def test_brokers_and_their_disks_and_settings(console: ConsoleServer) -> None:
     assert len(settings["num.partitions"]["doc"]) > 10
     page = ask(console, "/brokers/1").text
     assert "settings at their default" in page
+
+
+def test_replicas_and_the_quorum(console: ConsoleServer) -> None:
+    page = data(console, "/replicas")
+    assert (page["partitions"], page["kinds"][0]) == ([], {"name": "behind", "count": 0})
+    (first, second) = data(console, "/replicas?show=all&q=RDERS&page=1")["partitions"][1:]
+    assert (first["topic"], first["partition"], first["replicas"], first["in_sync"]) == ("orders", 0, [1], [1])
+    assert (second["partition"], second["matters"]) == (1, [])
+    assert ask(console, "/replicas?show=else").status == 400
+    quorum = data(console, "/quorum")
+    assert (quorum["leader"], [row["node_id"] for row in quorum["voters"]], quorum["observers"]) == (1, [1], [])
+    (voter,) = quorum["voters"]
+    assert (voter["leader"], voter["broker"], voter["lag"], voter["end"]) == (True, True, 0, quorum["high_watermark"])
+    assert '<a class="action" href="/quorum">' in ask(console, "/brokers").text
+
+
+@pytest.mark.parametrize(
+    ("leader", "replicas", "in_sync", "matters"),
+    [
+        (1, (1, 2, 3), (1, 2, 3), ()),
+        (1, (1, 2, 3), (1, 3), ("behind",)),
+        (2, (1, 2), (1, 2), ("not preferred",)),
+        (2, (1, 2), (2,), ("behind", "not preferred")),
+        (-1, (1,), (1,), ("offline",)),
+        (-1, (1, 2), (), ("offline", "behind")),
+    ],
+)
+def test_what_is_the_matter_with_a_partition(
+    leader: int, replicas: tuple[int, ...], in_sync: tuple[int, ...], matters: tuple[str, ...]
+) -> None:
+    assert matters_of(PartitionDescription(0, leader, 0, replicas, in_sync, 0)) == matters
 
 
 def test_a_disk_is_full_when_it_goes_on_so() -> None:

@@ -38,6 +38,8 @@ PAGES = (
     "/transactions",
     "/brokers",
     "/brokers/1",
+    "/replicas?show=all",
+    "/quorum",
     "/rights",
     "/search?q=o",
 )

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
 ]
 
-PAGES = ("/transactions", "/transactions/moves/0/0/abort", "/groups/billing/reset")
+PAGES = ("/transactions", "/transactions/moves/0/0/abort", "/groups/billing/reset", "/brokers", "/replicas", "/quorum")
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def url(broker: Broker) -> Iterator[str]:
-    with ConsoleServer(broker.bootstrap_servers, [LOOPBACK]) as server:
+    with (
+        ConsoleServer(broker.bootstrap_servers, [LOOPBACK], metrics=broker.metrics_urls) as server,
+        Client(broker.bootstrap_servers) as client,
+    ):
         wait_until(lambda: server.sampler.latest is not None, 60, "the first look")
+
+        def drawn() -> bool:
+            client.produce("orders", 1, [b"x"])
+            return server.sampler.rings.get("latency-p99", "produce") is not None
+
+        wait_until(drawn, 120, "two reads of the metrics, with requests between them")
         yield server.url
 
 

@@ -14,6 +14,7 @@ from kafkalite.client import Client
 def broker_that_forgot(directory: Path, fill: Callable[[Client], object]) -> Iterator[Broker]:
     """In topic `moves`, from offset 0 on, two records of `forgotten`, whose coordinator lost its log."""
     settings = {"log.dirs": str(directory), "flush.on.acks.all": "false", "offsets.topic.num.partitions": "2"}
+    settings |= {"metrics.listeners": "http://127.0.0.1:0"}
     with Broker(settings) as first, Client(first.bootstrap_servers) as client:
         fill(client)
         client.admin.create_topic("moves", 1)

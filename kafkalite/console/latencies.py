@@ -1,0 +1,173 @@
+"""How long brokers take, out of what they tell Prometheus: quantiles of the requests between two reads.
+
+    /metrics of each broker ─▶ counts by bucket, added up ─▶ what came since the last read ─▶ p50 and p99, for the rings
+
+kafkalite's histograms are counted so, and brokers can be added up. Of Apache Kafka's (by Prometheus's JMX exporter,
+names in lower case) there are quantiles alone: of several brokers the greatest is taken. A broker that was started anew
+counts from 0, and gives nothing until the next read; one that cannot be read is left out for a while.
+
+Thread rule: a Latencies belongs to one thread; `failures` may be read by any.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+import urllib.request
+from collections import defaultdict
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from kafkalite.console.rings import Value
+from kafkalite.errors import StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+REQUESTS: Final = {"Produce": "produce", "Fetch": "fetch"}
+BUCKETS: Final = "kafkalite_request_seconds_bucket"
+FLUSHES: Final = "kafkalite_flush_seconds_bucket"
+SUMMARY: Final = "kafka_network_requestmetrics_totaltimems"
+SHARES: Final = {"p50": 0.5, "p99": 0.99}
+TIMEOUT_S: Final = 3.0
+AWAY_S: Final = 30.0
+"""So long a broker that could not be read is left out."""
+PAUSE_SHARE: Final = 20
+"""A read that took so long is followed by a pause of so many times that."""
+SIZE_MAX: Final = 32 * 1024 * 1024
+WEIGHT: Final = 1e18
+_LINE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)(?: \S+)?")
+_LABEL: Final = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+Histogram = dict[float, float]
+"""Values up to a bound in seconds, the last of which is infinite."""
+
+
+class Told(NamedTuple):
+    """What one broker tells: histograms by what they are of, and quantiles in seconds where that is all there is."""
+
+    histograms: Mapping[str, Histogram]
+    quantiles: Mapping[tuple[str, str], float]
+
+
+class _Source:
+    """One address."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.last: Told | None = None
+        self.not_before = 0.0
+
+
+class Latencies:
+    """See the module. `urls` are http://HOST:PORT, with /metrics or without; StartupError for what is none."""
+
+    def __init__(self, urls: Iterable[str], token: str | None = None) -> None:
+        self._sources = [_Source(address_of(url)) for url in urls]
+        self._token = token
+        self.failures: dict[str, str] = {}
+        """Why an address could not be read, by address."""
+
+    def values(self) -> Iterator[Value]:
+        """Of what came since the last time; nothing the first time, and of what nobody asked for."""
+        added: dict[str, Histogram] = defaultdict(lambda: defaultdict(float))
+        greatest: dict[tuple[str, str], float] = {}
+        for source in self._sources:
+            told, last = self._read(source), source.last
+            if told is None:
+                continue
+            source.last = told
+            for key, value in told.quantiles.items():
+                if key[0] in told.histograms:
+                    continue
+                greatest[key] = max(value, greatest.get(key, 0.0))
+            for name, histogram in told.histograms.items():
+                before = None if last is None else last.histograms.get(name)
+                if before is None or any(count < before.get(bound, 0) for bound, count in histogram.items()):
+                    continue
+                for bound, count in histogram.items():
+                    added[name][bound] += count - before.get(bound, 0)
+        for name, histogram in added.items():
+            for what, share in SHARES.items():
+                found = quantile(histogram, share)
+                if found is not None:
+                    yield Value((f"latency-{what}", name), found, WEIGHT)
+        for (name, what), value in greatest.items():
+            if name not in added:
+                yield Value((f"latency-{what}", name), value, WEIGHT)
+
+    def _read(self, source: _Source) -> Told | None:
+        """None where it is not time, or cannot be done."""
+        began = time.monotonic()
+        if began < source.not_before:
+            return None
+        request = urllib.request.Request(source.url, headers={"Accept": "text/plain"})  # noqa: S310  # it was looked at
+        if self._token is not None:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  # as above
+                told = parse(answer.read(SIZE_MAX + 1))
+        except urllib.error.HTTPError as error:
+            self._leave_out(source, f"HTTP {error.code}", began)
+            return None
+        except (OSError, HTTPException, LookupError, ValueError) as error:
+            self._leave_out(source, str(getattr(error, "reason", error)), began)
+            return None
+        self.failures.pop(source.url, None)
+        source.not_before = time.monotonic() + PAUSE_SHARE * (time.monotonic() - began)
+        return told
+
+    def _leave_out(self, source: _Source, why: str, now: float) -> None:
+        """It is not asked for a while, and what it told before is too old then."""
+        self.failures[source.url] = why
+        source.last, source.not_before = None, now + AWAY_S
+
+
+def address_of(url: str) -> str:
+    """With /metrics at its end; StartupError."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise StartupError(f"--metrics-url {url[:80]} is no http://HOST:PORT")
+    plain = url.rstrip("/")
+    return plain if plain.endswith("/metrics") else f"{plain}/metrics"
+
+
+def parse(raw: bytes) -> Told:
+    """What there is of latencies in Prometheus's text; ValueError, LookupError for a line of these that is none."""
+    if len(raw) > SIZE_MAX:
+        raise ValueError(f"it tells more than {SIZE_MAX >> 20} MiB")
+    histograms: dict[str, Histogram] = defaultdict(dict)
+    quantiles: dict[tuple[str, str], float] = {}
+    for line in raw.decode().splitlines():
+        if not line.startswith((BUCKETS, FLUSHES, SUMMARY)):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ValueError(f"{line[:80]!r} is no line of metrics")
+        labels, value = dict(_LABEL.findall(found[2] or "")), float(found[3])
+        name = "flush" if found[1] == FLUSHES else REQUESTS.get(labels.get("request", ""), "")
+        if name and found[1] in {BUCKETS, FLUSHES}:
+            histograms[name][float(labels["le"])] = value
+        elif name and found[1] == SUMMARY and value == value and "quantile" in labels:
+            share = float(labels["quantile"])
+            quantiles |= {(name, what): value / 1000 for what, wanted in SHARES.items() if share == wanted}
+    return Told(histograms, quantiles)
+
+
+def quantile(histogram: Mapping[float, float], share: float) -> float | None:
+    """The value below which a share of what was counted lies, None where nothing was; values are taken to be spread
+    evenly in a bucket, and those above the last bound to be at it (Prometheus's histogram_quantile)."""
+    bounds: Sequence[float] = sorted(histogram)
+    total = histogram[bounds[-1]] if bounds else 0
+    if not total:
+        return None
+    low, below = 0.0, 0.0
+    for bound in bounds:
+        count = histogram[bound]
+        if count >= share * total:
+            inside = (share * total - below) / max(count - below, 1e-9)
+            return low if bound == float("inf") else low + (bound - low) * inside
+        low, below = bound, count
+    return low
