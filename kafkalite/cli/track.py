@@ -11,7 +11,7 @@
 __ are searched only by name.
 
 --in: header:NAME (header:* any), key, value (the text stands in it as a word), json:PATH ($.order.id, $.items[*].id),
-avro:PATH, with commas between. A file of --tracking says it for each topic.
+avro:PATH, key-json:PATH, key-avro:PATH, with commas between. A file of --tracking says it for each topic.
 
 --groups says for each record and each group that reads its topic whether it was read, waits, is retried, or is a dead
 letter and why: by committed offsets, the ledgers of kafkalite.failures, and headers of letters, Spring's and Connect's

@@ -17,7 +17,7 @@ from kafkalite.console.shown import cell, visible
 from kafkalite.errors import StartupError
 from kafkalite.record.columns import RecordColumns
 from kafkalite.track.front import Inquiry, TooLarge, whole_path
-from kafkalite.track.questions import How, Kind, Matcher
+from kafkalite.track.questions import How, Matcher
 from kafkalite.track.searches import Hit, Limits
 from kafkalite.track.verdicts import Groups
 
@@ -113,7 +113,7 @@ def still_fits(request: Request, inquiry: Inquiry, hit: Hit) -> bool:
     if record == hit.record:
         return True
     question = inquiry.questions.of(hit.partition.topic)
-    if any(place.kind is Kind.AVRO for place in question.places):
+    if any(place.is_avro for place in question.places):
         return False
     return any(True for _ in Matcher(question).found(RecordColumns.from_records([record])))
 

@@ -5,6 +5,8 @@
     value                   the value as text
     json:$.order.id         a value of a JSON document: a text, or a number as it is written
     avro:order.id           a field of an Avro value in the registry's format: a string, an int or a long, a UUID
+    key-json:$.id           the same of a key that is JSON
+    key-avro:id             the same of a key that is Avro
 
 | | key, header | value | json, avro |
 | --- | --- | --- | --- |
@@ -50,6 +52,7 @@ NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 ESCAPED: Final = re.compile(r"[\x00-\x1f\"\\\x7f]")
 """Characters of JSON that are written with a backslash, or may be."""
 ANY_HEADER: Final = "*"
+PLACES_TEXT: Final = "header:NAME, key, value, json:PATH, avro:PATH, key-json:PATH or key-avro:PATH"
 
 
 class Kind(StrEnum):
@@ -60,6 +63,14 @@ class Kind(StrEnum):
     HEADER = "header"
     JSON = "json"
     AVRO = "avro"
+    KEY_JSON = "key-json"
+    KEY_AVRO = "key-avro"
+
+
+JSON_KINDS: Final = frozenset({Kind.JSON, Kind.KEY_JSON})
+AVRO_KINDS: Final = frozenset({Kind.AVRO, Kind.KEY_AVRO})
+FIELDS: Final = {Kind.KEY: IN_KEY, Kind.KEY_JSON: IN_KEY, Kind.KEY_AVRO: IN_KEY, Kind.HEADER: IN_HEADERS}
+"""Which part of a record a place is in, for needles; a value otherwise."""
 
 
 class How(StrEnum):
@@ -80,6 +91,21 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind.value}:{self.name}" if self.name else self.kind.value
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is inside a JSON document."""
+        return self.kind in JSON_KINDS
+
+    @property
+    def is_avro(self) -> bool:
+        """Whether it is inside an Avro document."""
+        return self.kind in AVRO_KINDS
+
+    @property
+    def in_key(self) -> bool:
+        """Whether it is in the key, or is all of it."""
+        return FIELDS.get(self.kind) == IN_KEY
 
 
 EVERYWHERE: Final = (Place(Kind.HEADER, ANY_HEADER), Place(Kind.KEY), Place(Kind.VALUE))
@@ -106,7 +132,7 @@ def parse_places(text: str) -> tuple[Place, ...]:
     """ "header:correlation-id,key,json:$.id"; ValueError says in a sentence what is wrong."""
     places = [parse_place(part) for part in split_names(text)]
     if not places:
-        raise ValueError("no place is named: write header:NAME, key, value, json:PATH or avro:PATH")
+        raise ValueError(f"no place is named: write {PLACES_TEXT}")
     return tuple(dict.fromkeys(places))
 
 
@@ -117,9 +143,9 @@ def parse_place(text: str) -> Place:
         return Place(Kind(kind))
     if kind == Kind.HEADER and rest:
         return Place(Kind.HEADER, rest)
-    if kind in {Kind.JSON, Kind.AVRO} and rest:
+    if kind in JSON_KINDS | AVRO_KINDS and rest:
         return Place(Kind(kind), rest, parse_path(rest))
-    raise ValueError(f"{text!r} is no place: write header:NAME, key, value, json:PATH or avro:PATH")
+    raise ValueError(f"{text!r} is no place: write {PLACES_TEXT}")
 
 
 class Question:
@@ -149,16 +175,16 @@ class Question:
         rows: list[tuple[bytes, int, int]] = []
         rule = {How.IS: IS, How.BEGINS: BEGINS, How.CONTAINS: HOLDS}[self.how]
         for place in self.places:
+            field = FIELDS.get(place.kind, IN_VALUE)
             if place.kind in {Kind.KEY, Kind.HEADER}:
-                field = IN_KEY if place.kind is Kind.KEY else IN_HEADERS
                 rows += [(raw, field, rule) for raw in (self.raw, *self.binary)]
             elif place.kind is Kind.VALUE:
-                rows.append((self.raw, IN_VALUE, HOLDS_WORD if self.how is How.IS else rule))
-            elif place.kind is Kind.JSON:
-                rows.append((self.raw, IN_VALUE, HOLDS_WORD if self.how is How.IS else HOLDS))
-                rows += [(escape, IN_VALUE, HOLDS) for escape in _escapes(self.text)]
+                rows.append((self.raw, field, HOLDS_WORD if self.how is How.IS else rule))
+            elif place.is_json:
+                rows.append((self.raw, field, HOLDS_WORD if self.how is How.IS else HOLDS))
+                rows += [(escape, field, HOLDS) for escape in _escapes(self.text)]
             else:
-                rows += [(raw, IN_VALUE, HOLDS) for raw in _avro_needles(self)]
+                rows += [(raw, field, HOLDS) for raw in _avro_needles(self)]
         return rows
 
 
@@ -190,7 +216,7 @@ class Questions:
     @property
     def needs_registry(self) -> bool:
         """Whether something of it is Avro."""
-        return any(place.kind is Kind.AVRO for question in self.every() for place in question.places)
+        return any(place.is_avro for question in self.every() for place in question.places)
 
 
 def needles_of(questions: Iterable[Question]) -> Needles:
@@ -263,37 +289,42 @@ class Matcher:
     def __init__(self, question: Question, documents: Documents | None = None) -> None:
         self._question = question
         self._documents = documents
-        self._json = any(place.kind is Kind.JSON for place in question.places)
-        self._avro = any(place.kind is Kind.AVRO for place in question.places)
+        self._json = {place.in_key for place in question.places if place.is_json}
+        self._avro = {place.in_key for place in question.places if place.is_avro}
         if self._avro and documents is None:
             raise ValueError("a place of Avro needs a schema registry")
         self.undecodable = 0
-        """Values that were to be decoded and are not of that kind."""
+        """Keys and values that were to be decoded and are not of that kind."""
 
     def found(self, columns: RecordColumns) -> Iterator[tuple[Record, int, tuple[Place, ...]]]:
         """(record, type of its time, places) of each record that answers the question; negated: no places."""
-        documents: Sequence[object] = ()
-        if self._avro and len(columns):
+        decoded: dict[bool, Sequence[object]] = {}
+        for in_key in self._avro if len(columns) else ():
             assert self._documents is not None, "checked when it was made"
-            documents, failed = self._documents.decode(columns.values)
+            decoded[in_key], failed = self._documents.decode(columns.keys if in_key else columns.values)
             self.undecodable += len(failed)
         types = None if columns.timestamp_types is None else columns.timestamp_types.tolist()
         for row, record in enumerate(columns.records()):
-            parsed = self._parsed(record.value) if self._json else ()
+            parsed = {in_key: self._parsed(record.key if in_key else record.value) for in_key in self._json}
             places = tuple(
                 place
                 for place in self._question.places
-                if self._fits(place, record, parsed, documents[row] if self._avro else None)
+                if self._fits(
+                    place,
+                    record,
+                    parsed[place.in_key] if place.is_json else (),
+                    decoded[place.in_key][row] if place.is_avro else None,
+                )
             )
             if bool(places) is not self._question.negated:
                 yield record, types[row] if types else 0, places
 
-    def _parsed(self, value: bytes | None) -> tuple[object, ...]:
+    def _parsed(self, raw: bytes | None) -> tuple[object, ...]:
         """The JSON document, if it is one."""
-        if value is None:
+        if raw is None:
             return ()
         try:
-            return (_JSON.decode(value.decode()),)
+            return (_JSON.decode(raw.decode()),)
         except (ValueError, RecursionError):
             self.undecodable += 1
             return ()
@@ -305,9 +336,10 @@ class Matcher:
             return self._in_value(record.value)
         if place.kind is Kind.HEADER:
             return any(self._is_field(value) for name, value in record.headers if place.name in {name, ANY_HEADER})
-        if place.kind is Kind.JSON:
+        if place.is_json:
             return any(self._is_json(leaf) for whole in parsed for leaf in values_at(whole, place.path))
-        return any(self._is_avro(leaf, record.value or b"") for leaf in values_at(document, place.path))
+        raw = (record.key if place.in_key else record.value) or b""
+        return any(self._is_avro(leaf, raw) for leaf in values_at(document, place.path))
 
     def _is_field(self, raw: bytes | None) -> bool:
         if raw is None:
@@ -332,15 +364,15 @@ class Matcher:
             return self._is_text("true" if leaf else "false")
         return isinstance(leaf, str) and self._is_text(leaf)
 
-    def _is_avro(self, leaf: object, value: bytes) -> bool:
+    def _is_avro(self, leaf: object, raw: bytes) -> bool:
         """A text counts whose bytes are there: that of an enumeration, or of bytes, is one that was made for people."""
         question = self._question
         if isinstance(leaf, int) and not isinstance(leaf, bool):
             return self._is_text(str(leaf)) if question.expression is not None else leaf == question.number
         if not isinstance(leaf, str):
             return False
-        if question.expression is None and question.raw not in value:
-            return any(leaf == base64.b64encode(raw).decode() for raw in question.binary if len(raw) == 16)
+        if question.expression is None and question.raw not in raw:
+            return any(leaf == base64.b64encode(other).decode() for other in question.binary if len(other) == 16)
         return self._is_text(leaf)
 
     def _is_text(self, text: str) -> bool:

@@ -81,7 +81,21 @@ def test_places_are_read_and_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "header:", "header", "json:", "xml:$.a", "key:a", "json:$.a..b", "json:$[", " , "]
+    "text",
+    [
+        "",
+        "header:",
+        "header",
+        "json:",
+        "xml:$.a",
+        "key:a",
+        "json:$.a..b",
+        "json:$[",
+        " , ",
+        "key-json",
+        "key-avro:",
+        "key-text:a",
+    ],
 )
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"place|path"):
@@ -178,6 +192,27 @@ def test_a_field_of_avro() -> None:
     assert not found("q", "avro:in[0][*]", Record(0, 0, None, avro(3, deep)))
 
 
+def test_what_is_inside_a_key_is_found_there_alone() -> None:
+    json_key = Record(0, 0, b'{"id": "a\\/b", "n": 7}', b'{"id": "other"}')
+    assert found("a/b", "key-json:$.id", json_key)
+    assert found("7", "key-json:$.n", json_key)
+    assert not found("a/b", "json:$.id", json_key)
+    assert not found("other", "key-json:$.id", json_key)
+    avro_key = Record(0, 0, avro(1, {"id": "a", "n": 7}), avro(1, {"id": "b", "n": 8}))
+    assert found("a", "key-avro:id", avro_key)
+    assert found("7", "key-avro:n", avro_key)
+    assert not found("b", "key-avro:id", avro_key)
+    assert places_found(Question("8", parse_places("key-avro:n,avro:n")), avro_key) == ["avro:n"]
+    both = Question("a", parse_places("json:id,key-json:id"))
+    matcher = Matcher(both)
+    records = [Record(0, 0, b"no", b'{"id": "a"}'), Record(0, 0, b'{"id": "a"}', b"no"), Record(0, 0, None, b"no")]
+    hits = [[str(place) for place in places] for _, _, places in matcher.found(RecordColumns.from_records(records))]
+    assert (hits, matcher.undecodable) == ([["json:id"], ["key-json:id"]], 3)
+    with pytest.raises(ValueError, match="schema registry"):
+        Matcher(Question("a", parse_places("key-avro:id")))
+    assert Questions("a", parse_places("key-avro:id")).needs_registry
+
+
 def test_begins_contains_and_expressions() -> None:
     record = Record(0, 0, b"order-17", b'{"id": "x-17-y"}')
     assert found("order", "key", record, How.BEGINS)
@@ -243,13 +278,16 @@ AVROS = st.one_of(
 )
 RECORD = st.builds(
     lambda key, value, headers: Record(0, 0, key, value, headers),
-    BYTES,
+    st.one_of(BYTES, JSONS, AVROS),
     st.one_of(BYTES, JSONS, AVROS),
     st.lists(st.tuples(st.sampled_from(["h", "i"]), BYTES), max_size=2).map(tuple),
 )
 PLACES = st.lists(
     st.sampled_from(
-        ["key", "value", "header:h", "header:*", "json:$.id", "json:$.in[*]", "avro:id", "avro:n", "avro:kind"]
+        [
+            *("key", "value", "header:h", "header:*", "json:$.id", "json:$.in[*]", "avro:id", "avro:n", "avro:kind"),
+            *("key-json:$.id", "key-json:$.in[*]", "key-avro:id", "key-avro:n"),
+        ]
     ),
     min_size=1,
     max_size=3,
