@@ -114,9 +114,13 @@ class History:
             positions = final.positions.get(group, {})
             found += sentences(group, judge_positions(self._given_to[group], positions))
         found += sentences(plan.COPIERS, _judge_copies(final))
+        went_back: dict[str, Verdict] = defaultdict(Verdict)
         for group, told in self._committed.items():
             asked = [*self._asked[group], Told(float("inf"), {**final.positions[group]})]
-            found += sentences(group, judge_told(told, asked))
+            texts = judge_told(told, asked).findings["went back"]
+            went_back[plan.kind_of(group)].findings["went back"] += [f"{group}: {text}" for text in texts]
+        for kind, verdict in went_back.items():
+            found += sentences(kind, verdict)
         spoiled = Verdict()
         for text in self._spoiled:
             spoiled.add("changed", text)

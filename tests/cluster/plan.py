@@ -39,6 +39,11 @@ def burst(number: int) -> str:
     return f"{BURSTS}#{number}"
 
 
+def kind_of(group: str) -> str:
+    """What groups of several names have in common."""
+    return group.partition("#")[0]
+
+
 def places(*topics: str) -> list[int]:
     """Of all partitions of these topics."""
     return [place_of(topic, partition) for topic in topics for partition in range(PARTITIONS)]

@@ -225,7 +225,7 @@ class Workers:
             self.history.take(event)
             self.told[event["event"]] += 1
             who = event.get("group") or event.get("outcome") or ""
-            self.told[f"{event['event']} {who.partition('#')[0]}"] += 1
+            self.told[f"{event['event']} {plan.kind_of(who)}"] += 1
 
 
 @dataclass
