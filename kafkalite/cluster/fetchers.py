@@ -22,7 +22,8 @@ from kafkalite.cluster.connection import ConnectionFailed
 from kafkalite.cluster.follower import UNDEFINED, Append, Diverged, Follower, Limits, Place, Step, place_to_cut
 from kafkalite.errors import CorruptMessage, ErrorCode, StorageError
 from kafkalite.executors import THREADS
-from kafkalite.log.replica_log import LeaderChanged, OffsetsOutOfOrder, UnexpectedAppendOffset
+from kafkalite.log.replica_log import OffsetsOutOfOrder, UnexpectedAppendOffset
+from kafkalite.log.truncation import LeaderChanged
 from kafkalite.logging import fields
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.fetch import ReplicaState

@@ -27,7 +27,6 @@ from kafkalite._native.log.replica import (
     FOLLOW_OLD_FORMAT,
     FOLLOW_OUT_OF_ORDER,
     FOLLOW_STALE,
-    FOLLOWS_ANYBODY,
     FOLLOWS_NOBODY,
     Replica,
     epoch_starts,
@@ -51,10 +50,6 @@ logger = logging.getLogger(__name__)
 
 class OffsetsOutOfOrder(Exception):
     """A leader's batches whose offsets do not rise: nothing was appended."""
-
-
-class LeaderChanged(Exception):
-    """Something of a leader's came too late: nothing was done."""
 
 
 class UnexpectedAppendOffset(Exception):
@@ -231,7 +226,7 @@ class ReplicaLog(truncation.TruncatableLog):
         if outcome == FOLLOW_DONE:
             return FollowerAppend(first if size else -1, self.log_end_offset, size)
         if outcome == FOLLOW_STALE:
-            raise self._leader_changed(leader_epoch)
+            raise self.leader_changed(leader_epoch)
         if outcome == FOLLOW_CORRUPT:
             raise CorruptMessage(f"{self.name}: the leader's records are damaged")
         if outcome == FOLLOW_OLD_FORMAT:
@@ -286,14 +281,6 @@ class ReplicaLog(truncation.TruncatableLog):
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int | None = None) -> None:
         """Drops everything: the log starts, ends and has its high watermark at `offset`. StorageError. May block."""
         truncation.begin_anew(self, offset, leader_epoch)
-
-    def check_follows_locked(self, leader_epoch: int | None) -> None:
-        """LeaderChanged unless the log follows in this epoch; None: whatever it does."""
-        if leader_epoch is not None and self.replica.follows not in (leader_epoch, FOLLOWS_ANYBODY):
-            raise self._leader_changed(leader_epoch)
-
-    def _leader_changed(self, leader_epoch: int) -> LeaderChanged:
-        return LeaderChanged(f"{self.name} does not follow in leader epoch {leader_epoch} any more")
 
     def _save_index(self, segment: Segment, state: dict[str, int]) -> None:
         """As any log, but never of a segment that was cut meanwhile: another one has its name then."""

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.replica import FOLLOWS_ANYBODY
 from kafkalite._native.log.scan import SegmentScan, batch_headers
 from kafkalite._native.log.segment import Segment
 from kafkalite.errors import StorageError, UnknownTopicOrPartition
@@ -43,6 +44,10 @@ logger = logging.getLogger(__name__)
 COPY_SIZE: Final = 4 * 1024 * 1024
 
 
+class LeaderChanged(Exception):
+    """Something of a leader's came too late: nothing was done."""
+
+
 class TruncatableLog(PartitionLog):
     """A log whose end can be taken off: what it remembers of its leaders' epochs is cut with it."""
 
@@ -52,8 +57,13 @@ class TruncatableLog(PartitionLog):
     replica: Replica
 
     def check_follows_locked(self, leader_epoch: int | None) -> None:
-        """Raises unless the log follows in this epoch; None: whatever it does."""
-        raise NotImplementedError
+        """LeaderChanged unless the log follows in this epoch; None: whatever it does."""
+        if leader_epoch is not None and self.replica.follows not in (leader_epoch, FOLLOWS_ANYBODY):
+            raise self.leader_changed(leader_epoch)
+
+    def leader_changed(self, leader_epoch: int) -> LeaderChanged:
+        """What to raise where something of a leader of this epoch came too late."""
+        return LeaderChanged(f"{self.name} does not follow in leader epoch {leader_epoch} any more")
 
 
 def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bool:

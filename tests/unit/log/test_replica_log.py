@@ -14,7 +14,8 @@ from kafkalite.errors import CorruptMessage, KafkaError, OffsetOutOfRange
 from kafkalite.log import snapshots
 from kafkalite.log.assignment import Assignment
 from kafkalite.log.markers import marker_batch
-from kafkalite.log.replica_log import LeaderChanged, OffsetsOutOfOrder, ReplicaLog, UnexpectedAppendOffset
+from kafkalite.log.replica_log import OffsetsOutOfOrder, ReplicaLog, UnexpectedAppendOffset
+from kafkalite.log.truncation import LeaderChanged
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch, read_all, release, split, started
 from tests.kit.harness.replica_harness import TRANSACTIONAL, leaders, placed
 
