@@ -375,9 +375,9 @@ class World:
             while node.news:
                 self.hear(node, node.news.pop(0))
         leader = self.nodes[self.told.leader_id].log
-        wanted = (leader.log_end_offset, leader.log_end_offset, with_batches(leader, self.start))
         for _ in range(3000):
             logs = [node.log for node in self.nodes.values()]
+            wanted = (leader.log_end_offset, leader.log_end_offset, with_batches(leader, self.start))
             if all((log.log_end_offset, log.high_watermark, with_batches(log, self.start)) == wanted for log in logs):
                 return
             for node in self.nodes.values():
