@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Callback = Callable[[int], None]
+Callback = Callable[[int], object]
 
 
 class Flusher:

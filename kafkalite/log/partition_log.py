@@ -83,7 +83,7 @@ class LogServices:
     dirty_logs: set[PartitionLog]
     seal: Callable[[PartitionLog, Segment, CapturedProducers], None]
     remove_later: Callable[[list[str], int], None]  # paths, delay in ms
-    request_flush: Callable[[PartitionLog, int, Callable[[int], None]], None]
+    request_flush: Callable[[PartitionLog, int, Callable[[int], object]], None]
     log_start_moved: Callable[[PartitionLog], None]  # writes it down, durably
     went_offline: Callable[[PartitionLog, str], None]
     producer_id_seen: Callable[[int], None]
