@@ -36,7 +36,6 @@ from cpython.pythread cimport (
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memset
 
 from os import urandom
 
@@ -187,10 +186,12 @@ cdef class FetchSession:
         request.topics = self.refs
         request.part_count = self.part_count
         part = request.parts
-        memset(part, 0, <size_t>self.part_count * sizeof(FetchPart))
         while slot >= 0:
             kept = &self.parts[slot]
+            # What is not set here examine() sets before anybody looks.
             part.topic = kept.topic
+            part.first_of_topic = part.left_out = part.blocked = part.noted = False
+            part.rounds = 0
             part.parts_of_topic = 1
             part.index = kept.index
             part.slot = slot
