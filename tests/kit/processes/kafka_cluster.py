@@ -1,7 +1,8 @@
 """A cluster on loopback: one controller of Apache Kafka's, from Maven's jars, and kafkalite brokers as processes.
 
 `python -m tests.kit.processes.kafka_cluster` starts one of three brokers in a temporary directory, tells when it is up,
-and ends with Ctrl-C or SIGTERM (`make cluster`). Partitions have one replica, those of coordinators too.
+and ends with Ctrl-C or SIGTERM (`make cluster`); its partitions have three replicas. Those of a `KafkaCluster` have
+one, those of coordinators too, unless it is given other settings.
 """
 
 from __future__ import annotations
@@ -21,11 +22,18 @@ from tests.kit.processes.apache_kafka import KafkaController, NotAvailable
 from tests.kit.processes.broker import BrokerDidNotStart, BrokerProcess, free_port
 
 BROKERS = 3
-ONE_REPLICA = {
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-}
+
+
+def coordinators_with(replicas: int) -> dict[str, str]:
+    """Settings of brokers whose coordinators' topics have so many replicas; of two one may be away, as of three."""
+    return {
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(max(1, replicas - 1)),
+    }
+
+
+ONE_REPLICA = coordinators_with(1)
 
 
 @dataclass
@@ -99,19 +107,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="A controller of Apache Kafka's and kafkalite brokers, on 127.0.0.1.")
     parser.add_argument("--brokers", type=int, default=BROKERS, help="how many brokers (3)")
     parser.add_argument("--ports", default="", help="their ports, with commas; otherwise any that are free")
+    parser.add_argument("--replicas", type=int, help="of a partition of which nobody says how many (3, or all brokers)")
     arguments = parser.parse_args()
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     ports = tuple(int(port) for port in arguments.ports.split(",") if port)
     with tempfile.TemporaryDirectory(prefix="kafkalite-cluster-") as directory, contextlib.ExitStack() as stack:
-        cluster = KafkaCluster(Path(directory), len(ports) or arguments.brokers, ports=ports)
+        brokers = len(ports) or arguments.brokers
+        replicas = arguments.replicas or min(BROKERS, brokers)
+        cluster = KafkaCluster(
+            Path(directory),
+            brokers,
+            settings=coordinators_with(replicas),
+            controller_settings={"default.replication.factor": str(replicas)},
+            ports=ports,
+        )
         try:
             stack.enter_context(cluster)
         except (NotAvailable, BrokerDidNotStart) as error:
             print(error, file=sys.stderr)
             return 1
-        print(f"a cluster of {len(cluster.processes)} kafkalite brokers is ready: {cluster.bootstrap}", flush=True)
+        print(f"a cluster of {brokers} kafkalite brokers is ready: {cluster.bootstrap}", flush=True)
         print(f"its data are in {directory} until it ends; Ctrl-C ends it", flush=True)
         ended.wait()
     return 0
