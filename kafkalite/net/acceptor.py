@@ -241,7 +241,13 @@ class Acceptor:
 
     def _pick_worker(self) -> Worker:
         """The worker with the fewest connections; in turn among equals."""
-        count = len(self._workers)
-        order = [self._workers[(self._next + i) % count] for i in range(count)]
-        self._next = (self._next + 1) % count
-        return min(order, key=lambda worker: worker.connection_count)
+        workers = self._workers
+        at = self._next % len(workers)
+        self._next = at + 1
+        found, fewest = workers[at], workers[at].connection_count
+        for number in range(at + 1, at + len(workers)):
+            worker = workers[number % len(workers)]
+            count = worker.connection_count
+            if count < fewest:
+                found, fewest = worker, count
+        return found
