@@ -13,6 +13,7 @@ from kafkalite.console.server import ConsoleServer
 from kafkalite.model import TopicPartition
 from tests.integration.test_console import LOOPBACK, ask, data
 from tests.kit.harness.certificates import Authority
+from tests.kit.harness.console_client import Visitor
 from tests.kit.harness.console_scene import SCRIPT, fill, fill_further
 from tests.kit.processes.apache_kafka import ApacheKafka, jars, run_tool
 from tests.kit.processes.broker import free_port, wait_until
@@ -132,3 +133,42 @@ def test_lag_is_what_its_own_tool_says(secured: Secured, console: ConsoleServer)
     wait_until(seen, 60, "the lag in the console")
     page = data(console, "/groups/slow")
     assert {row["partition"]: row["lag"] for row in page["partitions"]} == lags
+
+
+def test_every_action_is_done_there_too(secured: Secured, console: ConsoleServer) -> None:
+    """Over TLS and with a password: the same forms as before kafkalite."""
+    visitor = Visitor(console)
+    visitor.send("/new-topic", {"name": "acted", "count": 1, "settings": "retention.ms=7200000"})
+    sent = visitor.send("/produce", {"topic": "acted", "key_kind": "text", "key": "k", "value": "v", "partition": 0})
+    assert (sent["partition"], sent["offset"]) == (0, 0)
+    visitor.send("/topics/acted/alter", {"was": "retention.ms=7200000", "settings": "retention.ms=3600000"})
+    visitor.send("/topics/acted/grow", {"total": 2})
+    for _ in range(3):
+        visitor.send("/produce", {"topic": "acted", "value": "more", "partition": 1})
+    with Client(secured.servers, security=Security.from_file(secured.config)) as client:
+        assert len(client.topic("acted").partitions) == 2
+        assert client.admin.describe_topic_configs("acted", ["retention.ms"])[0].value == "3600000"
+        client.groups.commit("acting", {TopicPartition("acted", 1): 3})
+        planned = visitor.send("/groups/acting/reset-from-file", {"csv": "acting,acted,1,1\nacted,0,9"})
+        assert [(row["before"], row["after"]) for row in planned["plan"]] == [(None, 1), (3, 1)]
+        assert visitor.send("/groups/acting/reset", {"plan": planned["plan_text"]})["moved"] == 2
+        assert client.groups.committed("acting")[TopicPartition("acted", 1)].offset == 1
+        visitor.send("/groups/acting/delete", {"confirm": "acting"})
+        job = visitor.send("/topics/acted/export", {"format": "ndjson"})["job"]
+        wait_until(lambda: visitor.data(f"/jobs/{job}")["job"]["state"] != "running", 60, "the export")
+        assert visitor.data(f"/jobs/{job}")["job"]["result"]["records"] == 4
+        assert visitor.data("/topics/acted/trim?partition=1&before=2")["lost"] == 2
+        visitor.send("/topics/acted/trim", {"partition": 1, "before": 2, "confirm": "acted"})
+        assert client.start_offset("acted", 1) == 2
+        with client.producer(transactional_id="acting") as producer:
+            producer.begin_transaction()
+            producer.send("acted", 0, [b"held"])
+            producer.flush()
+            (held,) = visitor.data("/transactions")["held"]
+            place = f"/transactions/acted/0/{held['start']}/abort"
+            assert (held["id"], held["hangs"]) == ("acting", False)
+            visitor.send(place, {"confirm": "acted-0", "producer": held["producer"]})
+            assert client.transactions.open_in(TopicPartition("acted", 0)) == ()
+            producer.abort_transaction()
+        visitor.send("/topics/acted/delete", {"confirm": "acted"})
+        wait_until(lambda: "acted" not in client.topics(), 60, "the topic is gone")
