@@ -1,4 +1,5 @@
-"""Builds sdist and wheel, checks what is in them, installs the wheel into a fresh environment and runs a broker there.
+"""Builds sdist and wheel, checks what is in them, installs the wheel into a fresh environment and runs a broker there,
+and the console with nothing but what its extra brings.
 
 Everything happens in a temporary directory outside the tree, so that nothing can be imported from it by accident.
 """
@@ -28,6 +29,33 @@ with kafkalite.Broker(BrokerConfig.load(None, {"listeners": "kafka://127.0.0.1:0
     cli("produce", "--topic", "smoke", input="first\\nsecond\\n")
     read = cli("consume", "--topic", "smoke", "--offset", "beginning", "--exit")
     assert read.splitlines() == ["first", "second"], read
+"""
+
+CONSOLE = """
+import http.client, kafkalite, pathlib, subprocess, sys, time
+with kafkalite.Broker(listeners="kafka://127.0.0.1:0") as broker:
+    broker.create_topic("smoke")
+    began = time.monotonic()
+    command = [sys.prefix + "/bin/kafkalite", "console", "-b", broker.bootstrap_servers]
+    command += ["--listen", "127.0.0.1:0", "--ready-file", "console.ready"]
+    console = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"PATH": ""})
+    try:
+        console.stdout.readline()
+        address = pathlib.Path("console.ready").read_text().strip()
+        connection = http.client.HTTPConnection(address, timeout=60)
+        for path, text in (("/topics", b"smoke"), ("/static/console.css", b"{"), ("/", b"Overview")):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+            assert (answer.status, text in body) == (200, True), (path, answer.status)
+            if path == "/topics":
+                print(f"the console's first page came after {time.monotonic() - began:.2f} s", flush=True)
+        status = pathlib.Path(f"/proc/{console.pid}/status")
+        lines = status.read_text().splitlines() if status.exists() else []
+        print("the console has", *(line for line in lines if line.startswith("VmRSS")), flush=True)
+    finally:
+        console.terminate()
+        console.wait(60)
 """
 
 
@@ -68,6 +96,9 @@ def main() -> None:
         run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel), cwd=scratch)
         (scratch / "smoke.py").write_text(SMOKE, encoding="utf-8")
         run(python, "smoke.py", cwd=scratch)
+        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[console]", cwd=scratch)
+        (scratch / "console.py").write_text(CONSOLE, encoding="utf-8")
+        run(python, "console.py", cwd=scratch)
     print("sdist and wheel are whole, and the wheel works outside the tree")
 
 
