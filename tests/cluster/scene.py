@@ -165,8 +165,11 @@ class Workers:
             try:
                 status = process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
-                process.kill()
+                self._signal(process, signal.SIGUSR1)  # it tells where it stands
+                time.sleep(1.0)
+                self._signal(process, signal.SIGKILL)
                 status = process.wait()
+            del self._processes[kind]
             if status:
                 self.problems.append(f"standstill: {kind} ended with status {status}: {self.log_of(kind)[-1500:]}")
         for thread in self._threads:
@@ -174,8 +177,7 @@ class Workers:
 
     def close(self) -> None:
         for process in self._processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            self._signal(process, signal.SIGKILL)
             process.wait()
 
     def ended(self) -> str:
@@ -185,8 +187,13 @@ class Workers:
     def ask_where(self) -> None:
         """Lets each write to its log where it stands."""
         for process in self._processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGUSR1)
+            self._signal(process, signal.SIGUSR1)
+
+    @staticmethod
+    def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
+        """To a client and what it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
 
     def log_of(self, kind: str) -> str:
         return (self.directory / f"{kind}.log").read_text(errors="replace")
