@@ -62,6 +62,7 @@ class Lane:
         self._waiting: list[Any] = []  # guarded by the worker's lock, as the next
         self._stopping = False
         self._connection: ControllerConnection | None = None
+        self._answers = True  # whether it did last time
         self._worker.start()
 
     def put(self, item: Any) -> None:
@@ -107,11 +108,16 @@ class Lane:
         try:
             connection = self._opened(address)
             version = connection.version(self._key, self._oldest)
-            return connection.request(self._key, version, self._build(items), REQUEST_TIMEOUT_S)
+            answer = connection.request(self._key, version, self._build(items), REQUEST_TIMEOUT_S)
         except ConnectionFailed as error:
-            logger.debug("%s", error)
+            news = self._answers and not self._stopping
+            logger.log(logging.WARNING if news else logging.DEBUG, "%s", error)
+            self._answers = False
         except Exception:
             logger.exception("another broker could not be asked", extra=fields(lane=self._name))
+        else:
+            self._answers = True
+            return answer
         return None
 
     def _opened(self, address: Address) -> ControllerConnection:

@@ -99,6 +99,21 @@ def test_lost_connection_is_an_answer_and_the_next_one_is_new(peers: Peers, othe
     assert settled.answers == [(["a"], None), (["b"], ["b"])]
 
 
+def test_a_broker_that_goes_silent_is_in_the_log_once_and_again_after_an_answer(
+    peers: Peers, other: ScriptedController, caplog: pytest.LogCaptureFixture
+) -> None:
+    settled = Settled()
+    lane = peers.lane(2, api.CREATE_TOPICS, 3, build, settled)
+    lost = lambda _request: None  # noqa: E731
+    other.answers[api.CREATE_TOPICS].extend([lost, lost, echo, lost])
+    for number in range(1, 5):
+        lane.put("t")
+        settled.wait(number)
+    said = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 2
+    assert all("the broker at" in record.getMessage() for record in said)
+
+
 def test_version_that_the_other_does_not_serve_is_an_answer(peers: Peers) -> None:
     settled = Settled()
     peers.lane(2, api.WRITE_TXN_MARKERS, 1, build, settled).put("t")
