@@ -196,6 +196,30 @@ def test_too_few_in_sync_refuse_writes_until_a_follower_is_back(kafka_jars: Path
         assert read_all(broker, "safe") == 501
 
 
+def test_a_follower_of_kafkas_and_one_of_this_project_have_the_same(kafka_jars: Path, tmp_path: Path) -> None:
+    assert kafka_jars
+    with cluster(tmp_path, 1) as (broker, javas):
+        settings = cluster_settings(f"127.0.0.1:{javas[0].controller_port}", tmp_path / "two", node_id=8)
+        with Broker(settings) as second:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            replicas = [OWN, 8, javas[0].node_id]
+            topic = NewTopic("both", num_partitions=2, replica_assignment=[replicas] * 2)
+            admin.create_topics([topic])["both"].result(WAIT_S)
+            wait_until(lambda: "both" in broker.logs.topics and "both" in second.logs.topics, WAIT_S, "it is here")
+            wait_in_sync(broker, "both", *replicas)
+            produce_storm(broker, "both", 2, 12)
+            wait_until(lambda: same_logs(broker, javas, "both", 2), WAIT_S, "the logs are the same", 0.5)
+            led, followed = (each.logs.topics["both"].partitions for each in (broker, second))
+            for one, other in zip(led, followed, strict=True):
+                wait_until(lambda: other.high_watermark == one.high_watermark, WAIT_S, "it is told")  # noqa: B023
+                assert one.log_end_offset == other.log_end_offset > 0
+                assert one.epochs.entries == other.epochs.entries
+                segments = [
+                    b"".join(Path(each.path).read_bytes()[: each.size] for each in log.segments) for log in (one, other)
+                ]
+                assert segments[0] == segments[1]
+
+
 def read_all(broker: Broker, name: str) -> int:
     """How many records a consumer finds."""
     consumer = Consumer(
