@@ -308,7 +308,7 @@ class PartitionLog(LogState):
             self.services.cache,
             self.format,
             self.directory,
-            self.log_end_offset,
+            self.next_base_locked(),
             map_reserve=self.core.segment_size_max,
         )
         old.trim_zeros()
@@ -316,6 +316,10 @@ class PartitionLog(LogState):
         old.mark_sealed()
         self.core.set_segments((*self.segments, new))
         self.services.seal(self, old, self.producer_state.capture_locked())
+
+    def next_base_locked(self) -> int:
+        """Where the next segment begins."""
+        return self.log_end_offset
 
     def roll(self) -> None:
         """Starts a new segment now, unless the active one is empty."""

@@ -17,7 +17,7 @@ fetches, or whoever made it stop.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kafkalite._native.log.leading import settle_low_waits
 from kafkalite._native.log.replica import (
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from kafkalite.settings.topic import TopicConfig
 
 logger = logging.getLogger(__name__)
+
+GAP_MAX: Final = 1 << 30
+"""Offsets that may be missing at the begin of a segment, in which no batch is further than 2^31 from that."""
 
 
 class OffsetsOutOfOrder(Exception):
@@ -187,6 +190,13 @@ class ReplicaLog(truncation.TruncatableLog):
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of the record at an offset, or of the next one."""
         return self.leader_epoch if offset >= self.log_end_offset else self.epochs.epoch_at(offset)
+
+    def next_base_locked(self) -> int:
+        """Behind the last batch, even where the log was cut further on: a start takes offsets that are missing between
+        two segments for records that a power cut has taken, and what follows them goes."""
+        last = header_at(self.active, self.active.last_position) if self.active.size else None
+        behind = self.log_end_offset if last is None else last["next_offset"]
+        return behind if self.log_end_offset - behind < GAP_MAX else self.log_end_offset
 
     # --- at a start ---------------------------------------------------------------------------------------------------
 

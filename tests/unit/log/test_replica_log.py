@@ -337,6 +337,22 @@ def test_a_cut_inside_a_batch_takes_the_batch(tmp_path: Path) -> None:
     assert log.log_end_offset == 10
 
 
+def test_a_segment_behind_a_cut_between_batches_is_not_taken_for_what_follows_a_hole(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path)
+    log = opened(harness)
+    log.append_as_follower(leaders(0, 3) + leaders(7, 3), 0)
+    assert log.truncate_to(5)
+    log.roll()
+    log.append_as_follower(leaders(5, 2, epoch=1), 1)
+    log.flush()
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    release(log)
+    for path in harness.files(".klindex"):
+        path.unlink()  # nothing promises that it outlives a power cut
+    again = opened(harness, clean=False, recovery_point=0)
+    assert offsets(read_all(again)) == [0, 1, 2, 5, 6]
+
+
 def test_epochs_at_the_end_go_even_where_no_batch_does(tmp_path: Path) -> None:
     log = opened(LogHarness(tmp_path))
     log.append_as_follower(leaders(0, 4, epoch=1), 1)
