@@ -251,7 +251,7 @@ def _parse_keys(data: bytes) -> dict[str, Any]:
         usable = isinstance(item, dict) and isinstance(item.get("kid"), str) and item.get("use", "sig") == "sig"
         algorithms = ALGORITHMS.get(str(item.get("kty")), frozenset()) if usable else frozenset()
         if isinstance(item, dict) and "alg" in item:
-            algorithms &= {item["alg"]}
+            algorithms &= {str(item["alg"])}
         for algorithm in sorted(algorithms):
             try:
                 key = jwt.PyJWK(item, algorithm).key

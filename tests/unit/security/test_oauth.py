@@ -40,6 +40,7 @@ def document() -> bytes:
         json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())) | {"kid": "rsa"},
         json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())) | {"kid": "only", "alg": "RS512"},
         json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())) | {"kid": "sealing", "use": "enc"},
+        json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())) | {"kid": "odd", "alg": ["RS256"]},
         json.loads(jwt.algorithms.ECAlgorithm.to_jwk(EC.public_key())) | {"kid": "ec"},
         json.loads(jwt.algorithms.OKPAlgorithm.to_jwk(ED.public_key())) | {"kid": "ed"},
         {"kty": "oct", "kid": "shared", "k": base64.urlsafe_b64encode(PUBLIC_PEM).decode()},
