@@ -23,7 +23,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kafkalite.errors import ErrorCode
+from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
@@ -132,8 +132,10 @@ class LedPartitions:
             install = self._coordinator.read_partition(number)
             safe = functools.partial(self._when_safe, number, led, install)
             self._coordinator.when_read(number, led.epoch, safe)
-        except Exception:  # whatever it is, the other partitions can be served
+        except Exception as error:  # whatever it is, the other partitions can be served
             led.code = _UNREADABLE
+            if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                return  # this epoch is over, which will be told
             logger.exception(
                 "a coordinator's partition cannot be read and is not served", extra=fields(log=f"{self._name}-{number}")
             )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafkalite.coordinator.led import LedPartitions
-from kafkalite.errors import ErrorCode
+from kafkalite.errors import ErrorCode, error_for
 from kafkalite.executors import THREADS
 from tests.kit.processes.broker import wait_until
 
@@ -31,6 +31,8 @@ class Recording:
         assert self.may_read.wait(WAIT_S)
         if number == 9:
             raise OSError("unreadable")
+        if number == 8:
+            raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return lambda: self.seen.append(("installed", number))
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
@@ -109,6 +111,18 @@ def test_partition_that_cannot_be_read_keeps_no_other_from_being_served(
     assert led.error_of(9) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "cannot be read" in caplog.text
     assert ("installed", 9) not in coordinator.seen
+
+
+def test_leadership_that_ends_while_it_is_read_is_no_fault(
+    led: LedPartitions, coordinator: Recording, caplog: pytest.LogCaptureFixture
+) -> None:
+    led.take(8, 1)
+    led.take(2, 1)
+    wait_code(led, 2, 0)
+    assert led.error_of(8) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert caplog.text == ""
+    led.take(8, None)
+    assert led.error_of(8) == ErrorCode.NOT_COORDINATOR
 
 
 def test_what_was_read_is_not_told_before_it_is_safe(led: LedPartitions, coordinator: Recording) -> None:
