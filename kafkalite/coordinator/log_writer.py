@@ -101,7 +101,10 @@ class LogWriter:
         for write in writes:
             try:
                 log = self._find()
-                epoch = log.leader_epoch
+                if (
+                    epoch < 0
+                ):  # the first one's: where leadership came back between two of them, neither is told it is safe
+                    epoch = log.leader_epoch
                 if self._in_sync:
                     check_in_sync(log)
                 end_offset = max(end_offset, write.append(log))

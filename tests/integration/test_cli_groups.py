@@ -116,13 +116,13 @@ def test_reset_says_what_it_did(broker, client, capsys):
 
 def test_reset_from_a_file(broker, client, capsys, tmp_path):
     path = tmp_path / "offsets.csv"
-    path.write_text("app,logs,0,7\nlogs,1,1000\n")
-    flags = ("reset-offsets", "app", "--from-file", str(path))
-    client.groups.commit("app", {TopicPartition("logs", 0): 40})
+    path.write_text("filed,logs,0,7\nlogs,1,1000\n")
+    flags = ("reset-offsets", "filed", "--from-file", str(path))
+    client.groups.commit("filed", {TopicPartition("logs", 0): 40})
     status, out = call(broker, capsys, *flags, "--execute", "--json")
     end = client.end_offset("logs", 1)
     assert (status, [row["to"] for row in json.loads(out)["partitions"]]) == (0, [7, end])
-    assert client.groups.committed("app")[TopicPartition("logs", 0)].offset == 7
+    assert client.groups.committed("filed")[TopicPartition("logs", 0)].offset == 7
     assert call(broker, capsys, *flags, "--topic", "logs")[0] == 2
     path.write_text("logs;0;1\n")
     assert call(broker, capsys, *flags)[0] == 2

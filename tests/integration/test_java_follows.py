@@ -31,7 +31,14 @@ def cluster(directory: Path, followers: int, **more: object) -> Iterator[tuple[B
     """A controller, this project's broker 7 and so many of Kafka's, from 1 on."""
     with ExitStack() as stack:
         controller = stack.enter_context(KafkaController(directory / "controller"))
-        settings = cluster_settings(controller.address, directory / "own", replica_lag_time_max_ms=LAG_MS, **more)
+        settings = cluster_settings(
+            controller.address,
+            directory / "own",
+            replica_lag_time_max_ms=LAG_MS,
+            transaction_state_log_replication_factor=1,
+            transaction_state_log_min_isr=1,
+            **more,
+        )
         javas = [
             KafkaBroker(
                 directory / f"java-{number}",

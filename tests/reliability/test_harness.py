@@ -49,7 +49,7 @@ def null_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]
 )
 def test_planted_fault_is_found(null_broker: int, kind: str | None, seed: int) -> None:
     ledger = Ledger()
-    settings = {"enable.idempotence": False, "max.in.flight": 1}
+    settings = {"enable.idempotence": False, "max.in.flight": 1, "batch.num.messages": 10}  # each 50th batch is spoiled
     bootstrap = f"127.0.0.1:{null_broker}"
     producers = Producers(bootstrap, "load", ledger, 4, producer_count=1, settings=settings, seed=seed).start()
     deadline = time.monotonic() + 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalite import protocol
 from kafkalite.coordinator.groups import GroupCoordinator
@@ -57,6 +57,12 @@ class LogInMemory:
     failure: KafkaError | None = None
     led: bool = True
     segments: tuple[None, ...] = (None,)
+    REPLICATED: ClassVar[bool] = False
+    followers: None = None
+
+    @property
+    def core(self) -> LogInMemory:
+        return self
 
     @property
     def high_watermark(self) -> int:
