@@ -15,6 +15,7 @@ from kafkalite.broker import Broker
 from kafkalite.client.connection import Connection
 from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode
+from kafkalite.log.replica_log import ReplicaLog
 from kafkalite.protocol import api
 from kafkalite.protocol.messages import delete_records, fetch, list_offsets, produce
 from kafkalite.protocol.messages.alter_partition import (
@@ -438,6 +439,29 @@ def test_a_write_waits_no_longer_than_its_client(controller: ScriptedController,
         write(writer)
         assert code(follower, 2) == 0
         assert code_of(writer) == 0
+
+
+def test_a_write_that_began_before_leadership_is_not_taken_for_replicated(
+    controller: ScriptedController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recode = ReplicaLog.recode
+
+    def elected_meanwhile(log: ReplicaLog, batch: bytes, codec: int) -> bytearray:
+        change(controller, leader=OWN)
+        wait_until(lambda: log.led, WAIT_S, "it is led here")
+        return recode(log, batch, codec)
+
+    monkeypatch.setattr(ReplicaLog, "recode", elected_meanwhile)
+    give(controller, (OWN, TWO), (OWN, TWO))
+    controller.append(
+        types.ConfigRecord(resource_type=2, resource_name="orders", name="compression.type", value="gzip")
+    )
+    change(controller, leader=TWO)
+    with leading(controller, tmp_path) as broker, connect(broker) as writer:
+        wait_until(lambda: not core_of(broker).led, WAIT_S, "another leads")
+        write(writer)
+        assert code_of(writer) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (core_of(broker).log_end_offset, core_of(broker).high_watermark) == (1, 0)
 
 
 def test_a_write_that_waits_is_told_that_leadership_is_lost(controller: ScriptedController, tmp_path: Path) -> None:

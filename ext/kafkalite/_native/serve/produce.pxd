@@ -34,7 +34,7 @@ cdef struct ProducePart:
     int32_t parts_of_topic          # valid in the first part of a topic
     int state                       # one of admission's: DONE, with its error, or what it waits for
     bint wants_replicas             # acks=all, in a log with followers
-    int32_t leader_epoch            # of such a one: before the append
+    int32_t leader_epoch            # before the append
     int error
     AppendResult result
 

@@ -307,9 +307,9 @@ cdef class ProduceServer:
         if part.error != 0:
             return None
         log = <LogCore>(<tuple>topic.cores)[part.index]
+        part.leader_epoch = log.leader_epoch
         if log.followers is not None and self.acks == -1:
             part.wants_replicas = True
-            part.leader_epoch = log.leader_epoch
             if has_too_few(log):
                 part.error = NOT_ENOUGH_REPLICAS
                 return log
@@ -318,6 +318,8 @@ cdef class ProduceServer:
         elif log.append(part.records, part.records_size, False, &part.result) == APPEND_DEFER:
             part.state = QUEUED
         part.error = part.result.error
+        if log.followers is not None and self.acks == -1:
+            part.wants_replicas = True                  # it may have come to be led here on the way
         return log
 
     cdef bint allows(self, ProducePart* part, Topic topic, bint by_id) except -1:
@@ -594,12 +596,13 @@ cdef class PendingProduce(WaitingRequest):
         cdef int outcome
         cdef LogCore log = pending.log
         pending.wants_replicas = self.acks == -1 and log.followers is not None
-        if pending.wants_replicas:
-            pending.leader_epoch = log.leader_epoch
-            if has_too_few(log):
-                pending.error = part.error = NOT_ENOUGH_REPLICAS
-                return APPEND_REFUSED
+        pending.leader_epoch = log.leader_epoch
+        if pending.wants_replicas and has_too_few(log):
+            pending.error = part.error = NOT_ENOUGH_REPLICAS
+            return APPEND_REFUSED
         outcome = log.append(&view[0], view.shape[0], True, &part.result, origin, pending.admitted)
+        if log.followers is not None and self.acks == -1:
+            pending.wants_replicas = True               # it may have come to be led here on the way
         part.error = part.result.error
         if is_faulty(part):
             pending.faults = find_faults(pending.log, &view[0], view.shape[0], part)
