@@ -441,6 +441,16 @@ def test_a_write_waits_no_longer_than_its_client(controller: ScriptedController,
         assert code_of(writer) == 0
 
 
+def test_a_write_whose_client_would_not_wait_at_all_is_answered_at_once(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as writer:
+        write(writer, timeout_ms=-1)
+        assert code_of(writer) == ErrorCode.REQUEST_TIMED_OUT
+        assert core_of(broker).log_end_offset == 1, "it stays"
+
+
 def test_a_write_that_began_before_leadership_is_not_taken_for_replicated(
     controller: ScriptedController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
