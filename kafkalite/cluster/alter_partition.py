@@ -226,7 +226,7 @@ class InSyncReplicas:
             led = self._led.get(log)
             if led is None or not log.led or led.in_sync.pending is not None:
                 return
-            joining = led.followers.joinable(log.high_watermark)
+            joining = led.followers.joinable(log.high_watermark, now)
             leaving = led.followers.lagging(log.log_end_offset, now) if check and not joining else []
             proposal = led.in_sync.propose(joining, leaving)
             if proposal is None:

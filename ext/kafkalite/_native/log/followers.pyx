@@ -156,13 +156,14 @@ cdef class Followers:
         """The topic's min.insync.replicas."""
         self.min_in_sync = min_in_sync
 
-    def joinable(self, int64_t high_watermark):
-        """The followers that may become in sync now; of each that may it will be told again."""
+    def joinable(self, int64_t high_watermark, double now):
+        """The followers that may become in sync now, and have fetched within replica.lag.time.max.ms; of each that may
+        it will be told again."""
         cdef int32_t i
         cdef list found = []
         for i in range(self.count):
             self.rows[i].announced = False
-            if self.may_join(i, high_watermark):
+            if now - self.rows[i].fetched_at <= self.lag_s_max and self.may_join(i, high_watermark):
                 found.append(self.rows[i].id)
         return found
 

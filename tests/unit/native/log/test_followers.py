@@ -81,12 +81,13 @@ def test_no_more_have_to_be_in_sync_than_there_are_replicas() -> None:
 def test_a_follower_may_join_once_it_has_what_is_visible_and_the_beginning_of_the_epoch() -> None:
     followers = followed(2, start=5)
     followers.note_fetch(2, 4, 0, 7, 10, 101.0)
-    assert followers.joinable(3) == []
+    assert followers.joinable(3, 101.0) == []
     followers.note_fetch(2, 5, 0, 7, 10, 102.0)
-    assert followers.joinable(6) == []
-    assert followers.joinable(5) == [2]
+    assert followers.joinable(6, 102.0) == []
+    assert followers.joinable(5, 102.0 + LAG_S + 1) == [], "it has not fetched for long"
+    assert followers.joinable(5, 102.0 + LAG_S) == [2]
     followers.propose((LEADER, 2))
-    assert followers.joinable(5) == [], "one change at a time"
+    assert followers.joinable(5, 102.0) == [], "one change at a time"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_follower_may_join_only_in_the_life_in_which_it_has_fetched(
     followers = followed(2)
     followers.note_fetch(2, 10, 0, fetched_in, 10, 101.0)
     followers.brokers.use([(2, registered, True, True)])
-    assert followers.joinable(10) == ([2] if may else [])
+    assert followers.joinable(10, 101.0) == ([2] if may else [])
 
 
 def test_the_epochs_of_a_proposal_are_those_of_the_fetches() -> None:
@@ -209,13 +210,16 @@ class Model:
         ]
         return min([log_end, *ends])
 
-    def joinable(self, high_watermark: int) -> list[int]:
+    def joinable(self, high_watermark: int, now: float) -> list[int]:
         if self.proposed is not None:
             return []
         return [
             replica
             for replica, row in self.replicas.items()
-            if replica not in self.isr and row.end >= max(high_watermark, self.epoch_start) and self.eligible(replica)
+            if replica not in self.isr
+            and now - row.fetched_at <= LAG_S
+            and row.end >= max(high_watermark, self.epoch_start)
+            and self.eligible(replica)
         ]
 
     def lagging(self, log_end: int, now: float) -> list[int]:
@@ -283,7 +287,7 @@ def test_random_runs_go_as_in_the_model(seed: int) -> None:
             followers.use_min(model.minimum)
         high_watermark = max(high_watermark, model.high_watermark(log_end, now))
         assert followers.high_watermark(log_end, now) == model.high_watermark(log_end, now)
-        assert followers.joinable(high_watermark) == model.joinable(high_watermark)
+        assert followers.joinable(high_watermark, now) == model.joinable(high_watermark, now)
         assert followers.lagging(log_end, now) == model.lagging(log_end, now)
         assert followers.low(3) == model.low(3)
         assert followers.maximal_count == len(model.maximal & {LEADER, *model.replicas})
