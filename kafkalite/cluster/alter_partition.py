@@ -128,7 +128,9 @@ class InSyncReplicas:
             (each.node_id, each.epoch, not each.fenced, not each.fenced and not each.stopping)
             for each in now.brokers.values()
         )
+        at = self._clock.monotonic()
         for log in tuple(self._led):
+            log.core.advance(at)  # one that was only about to join may not be waited for any more
             settle_low_waits(log.core)
 
     def lead_locked(self, log: ReplicaLog, wanted: Assignment, *, elected: bool) -> Followers:
@@ -217,6 +219,8 @@ class InSyncReplicas:
             self._check_at = now + self._lag_s_max / 2
         for log in tuple(self._led) if check else due:
             self._review(log, now, check=check)
+            if check:
+                log.core.advance(now)  # one that is not in sync has been away for so long that it does not count
         self._send(now)
         wait_s = self._check_at - now
         return max(0.0, min(wait_s, self._send_from - now) if self._waiting and not self._under_way else wait_s)

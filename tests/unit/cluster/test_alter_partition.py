@@ -157,6 +157,32 @@ def test_an_answer_moves_what_waited_for_one_that_left(leader: Leader) -> None:
     assert leader.in_sync.changes.shrinks == 1
 
 
+def test_one_that_stopped_before_it_joined_is_not_waited_for_longer_than_it_counts(leader: Leader) -> None:
+    log = leader.lead((OWN, THREE))
+    leader.fetch(log, TWO, 0)
+    leader.turn()
+    leader.answer(p0={"error_code": ErrorCode.INELIGIBLE_REPLICA})
+    told = waits(log)
+    leader.fetch(log, THREE, 1)
+    assert (told(), log.high_watermark) == ([], 0)
+    leader.clock.advance(LAG_S + 1)
+    leader.fetch(log, THREE, 1)
+    leader.turn()
+    assert (told(), log.high_watermark) == ([0], 1)
+
+
+def test_one_that_is_fenced_before_it_joined_is_not_waited_for(leader: Leader) -> None:
+    log = leader.lead((OWN, THREE))
+    leader.fetch(log, TWO, 0)
+    leader.turn()
+    leader.answer(p0={"error_code": ErrorCode.INELIGIBLE_REPLICA})
+    told = waits(log)
+    leader.fetch(log, THREE, 1)
+    assert (told(), log.high_watermark) == ([], 0)
+    leader.use_brokers({OWN: OWN_EPOCH, THREE: 13})
+    assert (told(), log.high_watermark) == ([0], 1)
+
+
 def test_metadata_that_comes_before_the_answer_moves_it_too(leader: Leader) -> None:
     log = leader.lead((OWN, TWO))
     told = waits(log)
