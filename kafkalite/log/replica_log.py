@@ -134,6 +134,7 @@ class ReplicaLog(truncation.TruncatableLog):
             self.core.set_led(True, wanted.leader_id)
         self.core.wake_listeners()
         self.core.advance(self.services.clock.monotonic())
+        settle_low_waits(self.core)  # for one that is no replica any more
 
     def resign(self, wanted: Assignment) -> None:
         """Somebody else leads, or nobody: no appends are taken, and who waits for records is told so. What was visible

@@ -589,6 +589,25 @@ def test_deleting_ends_with_leadership(controller: ScriptedController, tmp_path:
         assert deleted(client) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
+def test_deleting_does_not_wait_for_one_that_is_no_replica_any_more(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as follower:
+        write(client, acks=1, count=4)
+        assert code_of(client) == 0
+        follow(follower, 4)
+        delete(client, 2)
+        wait_until(lambda: core_of(broker).log_start_offset == 2, WAIT_S, "the leader has done so")
+        assert follow(follower, 4, start=2).error_code == 0
+        change(controller, replicas=[OWN, TWO])
+        assert deleted(client) == (0, 2)
+        delete(client, 3)
+        wait_until(lambda: core_of(broker).log_start_offset == 3, WAIT_S, "the leader has done so")
+        change(controller, replicas=[OWN], isr=[OWN])
+        assert deleted(client) == (0, 3)
+
+
 # --- who may ask, and what is told ------------------------------------------------------------------------------------
 
 
