@@ -630,6 +630,26 @@ def test_only_who_may_act_for_the_cluster_fetches_as_a_follower(controller: Scri
         wait_until(lambda: code(client, 0) == 0, WAIT_S, "it may follow")
 
 
+def test_the_session_of_one_who_may_not_follow_takes_no_consumer_s_place(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    secured = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "max.incremental.fetch.session.cache.slots": 1,
+    }
+    with leading(controller, tmp_path, **secured) as broker, connect(broker) as client:
+        ask(client, 0, replica=-1, start=-1, session=(0, 0))
+        kept = client.receive()[1].session_id
+        assert kept > 0
+        ask(client, 0, session=(0, 0))
+        refused = client.receive()[1]
+        assert refused.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert refused.session_id == 0
+        ask(client, 0, replica=-1, start=-1, session=(kept, 1))
+        assert client.receive()[1].error_code == 0
+
+
 def test_metrics_tell_of_followers(controller: ScriptedController, tmp_path: Path) -> None:
     give(controller, (OWN,), (OWN, TWO))
     set_min(controller, 2)

@@ -138,7 +138,8 @@ cdef class FetchPlan(FetchParts):
         if flexible:
             read_request_tags(&c, &self.replica_id, &self.asker.epoch)
         self.asker.replica_id = self.replica_id
-        if self.replica_id >= 0 and self.server.leaders is not None:
+        if (self.replica_id >= 0 and self.server.leaders is not None
+                and (self.access is None or self.access.allows_following())):
             self.privileged = True
             self.isolation = READ_UNCOMMITTED
         if c.status != OK:                              # bytes after the request are ignored, as Kafka does
@@ -430,7 +431,7 @@ cdef class FetchPlan(FetchParts):
                 return TOPIC_AUTHORIZATION_FAILED
             if self.privileged:
                 return 0
-            # Whoever may follow may not read, and nobody follows.
+            # Whoever may follow may not read, and nobody follows; or he may only since it came.
             return NOT_LEADER_OR_FOLLOWER if topic is not None and 0 <= index < len(<tuple>topic.cores) else 0
         if topic is None:
             if wanted.by_id or self.access.allows_name(ACCESS_READ, wanted.key, self.now):
