@@ -144,12 +144,19 @@ class LedPartitions:
         self._soon(functools.partial(self._install, number, led, install, code))
 
     def _install(self, number: int, led: _Led, install: Callable[[], object], code: int) -> None:
-        with self._lock:
-            if self._led.get(number) is not led:
-                return
-            if code:  # this epoch is over, which will be told, or the disk has failed
-                led.code = _UNREADABLE
-                return
-            install()
-            led.code = 0
-        self._coordinator.begin_partition(number)
+        try:
+            with self._lock:
+                if self._led.get(number) is not led:
+                    return
+                if code:  # this epoch is over, which will be told, or the disk has failed
+                    led.code = _UNREADABLE
+                    return
+                install()
+                led.code = 0
+            self._coordinator.begin_partition(number)
+        except Exception:  # as where it is read
+            led.code = _UNREADABLE
+            logger.exception(
+                "a coordinator's partition cannot be taken in and is not served",
+                extra=fields(log=f"{self._name}-{number}"),
+            )

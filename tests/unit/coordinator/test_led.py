@@ -16,7 +16,8 @@ WAIT_S = 60
 
 
 class Recording:
-    """A coordinator that notes what it is told; reading partition 9 fails, and every read waits for `may_read`."""
+    """A coordinator that notes what it is told; reading partition 9 fails, taking in what was read of 7 does, and every
+    read waits for `may_read`."""
 
     def __init__(self) -> None:
         self.may_read = threading.Event()
@@ -33,6 +34,8 @@ class Recording:
             raise OSError("unreadable")
         if number == 8:
             raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if number == 7:
+            return lambda: 1 // 0
         return lambda: self.seen.append(("installed", number))
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
@@ -111,6 +114,16 @@ def test_partition_that_cannot_be_read_keeps_no_other_from_being_served(
     assert led.error_of(9) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "cannot be read" in caplog.text
     assert ("installed", 9) not in coordinator.seen
+
+
+def test_partition_that_cannot_be_taken_in_keeps_no_other_from_being_served(
+    led: LedPartitions, caplog: pytest.LogCaptureFixture
+) -> None:
+    led.take(7, 1)
+    led.take(2, 1)
+    wait_code(led, 2, 0)
+    assert led.error_of(7) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "cannot be taken in" in caplog.text
 
 
 def test_leadership_that_ends_while_it_is_read_is_no_fault(
