@@ -30,7 +30,7 @@ from kafkalite.protocol.messages.fetch import ReplicaState
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kafkalite.clock import Clock
     from kafkalite.cluster.brokers import Brokers
@@ -227,28 +227,35 @@ class Fetcher:
         try:
             helped = change()
         except LeaderChanged:
+            self._follower.give_up(key, leader_epoch)  # metadata has said so, and what is to be done comes
             return
         except ConnectionFailed as error:
-            logger.info("a leader does not answer", extra={**named, **fields(reason=str(error))})
-            helped = False
+            helped = self._told(key, logging.INFO, "a leader does not answer", error, named)
         except (CorruptMessage, OffsetsOutOfOrder, UnexpectedAppendOffset) as error:
-            logger.warning("a leader's records do not do", extra={**named, **fields(reason=str(error))})
-            helped = False
+            helped = self._told(key, logging.WARNING, "a leader's records do not do", error, named)
         except StorageError as error:
-            logger.warning("a replica cannot be written now", extra={**named, **fields(reason=str(error))})
-            helped = False
+            helped = self._told(key, logging.WARNING, "a replica cannot be written now", error, named)
         except Exception:
-            if log.deleted:
-                return
-            logger.exception("a partition is not followed any more until it has a new leader", extra=named)
+            if not log.deleted:
+                logger.exception("a partition is not followed any more until it has a new leader", extra=named)
             self._follower.give_up(key, leader_epoch)
             return
+        else:
+            if helped is not False:
+                self._follower.goes_well(key)
         if log.offline:
             self._follower.give_up(key, leader_epoch)
             return
         self._follower.stands(key, leader_epoch, place_of(log))
         if helped is False:
             self._follower.delay(key, leader_epoch, self._clock.monotonic())
+
+    def _told(self, key: Key, level: int, message: str, error: Exception, named: Mapping[str, Any]) -> bool:
+        """Logs what keeps a partition from being copied, once while it lasts. False: it has not helped."""
+        if not self._follower.is_news(key, type(error)):
+            level = logging.DEBUG
+        logger.log(level, message, extra={**named, **fields(reason=str(error))})
+        return False
 
     def _append(self, log: ReplicaLog, step: Append) -> bool:
         appended = log.append_as_follower(step.records, step.leader_epoch, step.high_watermark)

@@ -177,6 +177,7 @@ class Follower:
         self._delayed: list[tuple[float, Key]] = []  # a heap; what is no longer true of one is passed over
         self._session = _Session()
         self._failures = 0  # answers in a row that were none
+        self._troubles: dict[Key, object] = {}  # what was told last of partitions that cannot be copied now
 
     # --- what is followed ---------------------------------------------------------------------------------------------
 
@@ -185,13 +186,17 @@ class Follower:
 
     def follow(self, key: Key, leader_epoch: int, place: Place) -> None:
         """The leader leads this partition in this epoch; the log here stands there."""
-        self.forget(key)
+        self._remove(key)
         self._followed[key] = _Followed(leader_epoch, place)
         self._fetched_count += 1
         self._changed[key] = None
 
     def forget(self, key: Key) -> None:
         """It leads it no longer, or it is not followed any more."""
+        self._troubles.pop(key, None)
+        self._remove(key)
+
+    def _remove(self, key: Key) -> None:
         found = self._followed.pop(key, None)
         if found is not None:
             self._fetched_count -= found.fetched
@@ -225,6 +230,18 @@ class Follower:
         if found is not None:
             self._put_off(key, found)
             found.due = 0.0
+
+    def is_news(self, key: Key, trouble: object) -> bool:
+        """Whether something else was the trouble with a partition before, or nothing: so that what lasts for hours is
+        told once, in whatever epochs."""
+        if self._troubles.get(key) == trouble:
+            return False
+        self._troubles[key] = trouble
+        return True
+
+    def goes_well(self, key: Key) -> None:
+        """The next trouble is news."""
+        self._troubles.pop(key, None)
 
     def _present(self, key: Key, leader_epoch: int) -> _Followed | None:
         found = self._followed.get(key)
@@ -359,17 +376,21 @@ class Follower:
             if diverging.epoch >= 0 or diverging.end_offset >= 0:
                 return Diverged(key, epoch, diverging.epoch, diverging.end_offset)
             return Append(key, epoch, part.records or b"", part.high_watermark, part.log_start_offset)
-        named = fields(fetcher=self._name, topic_id=uuid_text(key[0]), partition=key[1], code=code, epoch=epoch)
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            logger.info("a partition has a newer leader: it is followed when metadata names it", extra=named)
+            level, message = logging.INFO, "a partition has a newer leader: it is followed when metadata names it"
             self.give_up(key, epoch)
         elif code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
-            logger.error("a partition cannot be followed: its leader has a part of it in tiered storage", extra=named)
+            level = logging.ERROR
+            message = "a partition cannot be followed: its leader has a part of it in tiered storage"
             self.give_up(key, epoch)
         else:
             level = logging.DEBUG if code in _METADATA_CODES else logging.WARNING
-            logger.log(level, "a partition cannot be fetched now", extra=named)
+            message = "a partition cannot be fetched now"
             self.delay(key, epoch, now)
+        if level > logging.DEBUG and not self.is_news(key, code):
+            level = logging.DEBUG
+        named = fields(fetcher=self._name, topic_id=uuid_text(key[0]), partition=key[1], code=code, epoch=epoch)
+        logger.log(level, message, extra=named)
         return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from kafkalite.cluster.fetchers import _FETCH_VERSIONS, _LIST_VERSIONS, version_for
@@ -169,6 +171,24 @@ def test_who_is_fenced_waits_for_metadata(code: ErrorCode) -> None:
     assert (follower.request(NOW + 100), follower.wait(NOW + 100)) == (None, None)
     follower.follow((A, 0), 5, Place(10, 3, 0))
     assert asked(follower.request(NOW + 100)) == {(A, 0): (5, 10, 3, 0)}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_what_lasts_is_told_once(code: ErrorCode, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    follower = started((A, 0), (A, 1))
+    for epoch in range(5, 9):
+        follower.request(NOW + epoch)
+        follower.answered(answer(((A, 0), refused(code))), NOW + epoch)
+        follower.follow((A, 0), epoch, Place(10, 3, 0))
+    assert len(caplog.records) == 1
+    follower.request(NOW + 10)
+    follower.answered(answer(((A, 1), refused(code))), NOW + 10)
+    assert len(caplog.records) == 2, "another partition is news"
+    follower.goes_well((A, 0))
+    follower.request(NOW + 20)
+    follower.answered(answer(((A, 0), refused(code))), NOW + 20)
+    assert len(caplog.records) == 3, "as it is after it went well"
 
 
 def test_a_partition_that_was_served_goes_behind_the_others() -> None:
