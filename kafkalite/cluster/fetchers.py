@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.cluster.connection import ConnectionFailed
 from kafkalite.cluster.follower import UNDEFINED, Append, Diverged, Follower, Limits, Place, Step, place_to_cut
-from kafkalite.errors import CorruptMessage, ErrorCode, StorageError
+from kafkalite.errors import CorruptMessage, StorageError
 from kafkalite.executors import THREADS
 from kafkalite.log.replica_log import OffsetsOutOfOrder, UnexpectedAppendOffset
 from kafkalite.log.truncation import LeaderChanged
@@ -299,8 +299,8 @@ class Fetcher:
         answer = self._ask(api.LIST_OFFSETS, version, ListOffsetsRequest(replica_id=self._own.node_id, topics=[topic]))
         found = answer.topics[0].partitions[0]
         if found.error_code or found.offset < 0:
-            code = ErrorCode(found.error_code).name
-            raise ConnectionFailed(f"broker {self._leader_id} does not tell offset {what} of {log.name}: {code}")
+            why = f"it answers {found.offset} with error {found.error_code}"
+            raise ConnectionFailed(f"broker {self._leader_id} does not tell offset {what} of {log.name}: {why}")
         return int(found.offset)
 
 

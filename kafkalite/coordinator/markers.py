@@ -169,6 +169,6 @@ class MarkerWriter:
 
 
 def _fields(mark: Mark, partition: TopicPartition, code: int) -> Mapping[str, Any]:
-    return fields(
-        topic=partition.topic, partition=partition.partition, producer_id=mark.producer_id, error=ErrorCode(code).name
-    )
+    known = code in ErrorCode.__members__.values()  # another broker may have said one that this release has not
+    error = ErrorCode(code).name if known else code
+    return fields(topic=partition.topic, partition=partition.partition, producer_id=mark.producer_id, error=error)

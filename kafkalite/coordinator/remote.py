@@ -12,6 +12,7 @@ a thread of the peer's, which they must not hold up.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkalite.coordinator.state_log import TRANSACTIONS_TOPIC
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.state_log import StateLog
     from kafkalite.log.manager import LogManager
     from kafkalite.model import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1
 VERIFYING_SINCE: Final = 4
@@ -137,6 +140,14 @@ def _markers(items: Sequence[_MarkerTo]) -> object:
     )
 
 
+def _tell(callback: Callable[[int], object], code: int) -> None:
+    """One who fails at it keeps nobody else from being told."""
+    try:
+        callback(code)
+    except Exception:
+        logger.exception("what another broker answered could not be taken in")
+
+
 def _marked(items: Sequence[_MarkerTo], answer: Any) -> None:
     codes = {
         (marker.producer_id, topic.name, each.partition_index): each.error_code
@@ -146,7 +157,7 @@ def _marked(items: Sequence[_MarkerTo], answer: Any) -> None:
     }
     for item in items:
         key = (item.mark.producer_id, *item.partition)
-        item.callback(codes.get(key, int(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+        _tell(item.callback, codes.get(key, int(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
 
 
 def _asks(items: Sequence[_AskTo]) -> object:
@@ -186,4 +197,4 @@ def _asked(items: Sequence[_AskTo], answer: Any) -> None:
         code = codes.get((ask.transactional_id, *ask.partition), failed)
         if code == ErrorCode.TRANSACTION_ABORTABLE and not ask.abortable:
             code = int(ErrorCode.INVALID_TXN_STATE)
-        told.complete(code)
+        _tell(told.complete, code)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalite.coordinator.mark import Ask, Mark
+from kafkalite.coordinator.markers import MarkerWriter
 from kafkalite.coordinator.remote import Remote
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
@@ -152,6 +153,42 @@ def test_markers_go_together_by_transaction(peers: HeldPeers) -> None:
     fenced = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
     peers.answer(WriteTxnMarkersResponse(markers=[row(71, {0: fenced}), row(70, {4: 0})]))
     assert codes == {"70-0": ErrorCode.NOT_LEADER_OR_FOLLOWER, "70-4": 0, "71-0": fenced}
+
+
+def test_one_who_fails_at_an_answer_keeps_nobody_else_from_it(peers: HeldPeers) -> None:
+    sender = remote(peers)
+    codes: list[int] = []
+    for number, callback in ((0, lambda _code: 1 // 0), (1, codes.append)):
+        sender.write_marker(2, Mark(70, 1, 3, True, 2), TopicPartition("t", number), callback)
+    peers.answer(None)
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_marker_with_an_answer_that_nobody_knows_is_tried_again(peers: HeldPeers) -> None:
+    """As of a broker of a later release: what was decided is never given up."""
+    log = SimpleNamespace(led=False, core=SimpleNamespace(leader_id=2))
+    logs = SimpleNamespace(topics={"t": SimpleNamespace(partitions=[log])})
+    later: list[Callable[[], object]] = []
+
+    def timer(callback: Callable[[], object]) -> SimpleNamespace:
+        later.append(callback)
+        return SimpleNamespace(set=lambda _delay_s: None)
+
+    nobody = SimpleNamespace()
+    writer = MarkerWriter(logs, nobody, nobody, SimpleNamespace(timer=timer))  # type: ignore[arg-type]
+    writer.remote = remote(peers)
+    done: list[bool] = []
+    writer.write(Mark(70, 1, 3, True, 2), [TopicPartition("t", 0)], lambda: done.append(True))
+    for code in (999, 0):
+        part = WritableTxnMarkerPartitionResult(partition_index=0, error_code=code)
+        topic = WritableTxnMarkerTopicResult(name="t", partitions=[part])
+        response = WriteTxnMarkersResponse(markers=[WritableTxnMarkerResult(producer_id=70, topics=[topic])])
+        assert (done, len(peers.items)) == ([], 1)
+        peers.answer(response)
+        peers.items.clear()
+        if later:
+            later.pop()()
+    assert done == [True]
 
 
 def test_marker_without_a_leader_comes_again(peers: HeldPeers) -> None:
