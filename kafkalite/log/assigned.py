@@ -22,6 +22,7 @@ from kafkalite.log import adoption, directory, files
 from kafkalite.log.assignment import NOWHERE
 from kafkalite.log.elsewhere import Elsewhere
 from kafkalite.log.journal import TopicState
+from kafkalite.log.loading import load_offline
 from kafkalite.log.manager import LogManager
 from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
 from kafkalite.logging import fields
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.log.assignment import Assignment
     from kafkalite.log.journal import Journal
+    from kafkalite.log.loading import LoadPlan
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.settings.topic import TopicConfig
 
@@ -175,7 +177,8 @@ class AssignedLogs(LogManager):
         first = not self._assigned
         points = self._written.get(files.RECOVERY_POINTS_NAME) if first else {}  # None: there is no good file
         starts = self._written.get(files.LOG_STARTS_NAME, {}) if first else {}
-        plans = []
+        plans: list[LoadPlan] = []
+        logs: list[PartitionLog] = []
         for topic in topics:
             open_now = self.topics_by_id.get(topic.id)
             present = () if open_now is None else open_now.partitions
@@ -184,20 +187,32 @@ class AssignedLogs(LogManager):
                 for number, each in enumerate(topic.partitions)
                 if each.held and not (number < len(present) and isinstance(present[number], ReplicaLog))
             ]
-            if not first:
-                self._clear_directories(topic.name, wanted)
-                self._forget_in_checkpoints({(topic.name, number) for number in wanted}.__contains__)
+            unready = None if first else self._cannot_begin_anew(topic.name, wanted)
             state = TopicState(topic.name, topic.id, {}, [self._unclean_count()] * len(topic.partitions))
             for number in wanted:
                 plan = self._plan(state, topic.config, number, points, starts)
-                plans.append(replace(plan, replicated=True, alone=topic.partitions[number].alone))
+                plan = replace(plan, replicated=True, alone=topic.partitions[number].alone)
+                if unready is None:
+                    plans.append(plan)
+                else:
+                    logs.append(load_offline(plan, self.services, unready))
         if not first or self.clean_start:
-            logs = [self._load(plan) for plan in plans]
+            logs += [self._load(plan) for plan in plans]
         else:
             self.planned_count = len(plans)
             count = self.config.num_recovery_threads_per_data_dir
-            logs = self.executors.each("kafkalite-recovery", count, self._load, plans)
+            logs += self.executors.each("kafkalite-recovery", count, self._load, plans)
         return {(log.topic, log.partition): log for log in logs if isinstance(log, ReplicaLog)}
+
+    def _cannot_begin_anew(self, name: str, partitions: Sequence[int]) -> OSError | None:
+        """Takes out of the way what these partitions must not find; why that cannot be. They are offline then, and all
+        others go by what metadata says: it says each thing once."""
+        try:
+            self._clear_directories(name, partitions)
+            self._forget_in_checkpoints({(name, number) for number in partitions}.__contains__)
+        except OSError as error:
+            return error
+        return None
 
     def _changed_topic(
         self,

@@ -1,0 +1,64 @@
+"""The data directory of a broker in a cluster goes by what the controllers say."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from kafkalite.clock import SystemClock
+from kafkalite.log.assigned import AssignedLogs, AssignedTopic
+from kafkalite.log.assignment import Assignment
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.topic import TopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import pytest
+
+OWN = 7
+
+
+def assigned(logs: AssignedLogs, name: str, leader: int, epoch: int) -> AssignedTopic:
+    """One partition that is held here and on broker 8."""
+    place = Assignment(
+        held=True, leads=leader == OWN, leader_id=leader, leader_epoch=epoch, replicas=(OWN, 8), isr=(OWN, 8)
+    )
+    return AssignedTopic(name, name.encode().ljust(16), TopicConfig.resolve(logs.config, {}, name), [place])
+
+
+def fail(error: BaseException) -> None:
+    raise AssertionError("a thread of the manager died") from error
+
+
+def test_a_partition_that_cannot_begin_keeps_no_other_from_what_metadata_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The difference of an image is carried out once: what an exception left out would not be heard of again."""
+    overrides = {
+        "log.dirs": str(tmp_path / "data"),
+        "node.id": OWN,
+        "process.roles": "broker",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:1",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+    }
+    logs = AssignedLogs(BrokerConfig.load(overrides=overrides), SystemClock(), on_fatal=fail, cluster_id="a" * 21 + "Q")
+    logs.open()
+    logs.use_topics([assigned(logs, "old", OWN, 1)])
+    (old,) = logs.logs()
+    assert old.led
+    clear = AssignedLogs._clear_directories
+
+    def full(self: AssignedLogs, name: str, partitions: Iterable[int]) -> None:
+        if name == "new":
+            raise OSError(errno.ENOSPC, "no space")
+        clear(self, name, partitions)
+
+    monkeypatch.setattr(AssignedLogs, "_clear_directories", full)
+    logs.use_topics([assigned(logs, "new", OWN, 0), assigned(logs, "old", 8, 2)])
+    assert (old.led, old.leader_epoch) == (False, 2)
+    (new,) = logs.topics["new"].partitions
+    assert new.offline
+    logs.close()
