@@ -19,6 +19,7 @@ from kafkalite.zookeeper.nodes import (
     GroupPaths,
     NodeError,
     Subscription,
+    broker_number,
     broker_path,
     decode_count,
     decode_offset,
@@ -39,11 +40,12 @@ def brokers(client: KazooClient, watch: Callable[[object], None] | None = None) 
     """The live brokers by id. One whose value makes no sense is left out, and said so."""
     found = {}
     for name in zookeeper.children(client, BROKER_IDS, watch):
-        value = zookeeper.read(client, broker_path(int(name))) if name.isdigit() else None
-        if value is None:
+        number = broker_number(name)
+        value = None if number is None else zookeeper.read(client, broker_path(number))
+        if number is None or value is None:
             continue
         try:
-            found[int(name)] = BrokerNode.decode(int(name), value)
+            found[number] = BrokerNode.decode(number, value)
         except NodeError as error:
             logger.warning("%s", error)
     return found
@@ -58,11 +60,12 @@ def partitions(client: KazooClient, topic: str, watch: Callable[[object], None] 
     """A topic's partitions on the live brokers, by broker and number."""
     found = []
     for name in zookeeper.children(client, topic_path(topic), watch):
-        value = zookeeper.read(client, topic_broker_path(topic, int(name))) if name.isdigit() else None
-        if value is None:
+        broker = broker_number(name)
+        value = None if broker is None else zookeeper.read(client, topic_broker_path(topic, broker))
+        if broker is None or value is None:
             continue
         try:
-            found += [BrokerPartition(int(name), number) for number in range(decode_count(value))]
+            found += [BrokerPartition(broker, number) for number in range(decode_count(value))]
         except NodeError as error:
             logger.warning("topic %s at broker %s: %s", topic, name, error)
     return sorted(found)

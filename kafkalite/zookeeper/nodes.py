@@ -22,8 +22,12 @@ BROKER_IDS: Final = "/brokers/ids"
 BROKER_TOPICS: Final = "/brokers/topics"
 CONSUMERS: Final = "/consumers"
 
-_PARTITION: Final = re.compile(r"(\d+)-(\d+)")
-_FILTER: Final = re.compile(r"([*!])(\d+)[*!](.*)", re.DOTALL)
+COUNT_MAX: Final = 100_000
+"""Partitions of a topic at one broker, streams of one member: whoever writes into ZooKeeper sizes our lists."""
+
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
+_PARTITION: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
+_FILTER: Final = re.compile(r"([*!])([0-9]+)[*!](.*)", re.DOTALL)
 _HOST: Final = re.compile(r"[^:/\s]+")
 
 
@@ -73,7 +77,7 @@ class BrokerNode:
     def decode(cls, broker_id: int, value: bytes) -> BrokerNode:
         """Parts 0, 1 and 2 of what colons separate; what follows is ignored. NodeError when they are not there."""
         parts = value.decode("utf-8", "replace").split(":")
-        if len(parts) < 3 or not parts[2].isascii() or not parts[2].isdigit():
+        if len(parts) < 3 or not _NUMBER.fullmatch(parts[2]):
             raise NodeError(f"the node of broker {broker_id} is not creator:host:port: {value!r}")
         return cls(broker_id, parts[0], parts[1], int(parts[2]))
 
@@ -93,11 +97,16 @@ def topic_broker_path(topic: str, broker_id: int) -> str:
     return f"{BROKER_TOPICS}/{topic}/{broker_id}"
 
 
+def broker_number(name: str) -> int | None:
+    """The id that a node of a broker is named by; None for a name that is none."""
+    return int(name) if _NUMBER.fullmatch(name) else None
+
+
 def decode_count(value: bytes) -> int:
-    """A partition count; NodeError when it is none."""
+    """A partition count; NodeError when it is none, or more than COUNT_MAX."""
     text = value.decode("ascii", "replace").strip()
-    if not text.isdigit():
-        raise NodeError(f"not a count of partitions: {value!r}")
+    if not _NUMBER.fullmatch(text) or int(text) > COUNT_MAX:
+        raise NodeError(f"not a count of partitions: {value[:80]!r}")
     return int(text)
 
 
@@ -169,13 +178,15 @@ Subscription = TopicCounts | FilterCounts
 
 
 def decode_subscription(value: bytes) -> Subscription:
-    """What a consumer's id node says; NodeError when it is neither of the forms.
+    """What a consumer's id node says; NodeError when it is neither of the forms, or has more than COUNT_MAX streams.
 
     Some old clients write the bare name of their topic: that is one stream of it.
     """
     text = value.decode("utf-8", "replace").strip()
     found = _FILTER.fullmatch(text)
     if found is not None:
+        if not _NUMBER.fullmatch(found[2]) or int(found[2]) > COUNT_MAX:
+            raise NodeError(f"more than {COUNT_MAX} streams: {value[:80]!r}")
         return FilterCounts(found[1], int(found[2]), found[3])
     if not text.startswith("{"):
         if not text or any(character in text for character in '"{}[],'):
@@ -183,10 +194,12 @@ def decode_subscription(value: bytes) -> Subscription:
         return TopicCounts({text: 1})
     try:
         streams = json.loads(text)
-    except ValueError:
-        raise NodeError(f"not a subscription: {value!r}") from None
+    except (ValueError, RecursionError):
+        raise NodeError(f"not a subscription: {value[:80]!r}") from None
     if not all(isinstance(count, int) and not isinstance(count, bool) for count in streams.values()):
         raise NodeError(f"a subscription maps topics to counts: {value!r}")
+    if any(count < 0 for count in streams.values()) or sum(streams.values()) > COUNT_MAX:
+        raise NodeError(f"no streams, or more than {COUNT_MAX}: {value[:80]!r}")
     return TopicCounts(streams)
 
 

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.zookeeper.nodes import (
+    COUNT_MAX,
     BrokerNode,
     BrokerPartition,
     FilterCounts,
     GroupPaths,
     NodeError,
     TopicCounts,
+    broker_number,
     decode_count,
     decode_offset,
     decode_subscription,
@@ -33,7 +35,9 @@ def test_broker_node_with_more_parts_is_read_by_its_first_three():
     assert BrokerNode.decode(0, b"c:h:1:more") == BrokerNode(0, "c", "h", 1)
 
 
-@pytest.mark.parametrize("value", [b"", b"host:9092", b"c:h:port", b"c:h:", b"c::1", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "value", [b"", b"host:9092", b"c:h:port", b"c:h:", b"c:h:" + b"9" * 5000, b"c::1", b"\xff\xfe"]
+)
 def test_broker_node_that_is_none(value):
     with pytest.raises(NodeError):
         BrokerNode.decode(0, value)
@@ -110,3 +114,39 @@ def test_numbers():
     for value in (b"", b"-1", b"five"):
         with pytest.raises(NodeError):
             decode_count(value)
+
+
+@pytest.mark.parametrize("value", [b"100001", b"9" * 5000])
+def test_a_count_that_would_fill_the_memory_is_none(value):
+    with pytest.raises(NodeError):
+        decode_count(value)
+    assert decode_count(b"100000") == COUNT_MAX
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"a": 100001}',
+        b'{"a": 60000, "b": 60000}',
+        b'{"a": -1}',
+        b"*100001*.*",
+        b"*" + b"9" * 5000 + b"*.*",
+        b'{"a":' * 100_000,
+    ],
+)
+def test_a_subscription_that_would_fill_the_memory_is_none(value):
+    with pytest.raises(NodeError):
+        decode_subscription(value)
+
+
+@pytest.mark.parametrize("text", ["\u00b2-0", "1-" + "9" * 5000, "\u0661-0"])
+def test_a_partition_whose_numbers_are_none(text):
+    with pytest.raises(NodeError):
+        BrokerPartition.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("7", 7), ("\u00b2", None), ("\u0661", None), ("9" * 5000, None), ("", None)]
+)
+def test_a_broker_is_named_by_its_number(name, number):
+    assert broker_number(name) == number
