@@ -11,6 +11,7 @@ Thread rule: a Latencies belongs to one thread; `failures` may be read by any.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import urllib.error
@@ -25,6 +26,7 @@ from kafkalite.errors import StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from http.client import HTTPResponse
 
 REQUESTS: Final = {"Produce": "produce", "Fetch": "fetch"}
 BUCKETS: Final = "kafkalite_request_seconds_bucket"
@@ -32,11 +34,15 @@ FLUSHES: Final = "kafkalite_flush_seconds_bucket"
 SUMMARY: Final = "kafka_network_requestmetrics_totaltimems"
 SHARES: Final = {"p50": 0.5, "p99": 0.99}
 TIMEOUT_S: Final = 3.0
+READ_S_MAX: Final = 10.0
+"""So long one read may take in all, however little of it comes at a time."""
 AWAY_S: Final = 30.0
 """So long a broker that could not be read is left out."""
 PAUSE_SHARE: Final = 20
 """A read that took so long is followed by a pause of so many times that."""
 SIZE_MAX: Final = 32 * 1024 * 1024
+PIECE_SIZE: Final = 256 * 1024
+LINE_SIZE_MAX: Final = 4096
 WEIGHT: Final = 1e18
 _LINE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)(?: \S+)?")
 _LABEL: Final = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
@@ -108,7 +114,7 @@ class Latencies:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  # as above
-                told = parse(answer.read(SIZE_MAX + 1))
+                told = parse(whole(answer, began + READ_S_MAX))
         except urllib.error.HTTPError as error:
             self._leave_out(source, f"HTTP {error.code}", began)
             return None
@@ -123,6 +129,16 @@ class Latencies:
         """It is not asked for a while, and what it told before is too old then."""
         self.failures[source.url] = why
         source.last, source.not_before = None, now + AWAY_S
+
+
+def whole(answer: HTTPResponse, deadline: float) -> bytes:
+    """What it holds, or so much that it is too large; TimeoutError when that is not there by time.monotonic()."""
+    raw = bytearray()
+    while len(raw) <= SIZE_MAX and (piece := answer.read1(PIECE_SIZE)):
+        raw += piece
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"its answer was not whole after {READ_S_MAX:g} s")
+    return bytes(raw)
 
 
 def address_of(url: str) -> str:
@@ -143,10 +159,12 @@ def parse(raw: bytes) -> Told:
     for line in raw.decode().splitlines():
         if not line.startswith((BUCKETS, FLUSHES, SUMMARY)):
             continue
-        found = _LINE.fullmatch(line)
+        found = _LINE.fullmatch(line) if len(line) <= LINE_SIZE_MAX else None
         if found is None:
             raise ValueError(f"{line[:80]!r} is no line of metrics")
         labels, value = dict(_LABEL.findall(found[2] or "")), float(found[3])
+        if found[1] in {BUCKETS, FLUSHES, SUMMARY} and (value < 0 or math.isinf(value)):
+            raise ValueError(f"{line[:80]!r} is no count")
         name = "flush" if found[1] == FLUSHES else REQUESTS.get(labels.get("request", ""), "")
         if name and found[1] in {BUCKETS, FLUSHES}:
             histograms[name][float(labels["le"])] = value
