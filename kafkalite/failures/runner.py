@@ -383,6 +383,8 @@ class Runner:
         self._stopped = ""
         self._ask_at = 0.0
         self._ask_s = ASK_S_MIN
+        self._gone: set[TopicPartition] = set()
+        """Partitions that went since the last move began: without transactions nobody else would refuse its offsets."""
         self._slow: set[tuple[TopicPartition, int]] = set()
         self._late = Late()
 
@@ -396,10 +398,10 @@ class Runner:
         self._workers = Workers(self._caller, self._worker_count, self._bell)
         self._mover = Mover(self.policy, self._port, self._bell)
         topics = [name for name, lane in self.policy.layout.lanes.items() if not lane.is_retry or self._has_retries]
-        if self.policy.moves == "exactly once":
-            self._port.claim()
-        self._port.open(self.policy.group, topics, self._assigned, self._revoked, self._lost)
         try:
+            if self.policy.moves == "exactly once":
+                self._port.claim()
+            self._port.open(self.policy.group, topics, self._assigned, self._revoked, self._lost)
             while not stop.is_set() and not self._stopped:
                 self._turn()
         finally:
@@ -577,9 +579,18 @@ class Runner:
         self._tell([Revoked(partitions)])
         while self._mover.busy and self.session.is_closing:
             self._tell(self._results(BUSY_POLL_S))
-        self._tell([Lost(partitions)])
+        self._drop(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
+        """What is being written of them is waited for: who was thrown out of the group may close the client next, and
+        what began before is not to end behind a new beginning."""
+        assert self._mover is not None, "running"
+        self._drop(partitions)
+        while self._mover.busy:
+            self._tell(self._results(BUSY_POLL_S))
+
+    def _drop(self, partitions: list[TopicPartition]) -> None:
+        self._gone.update(partitions)
         self._tell([Lost(partitions)])
 
     def _await_workers(self, partitions: Sequence[TopicPartition]) -> None:
@@ -603,13 +614,15 @@ class Runner:
         """Has the mover write it, as the member that this is now."""
         assert self._mover is not None, "running"
         sizes = {put.topic: self._size_max(put.topic) for put in action.puts if put.goal is not Goal.OUTPUT}
+        self._gone.clear()
         self._mover.begin(Move(action, self._port.member(), sizes))
 
     def _ended(self, ended: Ended) -> TransactionEnded:
         """What was written is told; without transactions the offsets follow it."""
         policy, action, failed = self.policy, ended.action, ended.failed
         if not failed and policy.moves != "exactly once":
-            failed = not self._commit(action.offsets)
+            offsets = {key: offset for key, offset in action.offsets.items() if key not in self._gone}
+            failed = bool(offsets) and not self._commit(offsets)
         for put in action.puts if self._on_moved is not None and not failed else ():
             if put.goal is not Goal.OUTPUT:
                 call_hook(self._on_moved, put.message, put.goal.value, put.topic)

@@ -19,6 +19,7 @@ from kafkalite.failures.events import Failure
 from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.mover import Written
 from kafkalite.failures.rows import Row, State
+from kafkalite.failures.runner import Fetch
 from kafkalite.failures.topics import faults
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
@@ -326,6 +327,72 @@ def test_a_member_that_has_to_stop_while_something_is_being_written_ends_in_good
     ledger = Ledger(client, policy.group)
     ledger.refresh()
     assert ledger.opened == {}
+
+
+@pytest.mark.parametrize("moves", ["exactly once", "at least once"])
+def test_partitions_that_are_lost_while_something_is_written_are_waited_for_and_not_committed(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch, moves: str
+) -> None:
+    topic = numbered_topic(client, 10)
+    writing, closing = threading.Event(), threading.Event()
+    closed_meanwhile: list[bool] = []
+    committed: list[object] = []
+    name = "transact" if moves == "exactly once" else "write"
+    write, close, commit = getattr(ColumnarPort, name), ColumnarPort.close, ColumnarPort.commit
+
+    def write_late(self: ColumnarPort, records: list[Written], *more: object) -> None:
+        if any(record.topic != policy.layout.ledger for record in records):
+            writing.set()
+            closed_meanwhile.append(closing.wait(1.0))
+        write(self, records, *more)
+
+    def be_fenced(self: ColumnarPort, timeout_s: float) -> list[Fetch]:
+        if not writing.is_set():
+            return poll(self, timeout_s)
+        committed.clear()
+        self.reader._lose()
+        raise LookupError("fenced")
+
+    def note(self: ColumnarPort, offsets: dict[TopicPartition, int]) -> None:
+        committed.append(offsets)
+        commit(self, offsets)
+
+    def note_close(self: ColumnarPort) -> None:
+        closing.set()
+        close(self)
+
+    def handle(record: Message) -> None:
+        raise RuntimeError("no")
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]), moves=moves)
+    poll = ColumnarPort.poll
+    monkeypatch.setattr(ColumnarPort, name, write_late)
+    monkeypatch.setattr(ColumnarPort, "poll", be_fenced)
+    monkeypatch.setattr(ColumnarPort, "commit", note)
+    monkeypatch.setattr(ColumnarPort, "close", note_close)
+    with pytest.raises(LookupError, match="fenced"):
+        run(policy, handle, broker.bootstrap_servers)
+    assert closed_meanwhile == [False]
+    assert committed == []
+
+
+@pytest.mark.parametrize("name", ["claim", "open"])
+def test_a_member_that_cannot_begin_leaves_no_threads(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    topic = numbered_topic(client, 1)
+
+    def fail(*_: object) -> None:
+        raise LookupError("not now")
+
+    def left() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("failures-")]
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
+    monkeypatch.setattr(ColumnarPort, name, fail)
+    with pytest.raises(LookupError, match="not now"):
+        run(policy, lambda record: None, broker.bootstrap_servers)
+    wait_until(lambda: not left(), TIMEOUT_S, "its threads have ended")
 
 
 def test_what_a_client_raises_while_it_writes_ends_the_member(
