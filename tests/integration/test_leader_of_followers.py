@@ -437,6 +437,7 @@ def test_a_write_waits_no_longer_than_its_client(controller: ScriptedController,
         assert code_of(writer) == ErrorCode.REQUEST_TIMED_OUT
         assert core_of(broker).log_end_offset == 1, "it stays"
         write(writer)
+        wait_until(lambda: core_of(broker).log_end_offset == 2, WAIT_S, "it is written")
         assert code(follower, 2) == 0
         assert code_of(writer) == 0
 
