@@ -150,6 +150,7 @@ def browser_tab(url: str) -> Iterator[Tab]:
         yield tab
 
 
+@pytest.mark.timeout(300 + WATCHED_S)
 def test_a_topic_that_is_written_fast_does_not_fill_the_browser(browser_tab: Tab, broker: Broker) -> None:
     stop, sent = threading.Event(), [0]
 
