@@ -168,22 +168,19 @@ def when_safe(
     watermark passed it.
     """
 
-    def tell(code: int) -> None:
-        callback(code)
-
     def flush_alone(code: int) -> None:
         others = log.core.followers if log.REPLICATED else None
         alone = others is None or others.in_sync_count <= 1
         if code and code != ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
-            tell(code)
+            callback(code)
         elif flush and alone:
             try:
-                log.flush_async(end_offset, tell)
+                log.flush_async(end_offset, callback)
             except Exception as error:  # who waits is told, whatever it was
                 logger.exception("records could not be put on the disk", extra=fields(log=log.name))
-                tell(int(error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR))
+                callback(int(error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR))
         else:
-            tell(0)
+            callback(0)
 
     if not log.REPLICATED:
         flush_alone(0)

@@ -554,14 +554,19 @@ def deleted(connection: Connection) -> tuple[int, int]:
     return row.error_code, row.low_watermark
 
 
+def write_and_follow(client: Connection, follower: Connection) -> None:
+    """Four records, which one follower has."""
+    write(client, acks=1, count=4)
+    assert code_of(client) == 0
+    follow(follower, 4)
+
+
 def test_deleted_records_are_gone_when_all_followers_alive_start_there(
     controller: ScriptedController, tmp_path: Path
 ) -> None:
     give(controller, (OWN, TWO))
     with leading(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as follower:
-        write(client, acks=1, count=4)
-        assert code_of(client) == 0
-        follow(follower, 4)
+        write_and_follow(client, follower)
         delete(client, 5)
         assert deleted(client) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         delete(client, 3, timeout_ms=50)
@@ -581,9 +586,7 @@ def test_deleted_records_are_gone_when_all_followers_alive_start_there(
 def test_deleting_ends_with_leadership(controller: ScriptedController, tmp_path: Path) -> None:
     give(controller, (OWN, TWO), (OWN, TWO))
     with leading(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as follower:
-        write(client, acks=1, count=4)
-        assert code_of(client) == 0
-        follow(follower, 4)
+        write_and_follow(client, follower)
         delete(client, 2)
         wait_until(lambda: core_of(broker).log_start_offset == 2, WAIT_S, "the leader has done so")
         change(controller, leader=TWO)
@@ -595,9 +598,7 @@ def test_deleting_does_not_wait_for_one_that_is_no_replica_any_more(
 ) -> None:
     give(controller, (OWN, TWO))
     with leading(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as follower:
-        write(client, acks=1, count=4)
-        assert code_of(client) == 0
-        follow(follower, 4)
+        write_and_follow(client, follower)
         delete(client, 2)
         wait_until(lambda: core_of(broker).log_start_offset == 2, WAIT_S, "the leader has done so")
         assert follow(follower, 4, start=2).error_code == 0
