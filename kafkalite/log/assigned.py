@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalite.log import adoption, directory, files
-from kafkalite.log.assignment import NOWHERE
+from kafkalite.log.assignment import LOST, NOWHERE
 from kafkalite.log.elsewhere import Elsewhere
 from kafkalite.log.journal import TopicState
 from kafkalite.log.loading import load_offline
@@ -94,6 +94,10 @@ class AssignedLogs(LogManager):
 
     def _producer_id_seen(self, producer_id: int) -> None:
         """The controllers give ids out."""
+
+    def _went_offline(self, log: PartitionLog, reason: str) -> None:
+        super()._went_offline(log, reason)
+        self.services.fitness_changed(log)
 
     def _logs_of(self, topic: Topic) -> Iterable[ReplicaLog]:
         return [log for log in topic.partitions if isinstance(log, ReplicaLog)]
@@ -191,7 +195,7 @@ class AssignedLogs(LogManager):
             state = TopicState(topic.name, topic.id, {}, [self._unclean_count()] * len(topic.partitions))
             for number in wanted:
                 plan = self._plan(state, topic.config, number, points, starts)
-                plan = replace(plan, replicated=True, alone=topic.partitions[number].alone)
+                plan = replace(plan, replicated=True, sole=not topic.partitions[number].others_whole)
                 if unready is None:
                     plans.append(plan)
                 else:
@@ -255,6 +259,8 @@ class AssignedLogs(LogManager):
         if wanted == before:
             return
         led = log.led and not fresh
+        if fresh and wanted.directory == LOST:
+            log.behind = True  # it was given up, and nobody knows how much of it was copied again
         changes.append(ReplicaChange(log, before, wanted))
         if wanted.leads:
             log.lead(wanted)

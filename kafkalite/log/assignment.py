@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from kafkalite._native.log.followers import Followers
 
 NO_LEADER: Final = -1
+LOST: Final = bytes(15) + b"\x02"
+"""The directory of a replica that is in none (Kafka's DirectoryId.LOST): it is not in sync, and cannot be elected."""
 
 
 class Assignment(NamedTuple):
@@ -33,6 +35,12 @@ class Assignment(NamedTuple):
     """Rises with every change."""
     recovering: bool = False
     """After an unclean election, until the leader has told the controllers that it has recovered."""
+    directory: bytes = b""
+    """Where the controllers have this broker's replica (KIP-858)."""
+    lost: tuple[int, ...] = ()
+    """Replicas, on whatever broker, that are in no directory: they are not to be counted on, whatever they fetch."""
+    others_whole: bool = False
+    """Whether another broker's replica has all that was acknowledged: it is in sync, or eligible to lead (KIP-966)."""
 
     @property
     def alone(self) -> bool:
@@ -50,3 +58,6 @@ class Leading(Protocol):
     def lead_locked(self, log: Any, wanted: Assignment, *, elected: bool) -> Followers:
         """This broker leads a `ReplicaLog` with other replicas, from a new epoch on or as before; who follows it. The
         log's lock is held."""
+
+    def configure(self, log: Any, followers: Followers) -> None:
+        """The settings of a log that is led count for these followers."""

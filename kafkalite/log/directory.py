@@ -139,7 +139,11 @@ def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
     if identity.ours and identity.in_cluster != in_cluster:
         raise StartupError(
             f"process.roles: {directory} belongs to a broker "
-            + ("in a cluster" if identity.in_cluster else "that stands alone, whose topics no controller knows")
+            + (
+                "in a cluster"
+                if identity.in_cluster
+                else "that stands alone, whose topics no controller knows (kafkalite cluster migrate takes it into one)"
+            )
         )
     if in_cluster and not identity.ours and partition_directories(directory)[0]:
         raise StartupError(
@@ -159,9 +163,10 @@ def directory_id(directory: str) -> bytes:
 def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster: bool = False) -> None:
     """Writes meta.properties, keeping lines of Kafka's that we do not know."""
     path = f"{directory}/{files.META_PROPERTIES_NAME}"
-    values = checkpoints.read_properties(path) or {"directory.id": uuid_text(new_uuid())}
+    values = checkpoints.read_properties(path) or {}
     wanted = {
         **values,
+        "directory.id": values.get("directory.id") or uuid_text(new_uuid()),
         "version": KAFKA_VERSION,
         "cluster.id": cluster_id,
         "node.id": str(node_id),

@@ -71,14 +71,14 @@ class LoadPlan:
     adopted: bool = False  # put there from elsewhere: nobody knows whether its names are on the disk
     cleaned: bool = False  # it was compacted some time, whatever its policy is now
     replicated: bool = False  # it is a cluster's, whose brokers may have replicas of it
-    alone: bool = False  # of such a partition: this broker has the only one now
+    sole: bool = False  # of such a partition: nobody else has all that was acknowledged
     high_watermark: int | None = None  # of such a partition, None: not written down
     points_known: bool = True  # there was a good file of recovery points, whether this partition is in it or not
 
     @property
     def mended(self) -> bool:
         """Whether what is not whole here is at a leader, who gives it again."""
-        return self.replicated and not self.alone
+        return self.replicated and not self.sole
 
     @property
     def sparse(self) -> bool:
@@ -211,6 +211,7 @@ def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = 
     log.core.set_segments((segment,))
     log.core.set_offsets(end, end, end)
     log.set_epochs(_read_epochs(plan, end), _epoch_of(plan))
+    log.opened(plan.high_watermark, plan.recovery_point)
 
 
 def _find_end(
@@ -375,7 +376,7 @@ def _open_at(
     log_end = max(log_end, start)
     log.core.set_offsets(start, min(max(flushed, start), log_end), log_end)
     log.set_epochs(_read_epochs(plan, log_end), _epoch_of(plan))
-    log.opened(plan.high_watermark)
+    log.opened(plan.high_watermark, plan.recovery_point)
     if log.flushed_offset < log_end:
         log.services.dirty_logs.add(log)  # the next checkpoint puts what was recovered on the disk
 

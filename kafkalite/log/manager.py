@@ -21,7 +21,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
-from kafkalite._native.log.log_core import sum_traffic
+from kafkalite._native.log.log_traffic import sum_traffic
 from kafkalite._native.log.segment import FileCache
 from kafkalite._native.serve.topic_table import Topic, TopicTable
 from kafkalite.chance import random_bytes
@@ -40,7 +40,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.executors import THREADS, Executors
-from kafkalite.log import adoption, checkpoints, cut, directory, disk, files, journal
+from kafkalite.log import adoption, checkpoints, cut, directory, disk, files, handover, journal
 from kafkalite.log.cleaner import LogCleaner
 from kafkalite.log.flusher import Flusher, flush_together
 from kafkalite.log.formats import FORMATS
@@ -66,7 +66,7 @@ from kafkalite.settings.topic import TopicConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-    from kafkalite._native.log.log_core import TrafficCounts
+    from kafkalite._native.log.log_traffic import TrafficCounts
     from kafkalite.acls import Acl
     from kafkalite.features import Features
     from kafkalite.log.journal import MetadataState
@@ -178,6 +178,7 @@ class LogManager:
 
     def _open_locked(self) -> None:
         directory.check_finished(self.directory)
+        handover.check_whole(self.directory)
         identity = directory.read_identity(self.directory, self.config.node_id)
         in_cluster = self.config.in_cluster
         if identity is not None:

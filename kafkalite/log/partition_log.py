@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kafkalite import chance
 from kafkalite._native.base import file_ops
-from kafkalite._native.log.log_core import APPEND_ASK, LogCore, LogSlice
+from kafkalite._native.log.log_core import APPEND_ASK, LogCore
 from kafkalite._native.log.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
 from kafkalite._native.log.scan import header_at
 from kafkalite._native.log.segment import READ_DEFER, FileCache, Segment, SegmentUnreadable
@@ -53,6 +53,7 @@ from kafkalite.record.compression import Codec
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kafkalite._native.log.log_slice import LogSlice
     from kafkalite._native.log.record_format import RecordFormat
     from kafkalite._native.wire.batch import RecordFaults
     from kafkalite.log.assignment import Leading
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ANY_EPOCH: Final = -1
+"""In place of a leader epoch: whichever it is by then."""
 STRICT_EPOCHS_SINCE: Final = 2
 """First transaction.version in which every marker has an epoch above its transaction's."""
 VERIFY_AHEAD: Final = 4 * 1024 * 1024
@@ -91,6 +94,7 @@ class LogServices:
     end_lowered: Callable[[PartitionLog, int], None] = lambda _log, _offset: None  # before a cut: writes it down
     front_goes: Callable[[PartitionLog], None] = lambda _log: None  # segments below the log start are about to go
     leading: Leading | None = None  # in a cluster: knows who follows
+    fitness_changed: Callable[[PartitionLog], None] = lambda _log: None  # of a replica: any thread, never blocks
     producer_count_max: int = 50_000
     decompressed_size_max: int = 256 * 1024 * 1024
     nesting_max: int = 4  # wrappers of classic messages in each other
@@ -216,18 +220,19 @@ class PartitionLog(LogState):
 
     # --- append -------------------------------------------------------------------------------------------------------
 
-    def append(self, batch: bytes | bytearray | memoryview) -> AppendInfo:
-        """Appends one batch, blocking where need be; KafkaError with the code that a producer would get."""
-        return self._append(batch, FROM_CLIENT)
+    def append(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
+        """Appends one batch, blocking where need be; KafkaError with the code that a producer would get,
+        NOT_LEADER_OR_FOLLOWER in another leader epoch than `in_epoch`."""
+        return self._append(batch, FROM_CLIENT, in_epoch)
 
-    def append_internal(self, batch: bytes | bytearray | memoryview) -> AppendInfo:
+    def append_internal(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
         """As append(), for a coordinator's own batches: those of a producer (TxnOffsetCommit's, which are
         transactional) have no sequence, and nobody is asked whether the transaction may begin."""
-        return self._append(batch, FROM_COORDINATOR)
+        return self._append(batch, FROM_COORDINATOR, in_epoch)
 
-    def _append(self, batch: bytes | bytearray | memoryview, origin: int) -> AppendInfo:
+    def _append(self, batch: bytes | bytearray | memoryview, origin: int, in_epoch: int) -> AppendInfo:
         outcome, error, base_offset, append_time_ms, log_start, end_offset, bad_index = self.core.append_batch(
-            batch, origin=origin
+            batch, origin=origin, in_epoch=in_epoch
         )
         if outcome == APPEND_ASK:
             error = ErrorCode.INVALID_TXN_STATE  # only a coordinator can admit a transaction
@@ -358,8 +363,9 @@ class PartitionLog(LogState):
     def note_walked(self, segment: Segment, position: int) -> None:
         """While it is opened: the batches of a segment were checked, from a position on. Replicas want to know."""
 
-    def opened(self, high_watermark: int | None) -> None:
-        """It has its segments, offsets and epochs; `high_watermark` is what a checkpoint says of a replica's."""
+    def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
+        """It has its segments, offsets and epochs; what checkpoints say of a replica's high watermark, and of where it
+        was on the disk to."""
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """(largest epoch <= epoch, first offset after it); (-1, -1) for an epoch this log does not know."""
@@ -446,17 +452,19 @@ class PartitionLog(LogState):
         *,
         commit: bool,
         transaction_version: int = 1,
+        in_epoch: int = ANY_EPOCH,
     ) -> int:
         """Ends the producer's transaction here, if it has one; the offset after the marker, not flushed yet.
 
         InvalidProducerEpoch for an older producer epoch (with transaction version 2, KIP-890, also for the epoch of
         the open transaction itself); TransactionCoordinatorFenced for an older coordinator epoch; StorageError;
-        UnknownTopicOrPartition. May block.
+        UnknownTopicOrPartition; KafkaError (NOT_LEADER_OR_FOLLOWER) in another leader epoch than `in_epoch`. May block.
         """
         batch = marker_batch(
             producer_id, producer_epoch, coordinator_epoch, self.services.clock.time_ms(), commit=commit
         )
-        error, end_offset = self.core.append_marker_batch(batch, strict=transaction_version >= STRICT_EPOCHS_SINCE)
+        strict = transaction_version >= STRICT_EPOCHS_SINCE
+        error, end_offset = self.core.append_marker_batch(batch, strict=strict, in_epoch=in_epoch)
         if error:
             raise error_for(error, f"{self.name} refused a marker of producer {producer_id}: {ErrorCode(error).name}")
         return end_offset
@@ -668,6 +676,7 @@ class PartitionLog(LogState):
             logger.error(
                 "disk is full: appends are refused, reads go on", extra=fields(log=self.name, reason=error.strerror)
             )
+            self.services.fitness_changed(self)
 
     def write_failed_locked(self, error: int) -> None:
         """A write failed with this errno and was cut back."""
@@ -677,6 +686,7 @@ class PartitionLog(LogState):
         """A write succeeded again after a full disk."""
         self.core.storage_full = False
         logger.info("appends succeed again", extra=fields(log=self.name))
+        self.services.fitness_changed(self)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -740,6 +750,11 @@ class PartitionLog(LogState):
                 position = index.position_of_offset(offset)
                 granules = segment.unverified_granules(position, position + max(size_max, 0) + VERIFY_AHEAD)
                 recovery.verify_granules(segment, granules, offset_limit)
+            if segment.damage is not None:
+                self.note_damage()
+
+    def note_damage(self) -> None:
+        """There is damage in a segment. Replicas want to know. Any thread."""
 
     def verify_segment(self, segment: Segment, behind: int) -> None:
         """Checks all of a segment that ends before offset `behind`; what is damaged stands in its `damage`. OSError."""
@@ -776,6 +791,8 @@ class PartitionLog(LogState):
             except SegmentUnreadable as error:
                 raise self.unreadable(error) from error
             else:
+                if any(segment.damage is not None for segment in segments):
+                    self.note_damage()
                 if not self.indexes.forget_failed(segments):
                     return found
 
@@ -791,13 +808,18 @@ class PartitionLog(LogState):
         return sum(segment.size for segment in self.segments)
 
     def delete_records(self, offset: int) -> int:
-        """Moves the log start up to `offset` (-1: the high watermark), durably; the new log start. May block."""
-        target = self.high_watermark if offset == -1 else offset
-        if self.deleted:
-            raise UnknownTopicOrPartition(f"{self.name} was deleted")
-        if target < 0 or target > self.high_watermark:
-            raise OffsetOutOfRange(f"{self.name} ends at {self.high_watermark}: cannot delete up to {target}")
+        """Moves the log start up to `offset` (-1: the high watermark), durably; the new log start. May block.
+
+        UnknownTopicOrPartition; OffsetOutOfRange; KafkaError (NOT_LEADER_OR_FOLLOWER) where this broker does not lead.
+        """
         with self.core.locked():
+            target = self.high_watermark if offset == -1 else offset
+            if self.deleted:
+                raise UnknownTopicOrPartition(f"{self.name} was deleted")
+            if not self.led:
+                raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led here")
+            if target < 0 or target > self.high_watermark:
+                raise OffsetOutOfRange(f"{self.name} ends at {self.high_watermark}: cannot delete up to {target}")
             if target > self.log_start_offset:
                 self.core.set_log_start(target)
         self.services.log_start_moved(self)

@@ -95,7 +95,7 @@ class ProducerState:
         """The state at the log end; OSError, KafkaError."""
         log = self._log
         table = ProducerTable(self._producer_count_max, replicated=log.replicated)
-        start = snapshots.load(self._directory, log.log_end_offset, table)
+        start = snapshots.load(self._directory, log.segments[0].base_offset, log.log_end_offset, table)
         self.snapshot_offset = start
         if start > log.segments[0].base_offset:
             self._load_aborted(table, start)

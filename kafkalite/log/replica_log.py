@@ -7,8 +7,11 @@
                 broker leads and has the only replica, up to the end
 
 Offsets are never given out by the log that a restart finds: it ends with its last whole batch, and what is missing
-comes from its leader. So nothing is quarantined, and no gap made, at a start (kafkalite.log.loading), unless there is
-no other replica.
+comes from its leader. So nothing is quarantined, and no gap made, at a start (kafkalite.log.loading), unless nobody
+else has all of it.
+
+A replica is *fit* while it has what it once had and can be written. One that is not asks for others to lead
+(kafkalite.cluster.directories); cut where it is damaged it follows, and is fit again when it has what they have.
 
 Thread rule: PartitionLog's. Methods that append, cut or change epochs belong to one thread at a time, the one that
 fetches, or whoever made it stop.
@@ -85,7 +88,7 @@ class ReplicaChange(NamedTuple):
 class ReplicaLog(truncation.TruncatableLog):
     """A partition's log on one of several brokers."""
 
-    __slots__ = ("assignment", "walked")
+    __slots__ = ("assignment", "behind", "walked")
 
     REPLICATED: ClassVar[bool] = True
 
@@ -109,12 +112,14 @@ class ReplicaLog(truncation.TruncatableLog):
         """What the controllers said last; replaced as a whole."""
         self.walked: list[tuple[Segment, int]] = []
         """While it is loaded: segments, and the positions from which their batches were checked."""
+        self.behind = False
+        """Whether it has lost, or cannot read, something that it once had, and has not had it from a leader since."""
 
     def configure(self, config: TopicConfig) -> None:
         """See PartitionLog; min.insync.replicas holds at once, for what waits too."""
         super().configure(config)
-        if self.core.followers is not None:
-            self.core.followers.use_min(config.min_insync_replicas)
+        if self.core.followers is not None and self.services.leading is not None:
+            self.services.leading.configure(self, self.core.followers)
             self.core.advance(self.services.clock.monotonic())
 
     # --- who leads ----------------------------------------------------------------------------------------------------
@@ -127,6 +132,8 @@ class ReplicaLog(truncation.TruncatableLog):
             if elected:
                 self._begin_epoch_locked(wanted.leader_epoch)
             self.assignment = wanted
+            if self.behind and elected and self.damage_start is None:
+                self.behind = False  # what it has is the truth now
             self.replica.follows = FOLLOWS_NOBODY
             self.core.set_replicated(not wanted.alone)
             leading = None if wanted.alone else self.services.leading
@@ -147,7 +154,36 @@ class ReplicaLog(truncation.TruncatableLog):
             self.core.use_followers(None)
             self.core.set_led(False, wanted.leader_id)
         self.core.wake_listeners()
-        settle_low_waits(self.core)
+
+    # --- whether it is fit --------------------------------------------------------------------------------------------
+
+    @property
+    def fit(self) -> bool:
+        """Whether it may lead, and be counted on: it has what it once had, and storage takes more."""
+        return not (self.behind or self.offline or self.core.storage_full)
+
+    @property
+    def damage_start(self) -> int | None:
+        """The first offset that is quarantined; None where all is whole, as far as it was looked at."""
+        damage = [entry for segment in self.segments for entry in segment.damage or ()]
+        return min((first for _, _, first, behind in damage if behind > self.log_start_offset), default=None)
+
+    def note_damage(self) -> None:
+        """See PartitionLog: it is not fit any more."""
+        if not self.behind and self.damage_start is not None:
+            self.behind = True
+            self.services.fitness_changed(self)
+
+    def caught_up(self, high_watermark: int) -> None:
+        """It was given all that its leader had at that high watermark: what it had lost is there again, unless more
+        damage has been found since, which `note_damage` did not tell of one that is behind."""
+        if self.behind and 0 <= high_watermark <= self.log_end_offset and self.damage_start is None:
+            self.behind = False
+            logger.info("the replica has again what it had lost", extra=fields(log=self.name, end=self.log_end_offset))
+            self.services.fitness_changed(self)
+        if self.damage_start is not None:
+            self.behind = True
+            self.services.fitness_changed(self)
 
     # --- epochs -------------------------------------------------------------------------------------------------------
 
@@ -192,6 +228,13 @@ class ReplicaLog(truncation.TruncatableLog):
         """The leader epoch of the record at an offset, or of the next one."""
         return self.leader_epoch if offset >= self.log_end_offset else self.epochs.epoch_at(offset)
 
+    def roll_locked(self) -> None:
+        """See PartitionLog. The names of all segments before are on the disk first: one whose front a power cut has
+        taken would pass for one that begins there, and have the others drop it, too, when it is elected."""
+        with self.flush_lock:
+            self.entries.sync()
+        super().roll_locked()
+
     def next_base_locked(self) -> int:
         """Behind the last batch, even where the log was cut further on: a start takes offsets that are missing between
         two segments for records that a power cut has taken, and what follows them goes."""
@@ -205,8 +248,15 @@ class ReplicaLog(truncation.TruncatableLog):
         """Their epochs count, since the file may be older than the batches, or newer."""
         self.walked.append((segment, position))
 
-    def opened(self, high_watermark: int | None) -> None:
+    def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
         """The high watermark is what was written down, inside the log; the log's start where nothing was. OSError."""
+        known = max(high_watermark or 0, recovery_point or 0)
+        self.behind = self.log_end_offset < known or self.damage_start is not None
+        if self.log_end_offset < known:
+            logger.error(
+                "a replica ends before what it once had",
+                extra=fields(log=self.name, log_end=self.log_end_offset, known=known),
+            )
         for segment, position in self.walked:
             first = header_at(segment, position) if segment in self.segments else None
             if first is not None and segment.damage is None:
@@ -273,6 +323,7 @@ class ReplicaLog(truncation.TruncatableLog):
                 raise OffsetOutOfRange(f"{self.name} ends at {self.log_end_offset}: it cannot start at {offset}")
             self.core.set_log_start(offset)
             try:
+                self.services.log_start_moved(self)  # first: a start with the records before has to know their epochs
                 self.epochs.cut_front(offset)
             except OSError as error:
                 self.storage_failed(error, "leader epochs could not be written")

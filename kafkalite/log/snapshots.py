@@ -110,10 +110,13 @@ def remove(directory: str, offset: int) -> None:
         file_ops.unlink(f"{directory}/{files.stem(offset)}{suffix}", missing_ok=True)
 
 
-def load(directory: str, log_end: int, table: ProducerTable) -> int:
-    """Fills `table` from the newest good snapshot at or below log_end; its offset, or -1 where there is none."""
+def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> int:
+    """Fills `table` from the newest good snapshot within the log; its offset, or -1 where there is none.
+
+    One below `log_first`, where the first segment begins, does not know what records that are gone have changed since:
+    sequences would seem out of order, and transactions open (Kafka's ProducerStateManager drops it too)."""
     for offset in offsets_in(directory):
-        if offset > log_end:
+        if not log_first <= offset <= log_end:
             continue
         base = f"{directory}/{files.stem(offset)}"
         data = _readable(base + files.SNAPSHOT_SUFFIX)

@@ -175,6 +175,9 @@ def _place(log: TruncatableLog, segment: Segment, offset: int) -> tuple[int, int
 
     That is `offset`, unless it lies inside a batch, or behind bytes that are none.
     """
+    for begin, _, first, behind in segment.damage or ():
+        if first <= offset < behind:
+            return begin, first  # nobody knows what is in there
     if segment.size == 0:
         return 0, offset
     position = log.indexes.position_of_offset(segment, offset, locked=True)

@@ -147,7 +147,9 @@ def test_every_batch_has_an_epoch_that_is_known(root: Path, recorder: NameRecord
 
 def followed(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> AssignedTopic:
     """One partition that another broker leads."""
-    led = Assignment(False, False, OWN + 1, epoch, (OWN + 1, OWN), (OWN + 1, OWN))._replace(held=True)
+    both = (OWN + 1, OWN)
+    led = Assignment(held=True, leads=False, leader_id=OWN + 1, leader_epoch=epoch, replicas=both, isr=both)
+    led = led._replace(others_whole=True)
     return AssignedTopic("orders", topic_id, TopicConfig.resolve(logs.config, {}, "orders"), [led])
 
 
@@ -185,3 +187,38 @@ def test_high_watermark_of_a_deleted_topic_is_not_its_successors(root: Path) -> 
     log = replica(logs, SECOND)
     assert (log.high_watermark, log.log_end_offset) == (0, 9)
     logs.close()
+
+
+def test_front_of_a_replica_has_its_name_before_the_next_segment(
+    root: Path, recorder: NameRecorder, tmp_path: Path
+) -> None:
+    logs = started(root)
+    log = replica(logs, FIRST)
+    log.append_as_follower(leaders(0, 5), 0, 5)
+    log.roll()
+    log.append_as_follower(leaders(5, 2), 0, 7)
+    image = recorder.image(tmp_path / "image")
+    for path in (Path(log.active.path), Path(log.directory) / "partition.metadata"):
+        target = image / path.relative_to(root)  # POSIX: any name may be there
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    abandon(logs)
+    again = started(image)
+    assert replica(again, FIRST).log_start_offset == 0
+    again.close()
+
+
+def test_start_of_a_replica_is_known_before_its_epochs_are_forgotten(
+    root: Path, recorder: NameRecorder, tmp_path: Path
+) -> None:
+    logs = started(root)
+    log = replica(logs, FIRST, 4)
+    log.append_as_follower(leaders(0, 5, epoch=3) + leaders(5, 5, epoch=4), 4, 10)
+    log.flush()
+    log.advance_log_start(7)
+    image = recorder.image(tmp_path / "image")
+    abandon(logs)
+    again = started(image)
+    log = replica(again, FIRST, 4)
+    assert (log.log_start_offset, log.epochs.epoch_at(7)) == (7, 4)
+    again.close()

@@ -24,7 +24,7 @@ from tests.kit.harness.replica_harness import Batches, History, ReplicaHarness
 from tests.simulation.disk import LEFT, SimulatedDisk
 
 if TYPE_CHECKING:
-    from kafkalite._native.log.log_core import LogSlice
+    from kafkalite._native.log.log_slice import LogSlice
     from kafkalite.log.replica_log import ReplicaLog
 
 STEPS = 60

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native.log.log_core import LogSlice
+from kafkalite._native.log.log_slice import LogSlice
 from kafkalite.clock import SystemClock
 from kafkalite.errors import ErrorCode
 from kafkalite.log.replica_log import ReplicaLog

@@ -1,6 +1,7 @@
 from typing_extensions import Buffer
 
-from kafkalite._native.log.log_core import LogCore, LogSlice
+from kafkalite._native.log.log_core import LogCore
+from kafkalite._native.log.log_slice import LogSlice
 from kafkalite._native.log.record_format import RecordFormat
 
 class ClassicFormat(RecordFormat): ...

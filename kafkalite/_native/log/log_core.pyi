@@ -1,30 +1,19 @@
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from kafkalite._native.log.followers import Followers
+from kafkalite._native.log.log_slice import LogSlice
 from kafkalite._native.log.producers import ProducerTable
 from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import RecordFaults
 from kafkalite.clock import Clock
 
-TrafficCounts: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-
-def sum_traffic(logs: Iterable[LogCore]) -> TrafficCounts: ...
-
 APPEND_DONE: int
 APPEND_DUPLICATE: int
 APPEND_REFUSED: int
 APPEND_DEFER: int
 APPEND_ASK: int
-
-class LogSlice:
-    log: LogCore
-    segment: Segment | None
-    position: int
-    size: int
-    def release(self) -> None: ...
-    def tobytes(self) -> bytes: ...
 
 class LockedLog:
     def __enter__(self) -> None: ...
@@ -106,12 +95,12 @@ class LogCore:
         may_block: bool = True,
         origin: int = 0,
         admitted: int = -1,
+        in_epoch: int = -1,
     ) -> tuple[int, int, int, int, int, int, int]: ...
     def append_marker_batch(
-        self, batch: bytes | bytearray | memoryview, *, strict: bool = False
+        self, batch: bytes | bytearray | memoryview, *, strict: bool = False, in_epoch: int = -1
     ) -> tuple[int, int]: ...
     def marker_count(self) -> int: ...
-    def traffic_counts(self) -> TrafficCounts: ...
     def gauges(self) -> tuple[int, int, int, int, int]: ...
     def read_copy(
         self,

@@ -25,7 +25,7 @@ from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalite._native.log.log_core import LogSlice
+    from kafkalite._native.log.log_slice import LogSlice
     from kafkalite._native.serve.topic_table import Topic, TopicTable
     from kafkalite.settings.broker import BrokerConfig
 

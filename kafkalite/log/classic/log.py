@@ -30,7 +30,7 @@ from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.message_set import check_deep, fit_wrappers
 
 if TYPE_CHECKING:
-    from kafkalite._native.log.log_core import LogSlice
+    from kafkalite._native.log.log_slice import LogSlice
     from kafkalite._native.log.record_format import RecordFormat
     from kafkalite.settings.topic import TopicConfig
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite.clock import SystemClock
 from kafkalite.log.assigned import AssignedLogs, AssignedTopic
-from kafkalite.log.assignment import Assignment
+from kafkalite.log.assignment import LOST, Assignment
+from kafkalite.log.replica_log import ReplicaLog
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
 
@@ -23,7 +25,13 @@ OWN = 7
 def assigned(logs: AssignedLogs, name: str, leader: int, epoch: int) -> AssignedTopic:
     """One partition that is held here and on broker 8."""
     place = Assignment(
-        held=True, leads=leader == OWN, leader_id=leader, leader_epoch=epoch, replicas=(OWN, 8), isr=(OWN, 8)
+        held=True,
+        leads=leader == OWN,
+        leader_id=leader,
+        leader_epoch=epoch,
+        replicas=(OWN, 8),
+        isr=(OWN, 8),
+        others_whole=True,
     )
     return AssignedTopic(name, name.encode().ljust(16), TopicConfig.resolve(logs.config, {}, name), [place])
 
@@ -32,12 +40,9 @@ def fail(error: BaseException) -> None:
     raise AssertionError("a thread of the manager died") from error
 
 
-def test_a_partition_that_cannot_begin_keeps_no_other_from_what_metadata_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The difference of an image is carried out once: what an exception left out would not be heard of again."""
+def opened(directory: Path) -> AssignedLogs:
     overrides = {
-        "log.dirs": str(tmp_path / "data"),
+        "log.dirs": str(directory),
         "node.id": OWN,
         "process.roles": "broker",
         "controller.quorum.bootstrap.servers": "127.0.0.1:1",
@@ -46,6 +51,34 @@ def test_a_partition_that_cannot_begin_keeps_no_other_from_what_metadata_says(
     }
     logs = AssignedLogs(BrokerConfig.load(overrides=overrides), SystemClock(), on_fatal=fail, cluster_id="a" * 21 + "Q")
     logs.open()
+    return logs
+
+
+def test_a_replica_that_was_given_up_before_a_start_is_not_fit_until_it_has_what_its_leader_has(tmp_path: Path) -> None:
+    """The stop may have come in the middle of copying it again, and was clean."""
+    topic = assigned(logs := opened(tmp_path / "data"), "old", 8, 1)
+    logs.use_topics([topic])
+    (log,) = logs.logs()
+    assert isinstance(log, ReplicaLog)
+    assert log.fit
+    logs.close()
+    logs = opened(tmp_path / "data")
+    logs.use_topics([replace(topic, partitions=[topic.partitions[0]._replace(directory=LOST)])])
+    (log,) = logs.logs()
+    assert isinstance(log, ReplicaLog)
+    assert not log.fit
+    log.caught_up(1)
+    assert not log.fit
+    log.caught_up(0)
+    assert log.fit
+    logs.close()
+
+
+def test_a_partition_that_cannot_begin_keeps_no_other_from_what_metadata_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The difference of an image is carried out once: what an exception left out would not be heard of again."""
+    logs = opened(tmp_path / "data")
     logs.use_topics([assigned(logs, "old", OWN, 1)])
     (old,) = logs.logs()
     assert old.led

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.serve.topic_table import Topic
-from kafkalite.errors import CorruptMessage, KafkaError, OffsetOutOfRange
+from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError, OffsetOutOfRange
 from kafkalite.log import snapshots
 from kafkalite.log.assignment import Assignment
 from kafkalite.log.markers import marker_batch
@@ -173,6 +173,36 @@ def test_retention_keeps_what_replicas_may_not_have(tmp_path: Path) -> None:
         log.delete_records(log.high_watermark + 1)
 
 
+def test_who_does_not_lead_any_more_deletes_nothing(tmp_path: Path) -> None:
+    log = opened(LogHarness(tmp_path))
+    log.lead(led(1, 7))
+    log.append(make_batch(4))
+    assert log.delete_records(1) == 1
+    log.resign(followed(2))
+    for offset in (2, -1):
+        with pytest.raises(KafkaError) as refused:
+            log.delete_records(offset)
+        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert log.log_start_offset == 1
+
+
+def test_a_batch_that_is_good_in_one_leader_epoch_is_refused_in_every_other(tmp_path: Path) -> None:
+    log = opened(LogHarness(tmp_path))
+    log.lead(led(3, 7))
+    log.append(make_batch(), in_epoch=3)
+    log.append_internal(transaction(0, 1, commit=True)[0], in_epoch=3)
+    log.lead(led(4, 7))
+    for append in (
+        lambda: log.append(make_batch(), in_epoch=3),
+        lambda: log.append_internal(make_batch(), in_epoch=3),
+        lambda: log.append_marker(1, 0, 0, commit=True, in_epoch=3),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            append()
+        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert log.append_marker(1, 0, 0, commit=True, in_epoch=4) == log.log_end_offset == 3
+
+
 def test_a_leaders_log_start_is_taken_over(tmp_path: Path) -> None:
     log = opened(LogHarness(tmp_path))
     log.append_as_follower(leaders(0, 3) + leaders(3, 3, epoch=1), 1)
@@ -250,7 +280,7 @@ def test_a_log_of_the_only_replica_by_an_earlier_release_opens_as_it_was(tmp_pat
     log.flush()
     expected = log.read(0, 1 << 20)
     release(log)
-    again = opened(harness, clean=False, recovery_point=9, alone=True)
+    again = opened(harness, clean=False, recovery_point=9, sole=True)
     assert (again.high_watermark, again.epochs.entries) == (0, ((3, 0),))
     again.lead(led(4, 7))
     assert (again.high_watermark, again.read(0, 1 << 20)) == (9, expected)
@@ -271,7 +301,7 @@ def test_damage_in_the_only_replica_is_kept_apart(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[size // 6 * 2 - 1] ^= 1
     path.write_bytes(data)
-    again = opened(harness, clean=False, recovery_point=6, alone=True)
+    again = opened(harness, clean=False, recovery_point=6, sole=True)
     assert (again.log_end_offset, again.epochs.entries) == (6, ((1, 0), (5, 3)))
     with pytest.raises(CorruptMessage):
         again.read(1, 1 << 20)

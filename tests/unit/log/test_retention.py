@@ -8,6 +8,7 @@ import pytest
 
 from kafkalite._native.log.segment import Segment
 from kafkalite.errors import ErrorCode, OffsetOutOfRange
+from kafkalite.log import files, snapshots
 from kafkalite.log.indexes import SegmentIndexes
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.log.retention import SegmentAge, SizeRetention, StartRetention, TimeRetention, time_of
@@ -230,3 +231,27 @@ def test_index_of_a_segment_that_is_deleted_is_no_news(tmp_path: Path, caplog: p
     log.save_index(first)
     assert not caplog.records
     assert not Path(first.path).with_suffix(".klindex").exists()
+
+
+def test_what_a_producer_wrote_and_retention_took_is_not_held_against_it(tmp_path: Path) -> None:
+    """A crash loses the newer snapshots; the one that is left, of before what is gone, knows an old sequence."""
+    harness = LogHarness(tmp_path)
+    log = harness.open()
+    old: dict[Path, bytes] = {}
+    for sequence in range(3):
+        log.append(make_batch(producer_id=5, epoch=0, sequence=sequence))
+        log.roll()
+        old = old or {path: path.read_bytes() for path in harness.files(f"{files.SNAPSHOT_SUFFIX}*")}
+    assert old
+    log.append(make_batch(producer_id=6, epoch=0, sequence=0))
+    log.delete_records(3)
+    assert [segment.base_offset for segment in log.segments] == [3]
+    log.close()
+    for offset in snapshots.offsets_in(log.directory):
+        snapshots.remove(log.directory, offset)
+    for path, data in old.items():
+        path.write_bytes(data)
+    log = harness.open(clean=False, log_start=3)
+    assert log.append(make_batch(producer_id=5, epoch=0, sequence=3)).base_offset == 4
+    assert log.append(make_batch(producer_id=6, epoch=0, sequence=1)).base_offset == 5
+    log.close()

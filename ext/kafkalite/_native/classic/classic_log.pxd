@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int64_t
 
-from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.log.log_core cimport LogCore
+from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.log.record_format cimport RecordFormat
 from kafkalite._native.log.segment cimport ReadResult
 

@@ -24,7 +24,8 @@ from kafkalite._native.classic.message_set cimport (
     read_entry,
     walk_set,
 )
-from kafkalite._native.log.log_core cimport APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, LogCore, LogSlice, make_slice
+from kafkalite._native.log.log_core cimport APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, LogCore
+from kafkalite._native.log.log_slice cimport LogSlice, make_slice
 from kafkalite._native.log.record_format cimport PARSE_INCOMPLETE, PARSE_INVALID, PARSED, ItemInfo, RecordFormat
 from kafkalite._native.log.segment cimport (
     READ_DEFER, READ_FOUND, READ_NOTHING, ReadResult, Segment, refuse_read,
@@ -250,7 +251,7 @@ cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, ReadResu
         out.outcome = READ_DEFER
         return None
     out.outcome = READ_FOUND
-    return make_slice(log, segment, position, end - position)
+    return make_slice(log.owner, segment, position, end - position)
 
 
 # ---- for clients of today -------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ cdef class Followers:
     cdef readonly int32_t maximal_count
     cdef readonly int32_t min_in_sync       # min.insync.replicas
     cdef readonly bint proposing            # a change of who is in sync is under way
+    cdef readonly bint limited              # what those not in sync are given counts against the leader's limit
     cdef readonly int64_t epoch_start       # where the leader's epoch began
 
     cdef int _replace(self, list replica_ids, bint keep) except -1
@@ -65,3 +66,4 @@ cdef class OffsetWaits:
     cdef int64_t add(self, int64_t offset, object callback) except -1
     cdef bint cancel(self, int64_t number) except -1
     cdef list take(self, int64_t reached)
+    cdef int settle(self, int64_t reached, int error) except -1

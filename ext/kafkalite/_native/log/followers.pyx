@@ -22,7 +22,10 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, realloc
 
+import logging
 from heapq import heapify, heappop, heappush
+
+cdef object logger = logging.getLogger("kafkalite.log")
 
 cdef enum:
     BROKERS_AT_FIRST = 8
@@ -155,6 +158,10 @@ cdef class Followers:
     def use_min(self, int32_t min_in_sync):
         """The topic's min.insync.replicas."""
         self.min_in_sync = min_in_sync
+
+    def use_limit(self, bint limited):
+        """Whether the topic's leader.replication.throttled.replicas name this leader."""
+        self.limited = limited
 
     def joinable(self, int64_t high_watermark, double now):
         """The followers that may become in sync now, and have fetched within replica.lag.time.max.ms; of each that may
@@ -328,6 +335,15 @@ cdef class OffsetWaits:
             if callback is not None:
                 taken.append(callback)
         return taken
+
+    cdef int settle(self, int64_t reached, int error) except -1:
+        """Calls those whose offset is reached with an error code, 0 for none; one who fails keeps it from nobody."""
+        for callback in self.take(reached):
+            try:
+                callback(error)
+            except Exception:
+                logger.exception("one who waited for followers could not be told")
+        return 0
 
 
 cdef inline bint is_caught_up(const Follower* row, int64_t log_end, double now, double lag_s_max) noexcept nogil:

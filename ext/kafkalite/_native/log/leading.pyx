@@ -29,7 +29,7 @@ cdef int note_fetch(LogCore log, int32_t replica_id, int64_t offset, int64_t log
     if moved:
         log.advance(now)
     if log.low_waits is not None:
-        settle_low_waits(log)
+        log.settle_low_waits()
     return 0
 
 
@@ -94,12 +94,16 @@ def low_watermark(LogCore log not None):
 
 
 def wait_low(LogCore log not None, int64_t offset, callback):
-    """Calls `callback` once the low watermark is at an offset; the wait's number. For DeleteRecords."""
+    """Calls `callback` with an error code, 0 for none, once the low watermark is at an offset, or never will be: the
+    log was deleted (UNKNOWN_TOPIC_OR_PARTITION), is led elsewhere, or its storage failed. The wait's number.
+
+    For DeleteRecords. Source: DelayedDeleteRecords of Kafka 4.1.
+    """
     cdef int64_t number
     if log.low_waits is None:
         log.low_waits = OffsetWaits.__new__(OffsetWaits)
     number = log.low_waits.add(offset, callback)
-    settle_low_waits(log)
+    log.settle_low_waits()
     return number
 
 
@@ -108,9 +112,7 @@ def cancel_low_wait(LogCore log not None, int64_t number):
     return log.low_waits is not None and log.low_waits.cancel(number)
 
 
-cpdef int settle_low_waits(LogCore log) except -1:
-    """Calls those who wait for a low watermark that is reached: after a fetch, or when a broker has gone."""
+def settle_low_waits(LogCore log not None):
+    """Calls those who wait for a low watermark that is reached, without a fetch: a broker or a replica has gone."""
     if log.low_waits is not None:
-        for callback in log.low_waits.take(low_watermark(log)):
-            callback()
-    return 0
+        log.settle_low_waits()

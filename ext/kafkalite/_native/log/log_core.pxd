@@ -4,6 +4,7 @@ from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log.followers cimport Followers, OffsetWaits
+from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.log.producers cimport Marker, ProducerTable
 from kafkalite._native.log.record_format cimport ItemFault, ItemInfo, RecordFormat, RecordsVerdict
 from kafkalite._native.log.segment cimport ReadResult, Segment
@@ -28,6 +29,14 @@ cdef enum:
 
 cdef enum:
     NOT_YET = -1                # in place of an error code: the high watermark is below
+    ANY_EPOCH = -1              # an append is good in whatever leader epoch it comes
+
+# What an append asks of the log at the moment at which it is written.
+cdef struct AppendTerms:
+    int origin                  # one of FROM_..., see producers
+    int64_t admitted            # what marker_count() said when the batch's transaction was about to be admitted
+    int32_t in_epoch            # the leader epoch in which alone it is good, ANY_EPOCH
+    bint acks_all               # as many in sync as the topic wants, or it is refused
 
 cdef struct AppendResult:
     int error                   # Kafka's code where it was refused, otherwise 0
@@ -35,6 +44,8 @@ cdef struct AppendResult:
     int64_t append_time_ms      # the time stamped on LogAppendTime topics, otherwise -1
     int64_t log_start_offset    # -1 on error
     int64_t end_offset          # first offset after the batch: what acks=all waits to see flushed
+    int32_t leader_epoch        # in which it stands there, -1 on error
+    bint replicates             # others followed the log when it was appended: acks=all waits for them
     int64_t record_error_index  # index of the first bad record (KIP-467), -1 none
     int64_t timestamp_min       # where there is a bad record: the bounds it was held against, ms, inclusive
     int64_t timestamp_max
@@ -52,16 +63,6 @@ cdef struct Traffic:
     int64_t fetches, fetches_failed     # these and the next: counted where somebody asks for them
     int64_t bytes_out
     int64_t conversions                 # fetches whose records were made from another format
-
-cdef class LogSlice:
-    # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
-    cdef readonly LogCore log
-    cdef readonly Segment segment
-    cdef readonly int64_t position, size
-    cpdef release(self)
-    cdef int failed(self, int error) except -1
-
-cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t size)
 
 cdef class LockedLog:
     cdef LogCore log
@@ -91,10 +92,10 @@ cdef class LogCore:
     cdef public dict admissions             # producer id → the question whether its transaction may begin, or None
 
     cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
-                    int origin=*, int64_t admitted=*) except -1
+                    const AppendTerms* terms) except -1
     cpdef int64_t marker_count(self) noexcept
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
-                             ReadResult* out)
+                             ReadResult* out, bint followed=*)
     cdef int add_listener(self, LogListener listener) except -1
     cdef int remove_listener(self, LogListener listener) except -1
     cpdef bint advance(self, double now) except -1
@@ -133,17 +134,18 @@ cdef class LogCore:
     cdef int _check_compressed(self, const unsigned char* batch, const ItemInfo* info, int64_t timestamp_min,
                                int64_t timestamp_max, RecordsVerdict* out) except -1
     cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
-                             int origin, int64_t admitted) except -1
+                             const AppendTerms* terms) except -1
     cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out, int origin, int64_t admitted) except -1
+                            AppendResult* out, const AppendTerms* terms) except -1
     cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
-                                   int64_t now_ms, AppendResult* out) except -1
+                                   int32_t in_epoch, int64_t now_ms, AppendResult* out) except -1
     cdef int _ready_locked(self, bint may_block, int* error) except -1
     cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
                            int64_t now_ms, AppendResult* out) except -1
     cdef int _after_write_locked(self) except -1
     cdef bint _advance_locked(self, double now) except -1
     cdef int _settle_waits(self) except -1
+    cdef int settle_low_waits(self) except -1
     cdef int _move_stable(self) except -1
     cdef int move_stable_locked(self) except -1
     cdef int _check_offsets(self) except -1

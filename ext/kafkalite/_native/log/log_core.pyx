@@ -46,6 +46,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int6
 
 from kafkalite._native.base.debug cimport KL_DEBUG, kl_assert
 from kafkalite._native.log.followers cimport Followers
+from kafkalite._native.log.log_slice cimport LogSlice, make_slice
 from kafkalite._native.log.producers cimport (
     CHECK_ASK,
     CHECK_DUPLICATE,
@@ -70,6 +71,7 @@ from kafkalite._native.wire.error_codes cimport (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
@@ -90,87 +92,10 @@ cdef enum:
     CRC_WITHOUT_GIL_MIN = 16 * 1024
 
 
-@cython.final
-@cython.no_gc
-@cython.freelist(64)
-cdef class LogSlice:
-    """Whole batches inside one segment, which stays open and mapped until release()."""
-
-    def __init__(self):
-        raise TypeError("LogSlice comes from LogCore.read_slice")
-
-    def __dealloc__(self):
-        if self.segment is not None:
-            self.segment.unpin()
-
-    cpdef release(self):
-        """Gives the bytes back; they must not be touched afterwards. Twice is harmless."""
-        cdef Segment segment = self.segment
-        if segment is not None:
-            self.segment = None
-            segment.unpin()
-
-    def tobytes(self):
-        """A copy of the bytes; SegmentUnreadable."""
-        if self.segment is None:
-            raise ValueError("slice was released")
-        found = <bytes>self.segment.map[self.position:self.position + self.size]
-        self.segment.check_read()
-        return found
-
-    cdef int failed(self, int error) except -1:
-        """A system call could not read the bytes, with this errno: the log goes offline. GIL held, no lock needed."""
-        self.segment.note_unreadable()
-        self.log.owner.read_failed(self.segment, error)
-        return 0
-
-
 cdef inline int refuse(AppendResult* out, int error) noexcept nogil:
     """An append ends with an error code of Kafka's."""
     out.error = error
     return APPEND_REFUSED
-
-
-cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t size):
-    """Takes over the caller's pin."""
-    kl_assert(segment.pins > 0)
-    kl_assert(position >= 0)
-    kl_assert(size > 0)
-    kl_assert(position + size <= segment.size)
-    cdef LogSlice result = LogSlice.__new__(LogSlice)
-    result.log = log
-    result.segment = segment
-    result.position = position
-    result.size = size
-    return result
-
-
-def sum_traffic(logs):
-    """Of several logs, since each was loaded: batches given, refused, and refused for their checksum; records and bytes
-    appended, bytes refused; reads that were answered, refused, converted, and their bytes; batches refused for their
-    magic, for offsets, count or sequence; records refused for the key that they lack."""
-    cdef LogCore log
-    cdef Traffic* traffic
-    cdef int64_t[13] sums
-    cdef int i
-    for i in range(13):
-        sums[i] = 0
-    for log in logs:
-        traffic = &log.traffic
-        sums[0] += traffic.appends
-        sums[1] += traffic.appends_failed
-        sums[2] += traffic.checksums_failed
-        sums[3] += traffic.records_in
-        sums[4] += traffic.bytes_in
-        sums[5] += traffic.bytes_refused
-        sums[6] += traffic.fetches
-        sums[7] += traffic.fetches_failed
-        sums[8] += traffic.conversions
-        sums[9] += traffic.bytes_out
-        sums[10] += traffic.magics_failed
-        sums[11] += traffic.numbers_failed
-        sums[12] += traffic.keys_missing
-    return tuple([sums[i] for i in range(13)])
 
 
 @cython.final
@@ -277,9 +202,8 @@ cdef class LogCore:
     # ---- append -----------------------------------------------------------------------------------------------------
 
     cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
-                    int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED) except -1:
-        """Appends the records field of one partition; what became of it. `admitted`: what marker_count() said when the
-        batch's transaction was about to be admitted.
+                    const AppendTerms* terms) except -1:
+        """Appends the records field of one partition; what became of it.
 
         The bytes are patched in place. They must stay alive and unshared for the call.
         """
@@ -287,7 +211,8 @@ cdef class LogCore:
         cdef int outcome
         cdef int64_t now_ms
         out.base_offset = out.append_time_ms = out.log_start_offset = out.end_offset = out.record_error_index = -1
-        out.flush_due = False
+        out.flush_due = out.replicates = False
+        out.leader_epoch = -1
         out.error = 0
         if self.format.positional:
             self.note_failed(UNSUPPORTED_FOR_MESSAGE_FORMAT, size)
@@ -295,7 +220,7 @@ cdef class LogCore:
         kl_assert(self.deferred_appends >= 0)
         if self.deferred_appends > 0 and not may_block:
             return APPEND_DEFER
-        out.error = self._check_header(batch, size, &info, origin)
+        out.error = self._check_header(batch, size, &info, terms.origin)
         if out.error != 0:
             self.note_failed(out.error, size, info.fault)
             return APPEND_REFUSED
@@ -308,11 +233,11 @@ cdef class LogCore:
         if self.codec >= 0 and (info.attributes & CODEC_MASK) != self.codec:
             if not may_block:
                 return APPEND_DEFER
-            outcome = self._append_recoded(batch, &info, now_ms, out, origin, admitted)
+            outcome = self._append_recoded(batch, &info, now_ms, out, terms)
         else:
             self.lock_acquire()
             try:
-                outcome = self._append_locked(batch, &info, may_block, now_ms, out, origin, admitted)
+                outcome = self._append_locked(batch, &info, may_block, now_ms, out, terms)
             finally:
                 self.lock_release()
         if outcome == APPEND_DONE or outcome == APPEND_DUPLICATE:
@@ -340,10 +265,6 @@ cdef class LogCore:
         self.traffic.magics_failed += fault == ITEM_MAGIC
         self.traffic.numbers_failed += fault == ITEM_NUMBERS
         return 0
-
-    def traffic_counts(self):
-        """As sum_traffic gives them, of this log."""
-        return sum_traffic((self,))
 
     def gauges(self):
         """(bytes, segments, first offset, end offset, bytes not flushed yet)"""
@@ -425,7 +346,7 @@ cdef class LogCore:
         return 0
 
     cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
-                             int origin, int64_t admitted) except -1:
+                             const AppendTerms* terms) except -1:
         """Appends the batch in the codec that the topic prescribes. It was checked; the new form is ours."""
         cdef bytearray recoded = self.owner.recode(<bytes>batch[:info.size], self.codec)
         cdef unsigned char* data = <unsigned char*><char*>recoded
@@ -436,7 +357,7 @@ cdef class LogCore:
             return APPEND_REFUSED
         self.lock_acquire()
         try:
-            return self._append_locked(data, info, True, now_ms, out, origin, admitted)
+            return self._append_locked(data, info, True, now_ms, out, terms)
         finally:
             self.lock_release()
 
@@ -461,15 +382,22 @@ cdef class LogCore:
         return APPEND_DONE
 
     cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out, int origin, int64_t admitted) except -1:
+                            AppendResult* out, const AppendTerms* terms) except -1:
         cdef SequenceSpan original
         cdef Segment segment
         cdef int verdict
         cdef int outcome = self._ready_locked(may_block, &out.error)
         if outcome != APPEND_DONE:
             return outcome
+        if terms.in_epoch != self.leader_epoch and terms.in_epoch != ANY_EPOCH:
+            return refuse(out, NOT_LEADER_OR_FOLLOWER)
+        if self.followers is not None:
+            if terms.acks_all and self.followers.in_sync_count < self.followers.enough():
+                return refuse(out, NOT_ENOUGH_REPLICAS)
+            out.replicates = True
+            out.leader_epoch = self.leader_epoch
         if info.producer_id >= 0:
-            verdict = self.producers.check(info, origin, admitted, &original, &out.error)
+            verdict = self.producers.check(info, terms.origin, terms.admitted, &original, &out.error)
             if verdict == CHECK_DUPLICATE:
                 out.base_offset = original.first_offset
                 out.end_offset = original.last_offset + 1
@@ -487,11 +415,13 @@ cdef class LogCore:
             segment.unpin()
 
     cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
-                                   int64_t now_ms, AppendResult* out) except -1:
+                                   int32_t in_epoch, int64_t now_ms, AppendResult* out) except -1:
         cdef Segment segment
         cdef int outcome = self._ready_locked(True, &out.error)
         if outcome != APPEND_DONE:
             return outcome
+        if in_epoch != self.leader_epoch and in_epoch != ANY_EPOCH:
+            return refuse(out, NOT_LEADER_OR_FOLLOWER)
         out.error = self.producers.check_marker(info, marker, strict)
         if out.error != 0:
             return APPEND_REFUSED
@@ -626,19 +556,19 @@ cdef class LogCore:
         return <Segment>segments[max(low - 1, 0)]
 
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
-                             ReadResult* out):
-        """Whole batches from the one that holds `offset` (or the next one), below upper_offset, in size_max bytes.
+                             ReadResult* out, bint followed=False):
+        """Whole batches from the one with `offset` (or the next one), below upper_offset, in size_max bytes, and where
+        it is `followed` of a log that is not led here, too.
 
-        None unless the outcome is READ_FOUND. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined bytes),
-        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted), NOT_LEADER_OR_FOLLOWER. READ_DEFER: read_blocking()
-        on the pool, then again.
+        None unless READ_FOUND. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined), KAFKA_STORAGE_ERROR,
+        UNKNOWN_TOPIC_OR_PARTITION (deleted), NOT_LEADER_OR_FOLLOWER. READ_DEFER: read_blocking() first, on the pool.
         """
         cdef tuple segments = self.segments
         cdef int64_t log_end = self.log_end_offset
         cdef Segment segment
         out.outcome = READ_NOTHING
         out.error = 0
-        if self.shut:
+        if self.shut and (self.deleted or not followed):
             refuse_read(out, self.shut_error())
         elif self.offline:
             refuse_read(out, KAFKA_STORAGE_ERROR)
@@ -668,7 +598,7 @@ cdef class LogCore:
                     if out.outcome != READ_FOUND:
                         segment.unpin()
                 if out.outcome == READ_FOUND:
-                    return make_slice(self, segment, out.start, out.end - out.start)
+                    return make_slice(self.owner, segment, out.start, out.end - out.start)
                 if out.outcome != READ_PAST_END:
                     return None
             segment = self._next_segment(segment, segments)
@@ -718,6 +648,8 @@ cdef class LogCore:
         self.notify(LOOK_AGAIN)
         if self.waits is not None:
             self._settle_waits()
+        if self.low_waits is not None:
+            self.settle_low_waits()
 
     # ---- followers: what a leader's log needs at an append; leading.pyx has the rest ---------------------------------
 
@@ -768,27 +700,38 @@ cdef class LogCore:
         """Calls those whose wait for the high watermark is over: all of them, where nobody leads here any more."""
         cdef int error = self.replicated_error(0)
         cdef int64_t reached = INT64_MAX if self.shut or self.offline else self.high_watermark
-        for callback in self.waits.take(reached):
-            callback(error)
-        return 0
+        return self.waits.settle(reached, error)
+
+    cdef int settle_low_waits(self) except -1:
+        """The same of the low watermark."""
+        cdef int error = 0
+        cdef int64_t reached = self.log_start_offset
+        if self.shut or self.offline:
+            error = self.shut_error() if self.shut else KAFKA_STORAGE_ERROR
+            reached = INT64_MAX
+        elif self.followers is not None:
+            reached = self.followers.low_watermark(reached)
+        return self.low_waits.settle(reached, error)
 
     # ---- Python's view ----------------------------------------------------------------------------------------------
 
-    def append_batch(self, batch, *, bint may_block=True, int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED):
+    def append_batch(self, batch, *, bint may_block=True, int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED,
+                     int32_t in_epoch=ANY_EPOCH):
         """Appends a copy of one batch: (outcome, error, base offset, append time ms, log start, end offset, bad record
         index), where the outcome is one of APPEND_... and the error, Kafka's code, is 0 unless it was refused.
 
         APPEND_DEFER: may_block=False would have had to block. APPEND_ASK: a transaction would begin that nobody has
-        `admitted`. `origin`: one of FROM_... of kafkalite._native.log.producers.
+        `admitted`. `origin`: one of FROM_... of kafkalite._native.log.producers. `in_epoch`: in another leader epoch
+        it is refused with NOT_LEADER_OR_FOLLOWER, -1 any.
         """
         cdef AppendResult out
+        cdef AppendTerms terms = AppendTerms(origin, admitted, in_epoch, False)
         cdef bytearray copy = bytearray(batch)
-        cdef int outcome = self.append(
-            <unsigned char*><char*>copy, len(copy), may_block, &out, origin, admitted)
+        cdef int outcome = self.append(<unsigned char*><char*>copy, len(copy), may_block, &out, &terms)
         return (outcome, out.error, out.base_offset, out.append_time_ms, out.log_start_offset, out.end_offset,
                 out.record_error_index)
 
-    def append_marker_batch(self, batch, *, bint strict=False):
+    def append_marker_batch(self, batch, *, bint strict=False, int32_t in_epoch=ANY_EPOCH):
         """Appends a copy of a control batch that ends a transaction, blocking where need be: (error, end offset)."""
         cdef AppendResult out
         cdef ItemInfo info
@@ -806,7 +749,7 @@ cdef class LogCore:
         out.error = 0
         self.lock_acquire()
         try:
-            self._append_marker_locked(data, &info, &marker, strict, self.now_ms(), &out)
+            self._append_marker_locked(data, &info, &marker, strict, in_epoch, self.now_ms(), &out)
         finally:
             self.lock_release()
         if out.error == 0:

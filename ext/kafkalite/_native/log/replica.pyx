@@ -19,7 +19,7 @@ Thread rule: LogCore's.
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 
 from kafkalite._native.base.debug cimport kl_assert
-from kafkalite._native.log.log_core cimport DISK_WAS_FULL, HAS_REPLICAS, LogCore
+from kafkalite._native.log.log_core cimport DISK_WAS_FULL, HAS_REPLICAS, REPLICATED, LogCore
 from kafkalite._native.log.producers cimport Marker, read_marker
 from kafkalite._native.log.record_format cimport PARSE_INCOMPLETE, PARSED, ItemInfo, RecordFormat
 from kafkalite._native.log.segment cimport Segment
@@ -103,6 +103,7 @@ cdef class Replica:
         cdef const unsigned char* data = &records[0] if size > 0 else NULL
         cdef int64_t taken = 0
         cdef int error = 0
+        cdef bint moved = False
         cdef Given given
         with nogil:
             examine(format, data, size, leader_epoch, &given)
@@ -114,15 +115,17 @@ cdef class Replica:
                 elif given.size > 0:
                     given.outcome = self._append_locked(data, &given, &taken, &error)
                 if given.outcome == FOLLOW_DONE:
-                    self._see_locked(high_watermark)
+                    moved = self._see_locked(high_watermark)
             finally:
                 log.lock_release()
+            if moved and log.listeners:
+                log.notify(REPLICATED)
             if taken > 0 and log.unflushed_count >= log.flush_messages:
                 log.owner.flush_due(log.log_end_offset)
         return given.outcome, error, given.first_offset, given.last_offset, taken
 
     cdef bint _see_locked(self, int64_t high_watermark) except -1:
-        """Moves the high watermark. Nobody is told: nobody may read where another leads."""
+        """Moves the high watermark."""
         cdef LogCore log = self.log
         high_watermark = min(high_watermark, log.log_end_offset)
         if high_watermark <= log.high_watermark:

@@ -204,7 +204,7 @@ def test_snapshot_round_trip(tmp_path: Path, companion: bool) -> None:
     if not companion:
         (tmp_path / f"{9:020d}.producers").unlink()
     table = ProducerTable()
-    assert snapshots.load(directory, 9, table) == 9
+    assert snapshots.load(directory, 0, 9, table) == 9
     for entry in log.producers:
         again = table.get(entry.producer_id)
         assert again is not None
@@ -220,12 +220,12 @@ def test_damaged_snapshot_is_never_believed(tmp_path: Path) -> None:
     for at in range(len(snapshot)):
         for damaged in (snapshot[:at], snapshot[:at] + bytes([snapshot[at] ^ 1]) + snapshot[at + 1 :]):
             path.write_bytes(damaged)
-            assert snapshots.load(str(tmp_path), 9, ProducerTable()) == -1
+            assert snapshots.load(str(tmp_path), 0, 9, ProducerTable()) == -1
     path.write_bytes(snapshot)
     for at in range(len(companion)):
         path.with_suffix(".producers").write_bytes(companion[:at])
         loaded = ProducerTable()
-        assert snapshots.load(str(tmp_path), 9, loaded) == 5
+        assert snapshots.load(str(tmp_path), 0, 9, loaded) == 5
         entry = loaded.get(1)
         assert entry is not None
         assert entry.batches() == [(0, 0, 0, 0, TIME_MS)]

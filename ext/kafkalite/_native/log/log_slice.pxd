@@ -1,0 +1,15 @@
+"""What a read lends: a range of one segment's bytes, without a copy."""
+
+from libc.stdint cimport int64_t
+
+from kafkalite._native.log.segment cimport Segment
+
+cdef class LogSlice:
+    # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
+    cdef readonly object owner              # the log's, who is told of a file that cannot be read
+    cdef readonly Segment segment
+    cdef readonly int64_t position, size
+    cpdef release(self)
+    cdef int failed(self, int error) except -1
+
+cdef LogSlice make_slice(object owner, Segment segment, int64_t position, int64_t size)
