@@ -5,7 +5,8 @@
                   └─ complete(response), once, from any thread, before or after
 
 Nobody's thread is held meanwhile. What is never completed holds the answers after it on the same connection, so
-whoever makes a Deferred sees to its end, at the broker's stop too.
+whoever makes a Deferred sees to its end, at the broker's stop too. One that may wait for as long as a client likes has
+`abandoned`, which is called when that client has gone.
 
 Thread rule: `complete` and `then` from any thread, each once. The function given to `then` is called with no lock of
 ours held, on the thread that completes, or at once when that was earlier.
@@ -29,9 +30,11 @@ _lock = threading.Lock()
 class Deferred(Generic[T]):
     """A response to be."""
 
-    __slots__ = ("_deliver", "_done", "_response")
+    __slots__ = ("_deliver", "_done", "_response", "abandoned")
 
-    def __init__(self) -> None:
+    def __init__(self, abandoned: Callable[[], object] | None = None) -> None:
+        """`abandoned`: to be called when nobody is there any more who would be answered. `map` does not pass it on."""
+        self.abandoned = abandoned
         self._done = False
         self._response: T | None = None
         self._deliver: Callable[[T], object] | None = None

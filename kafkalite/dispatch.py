@@ -121,6 +121,8 @@ class Dispatcher:
     def _deliver_later(
         row: table.Row, context: RequestContext, correlation_id: int, deferred: Deferred[Any], answer: Answer
     ) -> None:
+        if deferred.abandoned is not None:
+            answer.when_abandoned(deferred.abandoned)
         deferred.then(lambda response: Dispatcher._deliver(row, context, correlation_id, response, answer))
 
     @staticmethod

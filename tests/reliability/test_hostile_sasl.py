@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -371,6 +372,29 @@ def test_clients_that_have_not_signed_in_are_bounded_in_number_and_bytes(tmp_pat
         wait_until(lambda: sasl.broker.connection_count < 12, 60, "the oldest to be closed")
         assert before.metadata().cluster_id
         _closed_first(waiting)
+
+
+def test_who_takes_memory_from_others_stays_the_oldest(tmp_path: Path) -> None:
+    limits = {
+        "connection_authentication_max_bytes": str(1 << 20),
+        "connection_authentication_max": "3",
+        "sasl_server_max_receive_size": "1000000",
+        "num_network_threads": "1",
+    }
+    with SaslBroker(tmp_path, **limits) as sasl, sasl.connect() as before, ExitStack() as clients:
+        before.plain()
+        first, second, third = (clients.enter_context(sasl.connect()) for _ in range(3))
+        for client in (first, second, third):
+            client.handshake("PLAIN")
+        for client in (second, first):
+            client.send(struct.pack(">i", 900_000) + b"\0" * 530_000)
+            for _ in range(2):  # the only worker has received it by then
+                before.metadata()
+        assert second.is_closed(), "both together are too much"
+        for _ in range(2):
+            clients.enter_context(sasl.connect()).handshake("PLAIN")
+        assert first.is_closed(), "one more than there may be"
+        assert third.authenticate(plain_token("alice", PASSWORD)).error_code == 0
 
 
 def _closed_first(waiting: list[RawClient]) -> None:

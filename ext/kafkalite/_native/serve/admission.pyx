@@ -344,15 +344,19 @@ cdef class WaitingRequest:
         raise TypeError("a bare WaitingRequest has no answer")
 
 
-@cython.final
-cdef class FlushWaiter:
-    """The callback that the group commit calls with 0 or an error code once a part is on the disk."""
+cdef class PartWaiter:
+    """A callback for one part of a request."""
     cdef WaitingRequest request
     cdef int index
 
     def __cinit__(self, WaitingRequest request not None, int index):
         self.request = request
         self.index = index
+
+
+@cython.final
+cdef class FlushWaiter(PartWaiter):
+    """The callback that the group commit calls with 0 or an error code once a part is on the disk."""
 
     def __call__(self, int error):
         cdef WaitingPart part = self.request.parts[self.index]
@@ -362,28 +366,16 @@ cdef class FlushWaiter:
 
 
 @cython.final
-cdef class ReplicationWaiter:
+cdef class ReplicationWaiter(PartWaiter):
     """The callback of wait_replicated."""
-    cdef WaitingRequest request
-    cdef int index
-
-    def __cinit__(self, WaitingRequest request not None, int index):
-        self.request = request
-        self.index = index
 
     def __call__(self, int error):
         self.request.after_replication(self.request.parts[self.index], self.index, error)
 
 
 @cython.final
-cdef class AdmissionWaiter:
+cdef class AdmissionWaiter(PartWaiter):
     """The callback that the gate's Deferred calls with 0 or an error code."""
-    cdef WaitingRequest request
-    cdef int index
-
-    def __cinit__(self, WaitingRequest request not None, int index):
-        self.request = request
-        self.index = index
 
     def __call__(self, int error):
         self.request.admit(self.index, error)

@@ -8,10 +8,24 @@ from kafkalite._native.serve.worker_parts cimport WorkerParts
 from kafkalite._native.tls.tls_session cimport TlsSession
 
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 cdef enum:
     EVENT_READ = 1                      # selectors.EVENT_READ and EVENT_WRITE
     EVENT_WRITE = 2
     TLS_HELLO_SIZE = 0x16030000         # what the first bytes of TLS are, read as the length of a request
+    LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
+    LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
+    LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
+    PENDING_CAPACITY_MIN = 4096
+    FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
+    GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
+    TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
+    LOW_WATER_MIN = 16384               # less is not worth a system call
+    LOW_WATER_MAX = 229376              # a little less than what TLS is received into
+    CROWD_MIN = 64                      # handshakes under way: the selector is not asked for more that cannot go on yet
+    OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
 
 
 cdef class WorkerResources(WorkerParts):
@@ -48,7 +62,9 @@ cdef class Connection:
     cdef int32_t in_flight_max              # above it the connection is not read
     cdef int32_t frame_size_min
     cdef int32_t frame_size_max
-    cdef bint paused                        # too much output or too many answers owed: not reading
+    cdef bint paused                        # not reading: too much is owed, it is muted, or the next request is early
+    cdef bint waits_turn                    # paused until nothing is owed
+    cdef const void* sole                   # the one log to whose writes all is owed that is; NULL: not so
     cdef readonly bint closed
     cdef readonly double last_active        # monotonic seconds of the last byte received or sent
     cdef int64_t answered_ns                # when the last turn ended, 0 unknown
@@ -77,6 +93,8 @@ cdef class Connection:
     cdef int admit(self) except -1
     cdef int arrive(self) except -1
     cdef int fail(self, str problem) except -1
+    cdef int pause(self) except -1
+    cdef bint put_off(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int refuse_size(self, int32_t size) except -1
     cdef int end(self) except -1
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1

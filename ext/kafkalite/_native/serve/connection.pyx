@@ -16,6 +16,7 @@ While there are quotas each request is looked at first: what it is told to wait 
 connection is not read for so long (KIP-219). Without quotas that is one comparison a request.
 
 Back-pressure: while a connection is owed more than `in_flight_max` answers or `output_bytes_max` bytes, it is not read.
+In a cluster a Produce request may also have to wait in the socket until nothing is owed (produce_turns).
 
 Thread rule: everything here runs on the owning worker; other threads reach a connection only through Answer and
 Mailbox.
@@ -41,6 +42,7 @@ from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.produce cimport (
     MALFORMED, PARKED, SERVED, PendingProduce, ProduceServer, acks_of,
 )
+from kafkalite._native.serve.produce_turns cimport has_to_wait
 from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.serve.worker_parts cimport (
@@ -62,22 +64,6 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* buf, size_t size, int flags)
     int setsockopt(int fd, int level, int option, const void* value, unsigned int size)
     int MSG_NOSIGNAL, MSG_DONTWAIT, SOL_SOCKET, SO_RCVLOWAT
-
-cdef extern from "<sched.h>" nogil:
-    int sched_yield()
-
-cdef enum:
-    LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
-    LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
-    LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
-    PENDING_CAPACITY_MIN = 4096
-    FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
-    GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
-    TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
-    LOW_WATER_MIN = 16384               # less is not worth a system call
-    LOW_WATER_MAX = 229376              # a little less than what TLS is received into
-    CROWD_MIN = 64                      # handshakes under way: the selector is not asked for more that cannot go on yet
-    OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
 
 assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
 
@@ -503,16 +489,29 @@ cdef class Connection:
                 break
             if size - at - 4 < frame_size:
                 break
+            if self.in_flight > 0 and self.io.produce.leaders is not None and self.put_off(data + at + 4, frame_size):
+                break
             self.serve(data + at + 4, frame_size)
             at += 4 + frame_size
             if self.in_flight >= self.in_flight_max or self.queued_bytes > self.io.output_bytes_max:
-                self.paused = True
-                self.set_interest(self.interest & ~EVENT_READ)
+                self.pause()
             elif self.io.out.size > RECEIVE_CAPACITY:
                 self.write_out()
         if self.client is not None:
             self.client.pay()
         return at
+
+    cdef int pause(self) except -1:
+        """Neither reads nor serves until settle() finds that it may."""
+        self.paused = True
+        return self.set_interest(self.interest & ~EVENT_READ)
+
+    cdef bint put_off(self, unsigned char* frame, Py_ssize_t size) except -1:
+        """Whether a request has to wait until nothing is owed; then nothing more is read."""
+        if has_to_wait(self.io.produce, &self.io.produce_api, self.sole, frame, size):
+            self.waits_turn = True
+            self.pause()
+        return self.waits_turn
 
     cdef int refuse_size(self, int32_t size) except -1:
         if self.tls is None and size & ~0xFFFF == TLS_HELLO_SIZE & ~0xFFFF:
@@ -674,8 +673,7 @@ cdef class Connection:
         if self.closed or until <= self.muted_until:
             return
         self.muted_until = until
-        self.paused = True
-        self.set_interest(self.interest & ~EVENT_READ)
+        self.pause()
         self.io.add_mute(self, until)
 
     def request_meter(self):
@@ -707,6 +705,7 @@ cdef class Connection:
         cdef Py_ssize_t start = self.io.out.size
         cdef int result
         cdef PendingProduce pending
+        cdef void* sole
         if self.io.produce_asks:
             server.access = self.access()
             server.now = self.io.now
@@ -717,7 +716,9 @@ cdef class Connection:
         elif result == PARKED:
             pending = server.pending
             server.pending = None
+            sole = pending.sole() if self.in_flight == 0 or self.sole == pending.sole() else NULL
             pending.start(self.enqueue(), server.pool)
+            self.sole = sole
             if pending.timeout_ms >= 0 and not pending.done:
                 self.io.add_timer(pending, self.io.now + <double>pending.timeout_ms / 1000.0)
         elif result == MALFORMED:
@@ -786,6 +787,7 @@ cdef class Connection:
         answer.mailbox = self.io.mailbox
         self.queue.append(answer)
         self.in_flight += 1
+        self.sole = NULL
         if self.io.counters is not None:
             answer.timing = self.io.counters.park()
         return answer
@@ -873,9 +875,9 @@ cdef class Connection:
             self.write_out()
             self.drain_queue()
             if self.closed or not self.paused or self.muted_until > 0.0 or self.in_flight > self.in_flight_max // 2 \
-                    or self.queued_bytes > self.io.output_bytes_max // 2:
+                    or self.waits_turn and self.in_flight > 0 or self.queued_bytes > self.io.output_bytes_max // 2:
                 break
-            self.paused = False
+            self.paused = self.waits_turn = False
             self.set_interest(self.interest | EVENT_READ)
             if self.pending_size > 0:
                 if self.io.counters is not None:

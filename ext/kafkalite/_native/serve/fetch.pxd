@@ -1,7 +1,8 @@
 """Serving Fetch: evaluate, park, answer with copies or file ranges."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
-from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.log.log_core cimport LogCore
+from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch_session cimport FetchPart, FetchParts, FetchSessionCache
@@ -29,6 +30,7 @@ cdef class FetchServer:
     cdef OutBuffer out
     cdef RequestCounters counters       # None: nobody wants to know
     cdef Leaders leaders                # None: the broker stands alone
+    cdef Meter limit                    # of what followers that are not in sync are given; None: it stands alone
     cdef int32_t partitions_max
     cdef int32_t response_size_max
     cdef Py_ssize_t copy_size_max
@@ -52,6 +54,7 @@ cdef class FetchPlan(FetchParts):
     cdef Topic readable                 # that the client may read, found in this evaluation: most parts are of the same
     cdef int32_t replica_id             # -1: a consumer
     cdef Asker asker                    # that one
+    cdef bytes rack                     # a consumer's; None: it may as well ask the leader
     cdef bint follows                   # as a replica, which the client may be
     cdef bint tells_leaders             # of a part that is led elsewhere
     cdef int32_t topic_count
@@ -87,10 +90,12 @@ cdef class FetchPlan(FetchParts):
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1
     cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1
+    cdef bint may_read_copy(self, LogCore log) noexcept
     cdef int note_leader(self, FetchPart* part, LogCore log) noexcept
     cdef int put_endpoints(self, OutBuffer out) except -1
     cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1
     cdef int count_parts(self, RequestCounters counters) except -1
+    cdef int count_limited(self) noexcept
     cdef int drop_unreadable(self) except -1
     cdef int drop_part(self, int32_t i) except -1
     cdef int listen(self) except -1

@@ -11,6 +11,9 @@ Up to `copy_size_max` bytes of records are copied into the response and leave in
 An incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all partitions of its session as they were when
 it arrived, and answered with those that have news.
 
+In a cluster a consumer of version 11 may read what this broker follows, up to the high watermark that it knows; one
+that tells its rack may be told by the leader to ask a follower there (KIP-392).
+
 Which versions come here is the handler table's to say (kafkalite/handlers/table.py); the constants below say since
 which of them a request has what. Version 16 tells who leads a partition that is not led here, which there is in a
 cluster alone. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
@@ -19,18 +22,21 @@ cluster alone. Thread rule: a FetchPlan belongs to its worker; `on_advance` only
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject
+from libc.math cimport INFINITY
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 import logging
 
-from kafkalite._native.log.log_core cimport HAS_REPLICAS, LOOK_AGAIN, REPLICATED, LogCore, LogSlice
+from kafkalite._native.log.log_core cimport HAS_REPLICAS, LOOK_AGAIN, REPLICATED, LogCore
+from kafkalite._native.log.log_slice cimport LogSlice
+from kafkalite._native.log.producers cimport ProducerTable
 from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
 from kafkalite._native.serve.access cimport ACCESS_READ, AccessView, is_allowed
 from kafkalite._native.serve.counters cimport KEY_OF_FETCH, RequestCounters
 from kafkalite._native.serve.fetch_session cimport (
     EPOCH_FINAL, EPOCH_INITIAL, LEADER_TOLD, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
-from kafkalite._native.serve.follower_fetch cimport diverges, read_for, refusal_of
+from kafkalite._native.serve.follower_fetch cimport diverges, is_held_back, limited_size, read_for, refusal_of
 from kafkalite._native.serve.leaders cimport FETCH_LEADER_TAG, FETCH_LEADERS_FROM
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.quota cimport Meter
@@ -59,6 +65,7 @@ cdef object logger = logging.getLogger("kafkalite.fetch")
 cdef enum:
     TOPIC_IDS_FROM = 13
     SESSIONS_FROM = 7
+    RACKS_FROM = 11
     REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
     REPLICA_STATE_TAG = 1
     PARTS_AT_FIRST = 4
@@ -115,7 +122,8 @@ cdef class FetchPlan(FetchParts):
         cdef Cursor c
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef list forgotten = None
-        cdef Py_ssize_t ignored
+        cdef const unsigned char* rack
+        cdef Py_ssize_t rack_size
         self.asker.epoch = -1
         self.replica_id = -1                            # nobody follows a single node, but some may say that they do
         cursor_init(&c, body, size)
@@ -133,8 +141,10 @@ cdef class FetchPlan(FetchParts):
             return 0
         if self.version >= SESSIONS_FROM:
             forgotten = self.parse_forgotten(&c)
-        if self.version >= 11:
-            read_string(&c, flexible, &ignored)         # rack_id
+        if self.version >= RACKS_FROM:
+            rack = read_string(&c, flexible, &rack_size)
+            if rack_size > 0 and self.server.leaders is not None and self.server.leaders.by_rack:
+                self.rack = PyBytes_FromStringAndSize(<const char*>rack, rack_size)
         if flexible:
             read_request_tags(&c, &self.replica_id, &self.asker.epoch)
         self.asker.replica_id = self.replica_id
@@ -322,7 +332,7 @@ cdef class FetchPlan(FetchParts):
                         break
                 continue
             part.rounds = 0
-            failed = failed or part.error != 0 or part.diverging_epoch >= 0
+            failed = failed or part.error != 0 or part.diverging_epoch >= 0 or part.preferred >= 0
         if blocked:
             self.release_slices()
             return FETCH_BLOCKED
@@ -337,10 +347,12 @@ cdef class FetchPlan(FetchParts):
         cdef LogCore log
         cdef LogSlice piece
         cdef ReadResult found
+        cdef ProducerTable producers
         cdef int64_t upper
+        cdef bint shut
         part.error = 0
         part.records_size = 0
-        part.diverging_epoch = -1
+        part.diverging_epoch = part.preferred = -1
         part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         if self.access is not None and (topic is None or topic is not self.readable):
             part.error = self.refusal(wanted, topic, part.index)
@@ -363,10 +375,12 @@ cdef class FetchPlan(FetchParts):
             part.error = refusal_of(log, part, &self.asker)
             if part.error != 0:
                 return FETCH_READY
-        if (part.last_fetched_epoch >= 0 and not log.shut and diverges(log, part, self.asker.replica_id)
+        shut = log.shut and not self.may_read_copy(log)
+        if (part.last_fetched_epoch >= 0 and not shut and diverges(log, part, self.asker.replica_id)
                 and part.error != 0):
             return FETCH_READY
-        if log.producers is None and not log.offline and not log.shut:
+        producers = log.producers                       # while it is read another thread may cut it, and drop them
+        if producers is None and not log.offline and not shut:
             if part.rounds < LOAD_ROUNDS_MAX:
                 return FETCH_BLOCKED
             part.error = KAFKA_STORAGE_ERROR
@@ -374,7 +388,9 @@ cdef class FetchPlan(FetchParts):
         part.high_watermark = log.high_watermark
         part.last_stable_offset = min(log.last_stable_offset, part.high_watermark)
         part.log_start_offset = log.log_start_offset
-        if part.diverging_epoch >= 0:
+        if self.rack is not None and not log.shut and self.replica_id < 0:
+            part.preferred = self.server.leaders.preferred(log, self.rack, part.offset, self.listener)
+        if part.diverging_epoch >= 0 or part.preferred >= 0:
             return FETCH_READY
         upper = part.last_stable_offset if self.isolation == READ_COMMITTED else part.high_watermark
         size_left = max(0, min(<int64_t>part.size_max, size_left))
@@ -382,8 +398,10 @@ cdef class FetchPlan(FetchParts):
             return self.examine_classic(part, i, log, part.high_watermark, size_left)
         if self.privileged:
             piece = read_for(log, part, &self.asker, size_left, self.size == 0, &found)
+        elif part.offset == log.log_end_offset and not log.shut and not log.offline:
+            return FETCH_READY                              # most partitions of most fetches have nothing new
         else:
-            piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &found)
+            piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &found, not shut)
         if found.outcome == READ_DEFER:
             if part.rounds < ROUNDS_MAX:
                 return FETCH_BLOCKED
@@ -392,12 +410,15 @@ cdef class FetchPlan(FetchParts):
             part.error = found.error
             self.note_leader(part, log)
             part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+        elif piece is not None and self.privileged and is_held_back(
+                log, self.replica_id, self.server.limit, self.now):
+            piece.release()
         elif piece is not None:
             self.slices[i] = piece
             part.records_size = piece.size
             self.size += piece.size
-            if self.aborted is not None and log.producers.aborted.count > 0:
-                self.aborted[i] = log.producers.aborted.overlapping(
+            if self.aborted is not None and producers.aborted.count > 0:
+                self.aborted[i] = producers.aborted.overlapping(
                     part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
                 if piece.segment.has_fault() or piece.segment.index.has_fault():
                     log.after_fault(piece.segment, &found)
@@ -405,6 +426,11 @@ cdef class FetchPlan(FetchParts):
                     if found.outcome == READ_DEFER and part.rounds < ROUNDS_MAX:
                         return FETCH_BLOCKED
         return FETCH_READY
+
+    cdef bint may_read_copy(self, LogCore log) noexcept:
+        """Whether a log that is not led here is, and may be read by one who is no follower."""
+        return (self.replica_id < 0 and self.version >= RACKS_FROM and not log.led and not log.deleted
+                and len(log.segments) > 0)
 
     cdef int note_leader(self, FetchPart* part, LogCore log) noexcept:
         """Of a part that was refused: it is told who leads, where that is the reason."""
@@ -511,7 +537,8 @@ cdef class FetchPlan(FetchParts):
             if part.parts_of_topic == 0:
                 continue
             encode_part_head(out, self.version, part)
-            encode_aborted(out, self.version, self.aborted is not None, self.aborted[i] if self.aborted else None)
+            encode_aborted(out, self.version, self.aborted is not None, self.aborted[i] if self.aborted else None,
+                           part.preferred)
             if flexible:
                 out.put_uvarint(<unsigned int>(part.records_size + 1))
             else:
@@ -570,6 +597,16 @@ cdef class FetchPlan(FetchParts):
                 log.traffic.conversions += log.format.positional and part.records_size > 0
         return 0
 
+    cdef int count_limited(self) noexcept:
+        """Counts what a follower is answered against the leader's limit, of logs that it is about."""
+        cdef int32_t i
+        cdef int64_t size = 0
+        for i in range(self.part_count):
+            size += limited_size(&self.parts[i], <LogCore>self.logs[i])
+        if size > 0:
+            self.server.limit.take(<double>size, self.now)
+        return 0
+
     cdef int drop_unreadable(self) except -1:
         """Turns the parts whose file failed into errors."""
         cdef int32_t i
@@ -605,6 +642,8 @@ cdef class FetchPlan(FetchParts):
         finally:
             self.release_slices()
         self.done = True
+        if self.privileged and self.server.limit.limit != INFINITY:
+            self.count_limited()
         if self.meter is not None:
             self.meter.take(<double>(out.size - start) - self.claimed, self.now)
         if self.server.counters is not None:
@@ -632,6 +671,8 @@ cdef class FetchPlan(FetchParts):
             store_i32(out.data, <int32_t>(out.size + self.size - self.converted_size - 4))
         answer.fill(PyBytes_FromStringAndSize(<const char*>out.data, out.size), slices, cuts)
         self.done = True
+        if self.privileged and self.server.limit.limit != INFINITY:
+            self.count_limited()
         if self.meter is not None:
             self.meter.take(<double>answer.size - self.claimed, self.now)
         if self.server.counters is not None:
@@ -786,7 +827,7 @@ cdef class FetchPlan(FetchParts):
             elif (
                     log.high_watermark != part.high_watermark or log.log_start_offset != part.log_start_offset
                     or min(log.last_stable_offset, log.high_watermark) != part.last_stable_offset
-                    or log.shut or log.offline):
+                    or (log.shut and not self.may_read_copy(log)) or log.offline):
                 return True
         return False
 
@@ -834,7 +875,7 @@ cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) excep
     return 0
 
 
-cdef int encode_aborted(OutBuffer out, int16_t version, bint asked, list aborted) except -1:
+cdef int encode_aborted(OutBuffer out, int16_t version, bint asked, list aborted, int32_t preferred) except -1:
     """PartitionData from the aborted transactions, null unless asked for, up to the records field."""
     cdef bint flexible = version >= FETCH_FLEXIBLE_FROM
     if not asked:
@@ -848,8 +889,8 @@ cdef int encode_aborted(OutBuffer out, int16_t version, bint asked, list aborted
             out.put_i64(first_offset)
             if flexible:
                 out.put_i8(0)
-    if version >= 11:
-        out.put_i32(-1)                                 # preferred_read_replica
+    if version >= RACKS_FROM:
+        out.put_i32(preferred)
     return 0
 
 

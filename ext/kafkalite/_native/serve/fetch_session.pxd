@@ -28,6 +28,7 @@ cdef struct FetchPart:
     int error
     int32_t diverging_epoch             # -1: none; LEADER_TOLD: who leads is told instead
     int64_t diverging_end_offset
+    int32_t preferred                   # whom the client is to ask from now on, -1: this broker
     int64_t high_watermark
     int64_t last_stable_offset
     int64_t log_start_offset

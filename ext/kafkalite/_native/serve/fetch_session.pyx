@@ -213,7 +213,7 @@ cdef class FetchSession:
             part = &parts[i]
             kept = &self.parts[part.slot]
             part.left_out = (
-                part.records_size == 0 and part.error == 0 and part.diverging_epoch < 0
+                part.records_size == 0 and part.error == 0 and part.diverging_epoch < 0 and part.preferred < 0
                 and part.high_watermark == kept.high_watermark and part.log_start_offset == kept.log_start_offset)
             # An error comes with -1 in both, so that the partition is answered again once it has passed.
             kept.high_watermark = part.high_watermark

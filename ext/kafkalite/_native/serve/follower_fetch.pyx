@@ -1,5 +1,8 @@
 """What a leader does for a partition of a follower's fetch: who may, where histories part, records up to the log's end.
 
+A follower that is not in sync is given nothing of a log whose replication is limited while the limit is used up
+(KIP-73); what it is given later counts, as does what those in sync are given.
+
 The log notes the fetch once, when it is first looked at and not refused: a fetch that was parked, or whose history is
 another, tells nothing about what the follower has (KAFKA-13141). Source: Partition.fetchRecords of Kafka 4.1, whose
 order of checks this is. Apart from fetch.pyx, so that what consumers run through stays small.
@@ -7,8 +10,10 @@ order of checks this is. Apart from fetch.pyx, so that what consumers run throug
 
 from libc.stdint cimport int32_t, int64_t
 
+from kafkalite._native.log.followers cimport Followers
 from kafkalite._native.log.leading cimport find_epoch_end, note_fetch
-from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.log.log_core cimport LogCore
+from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
 from kafkalite._native.wire.error_codes cimport (
     NOT_LEADER_OR_FOLLOWER,
@@ -38,6 +43,21 @@ cdef bint diverges(LogCore log, FetchPart* part, int32_t replica_id) except -1:
         part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
         return True
     return False
+
+
+cdef bint is_held_back(LogCore log, int32_t replica_id, Meter limit, double now) noexcept:
+    """Whether a follower has to wait for the records of a log."""
+    cdef Followers followers = log.followers
+    cdef int32_t place
+    if followers is None or not followers.limited or limit.owed_ms(now) == 0:
+        return False
+    place = followers.place_of(replica_id)
+    return place >= 0 and not followers.rows[place].in_sync
+
+
+cdef int64_t limited_size(const FetchPart* part, LogCore log) noexcept:
+    """Bytes of a part's records that count against the leader's limit."""
+    return part.records_size if log is not None and log.followers is not None and log.followers.limited else 0
 
 
 cdef LogSlice read_for(LogCore log, FetchPart* part, const Asker* asker, int64_t size_max, bint whole_first,

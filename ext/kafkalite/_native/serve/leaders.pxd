@@ -1,5 +1,7 @@
 """Who leads a partition that is not led here, told in the answers of Produce 10 and Fetch 16 (KIP-951)."""
 
+from libc.stdint cimport int32_t, int64_t
+
 from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.serve.transfer cimport OutBuffer
 
@@ -12,6 +14,9 @@ cdef enum:
 
 cdef class Leaders:
     cdef object address_of              # (listener, node id) -> (host, port, rack) or None
+    cdef bint by_rack                   # consumers that tell their rack are told whom to read from
 
+    cdef bint is_in(self, bytes rack, object listener, int32_t node_id) except -1
+    cdef int32_t preferred(self, LogCore log, bytes rack, int64_t offset, object listener) except -2
     cdef int put_leader(self, OutBuffer out, int tag, LogCore log) except -1
     cdef int put_endpoints(self, OutBuffer out, object listener, object nodes) except -1

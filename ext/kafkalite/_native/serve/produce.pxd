@@ -1,7 +1,7 @@
 """Serving Produce without a Python object per request."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
-from kafkalite._native.log.log_core cimport AppendResult, LogCore
+from kafkalite._native.log.log_core cimport AppendResult, AppendTerms, LogCore
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.admission cimport Admission, AdmissionRequest, WaitingPart, WaitingRequest
 from kafkalite._native.serve.counters cimport RequestCounters
@@ -34,7 +34,6 @@ cdef struct ProducePart:
     int32_t parts_of_topic          # valid in the first part of a topic
     int state                       # one of admission's: DONE, with its error, or what it waits for
     bint wants_replicas             # acks=all, in a log with followers
-    int32_t leader_epoch            # before the append
     int error
     AppendResult result
 
@@ -61,6 +60,7 @@ cdef class ProduceServer:
     cdef object listener            # which it came through, where there are `leaders`
     cdef int32_t throttle_ms        # what its client is told to wait
     cdef int16_t acks
+    cdef AppendTerms terms
     cdef int32_t timeout_ms         # ms that it is ready to wait, with acks=all
     cdef const unsigned char* transactional_id      # NULL: null
     cdef Py_ssize_t transactional_id_size
@@ -75,6 +75,7 @@ cdef class ProduceServer:
     cdef ProducePart* next_part(self) except NULL
     cdef int count_parts(self) noexcept
     cdef int park(self, PendingProduce pending) except -1
+    cdef Topic topic_of(self, const ProducePart* part, int16_t version)
     cdef LogCore append_part(self, ProducePart* part, int16_t version, bint acks_valid)
     cdef bint allows(self, ProducePart* part, Topic topic, bint by_id) except -1
     cdef int give_up(self, ProducePart* part) except -1
@@ -103,3 +104,4 @@ cdef class PendingProduce(WaitingRequest):
     cdef readonly Answer answer
     cdef int32_t timeout_ms         # after which no replicas are waited for; -1: none are
     cdef int start(self, Answer answer, object pool) except -1
+    cdef void* sole(self)

@@ -17,7 +17,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free
 
 from kafkalite._native.base.debug cimport kl_assert
-from kafkalite._native.log.log_core cimport APPEND_ASK, APPEND_DEFER, APPEND_REFUSED, LogCore
+from kafkalite._native.log.log_core cimport (
+    ANY_EPOCH, APPEND_ASK, APPEND_DEFER, APPEND_REFUSED, AppendTerms, LogCore,
+)
 from kafkalite._native.log.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED
 from kafkalite._native.serve.access cimport ACCESS_WRITE
 from kafkalite._native.serve.admission cimport (
@@ -204,6 +206,7 @@ cdef class ProduceServer:
         if self.transactional and not self.prepare_ask(version):
             return MALFORMED
         self.acks = acks
+        self.terms = AppendTerms(FROM_CLIENT, NOT_ADMITTED, ANY_EPOCH, acks == -1)
         flush = acks == -1 and self.flush_on_acks_all
         if self.faults is not None:
             self.faults = None
@@ -281,15 +284,20 @@ cdef class ProduceServer:
         self.pending = pending
         return 0
 
+    cdef Topic topic_of(self, const ProducePart* part, int16_t version):
+        """The topic of a part, or None."""
+        if part.parts_of_topic == 0:
+            return None
+        if version >= TOPIC_IDS_FROM:
+            return self.table.find_id(part.topic)
+        return self.table.find(part.topic, part.topic_size)
+
     cdef LogCore append_part(self, ProducePart* part, int16_t version, bint acks_valid):
         """Appends one partition's batch, which sets its error and result, or what it waits for; the log, where it came
         as far as that."""
         cdef Topic topic
         cdef LogCore log
-        if version >= TOPIC_IDS_FROM:
-            topic = self.table.find_id(part.topic)
-        else:
-            topic = self.table.find(part.topic, part.topic_size)
+        topic = self.topic_of(part, version)
         if self.access is not None and not self.allows(part, topic, version >= TOPIC_IDS_FROM):
             part.error = TOPIC_AUTHORIZATION_FAILED
         elif not acks_valid:
@@ -307,19 +315,15 @@ cdef class ProduceServer:
         if part.error != 0:
             return None
         log = <LogCore>(<tuple>topic.cores)[part.index]
-        part.leader_epoch = log.leader_epoch
-        if log.followers is not None and self.acks == -1:
-            part.wants_replicas = True
-            if has_too_few(log):
-                part.error = NOT_ENOUGH_REPLICAS
-                return log
+        if log.followers is not None and self.terms.acks_all and has_too_few(log):
+            part.error = NOT_ENOUGH_REPLICAS
+            return log
         if self.transactional:
             self.append_transactional(part, log)
-        elif log.append(part.records, part.records_size, False, &part.result) == APPEND_DEFER:
+        elif log.append(part.records, part.records_size, False, &part.result, &self.terms) == APPEND_DEFER:
             part.state = QUEUED
         part.error = part.result.error
-        if log.followers is not None and self.acks == -1:
-            part.wants_replicas = True                  # it may have come to be led here on the way
+        part.wants_replicas = self.terms.acks_all and part.result.replicates
         return log
 
     cdef bint allows(self, ProducePart* part, Topic topic, bint by_id) except -1:
@@ -353,7 +357,7 @@ cdef class ProduceServer:
         pending.wants_flush = part.state == REPLICATING and part.result.flush_due
         pending.flushes_alone = wants_flush
         pending.wants_replicas = part.wants_replicas
-        pending.leader_epoch = part.leader_epoch
+        pending.leader_epoch = part.result.leader_epoch
         pending.producer_id = -1
         pending.admitted = NOT_ADMITTED
         if not is_owed(part.state):
@@ -396,14 +400,16 @@ cdef class ProduceServer:
         cdef int outcome
         self.admission = None
         self.admitted = NOT_ADMITTED
+        self.terms.origin, self.terms.admitted = self.ask.origin, NOT_ADMITTED
         part.result.error = 0
+        part.result.replicates = False
         if part.records_size >= HEADER_SIZE:
             producer_id = load_i64(part.records + PRODUCER_ID_AT)
             if admission_of(log, producer_id) is not None:
                 # What the pool still has of this log was there before and takes its place in the queue first.
                 part.state = QUEUED if log.deferred_appends > 0 else AFTER_ANOTHER
                 return 0
-        outcome = log.append(part.records, part.records_size, False, &part.result, self.ask.origin, NOT_ADMITTED)
+        outcome = log.append(part.records, part.records_size, False, &part.result, &self.terms)
         if outcome == APPEND_ASK:
             self.admission = self.ask.send(log, producer_id, load_i16(part.records + PRODUCER_EPOCH_AT), &answered)
             self.admitted = answered.admitted
@@ -412,8 +418,8 @@ cdef class ProduceServer:
                 part.state = ASKED
             if self.admission is not None or answered.error != 0:
                 return 0
-            outcome = log.append(
-                part.records, part.records_size, False, &part.result, self.ask.origin, answered.admitted)
+            self.terms.admitted = answered.admitted
+            outcome = log.append(part.records, part.records_size, False, &part.result, &self.terms)
             kl_assert(outcome != APPEND_ASK)
         if outcome == APPEND_DEFER:
             part.state = QUEUED
@@ -522,10 +528,7 @@ cdef int put_part_tags(OutBuffer out, int16_t version, ProducePart* part, Produc
         return 0
     if part.error != NOT_LEADER_OR_FOLLOWER:
         return out.put_i8(0)
-    if version >= TOPIC_IDS_FROM:
-        topic = server.table.find_id(part.topic)
-    else:
-        topic = server.table.find(part.topic, part.topic_size)
+    topic = server.topic_of(part, version)
     if topic is None or part.index < 0 or part.index >= len(<tuple>topic.cores):
         return out.put_i8(0)                                    # deleted since
     log = <LogCore>(<tuple>topic.cores)[part.index]
@@ -586,23 +589,36 @@ cdef class PendingProduce(WaitingRequest):
 
     cdef int start(self, Answer answer, object pool) except -1:
         self.answer = answer
+        if self.timeout_ms >= 0:
+            answer.when_abandoned(self.give_up)
         return self.begin(pool)
+
+    cdef void* sole(self):
+        """The log to which it writes with acks=all, and whose replicas it waits for or will, where that is the only
+        one; else NULL."""
+        cdef PendingPart part = self.parts[0]
+        if len(self.parts) > 1 or self.acks != -1 or part.log is None or part.log.followers is None:
+            return NULL
+        return <void*>part.log
+
+    def give_up(self):
+        """Its client has gone: replicas are not waited for any more, however long he was ready to wait."""
+        self.expire(0.0)
 
     cdef int append(self, WaitingPart waiting) except -1:
         cdef PendingPart pending = <PendingPart>waiting
         cdef ProducePart* part = &pending.part
         cdef unsigned char[::1] view = pending.records
-        cdef int origin = FROM_CLIENT if self.ask is None else self.ask.origin
+        cdef AppendTerms terms = AppendTerms(
+            FROM_CLIENT if self.ask is None else self.ask.origin, pending.admitted, ANY_EPOCH, self.acks == -1)
         cdef int outcome
         cdef LogCore log = pending.log
-        pending.wants_replicas = self.acks == -1 and log.followers is not None
-        pending.leader_epoch = log.leader_epoch
-        if pending.wants_replicas and has_too_few(log):
+        if log.followers is not None and terms.acks_all and has_too_few(log):
             pending.error = part.error = NOT_ENOUGH_REPLICAS
             return APPEND_REFUSED
-        outcome = log.append(&view[0], view.shape[0], True, &part.result, origin, pending.admitted)
-        if log.followers is not None and self.acks == -1:
-            pending.wants_replicas = True               # it may have come to be led here on the way
+        outcome = log.append(&view[0], view.shape[0], True, &part.result, &terms)
+        pending.wants_replicas = terms.acks_all and part.result.replicates
+        pending.leader_epoch = part.result.leader_epoch
         part.error = part.result.error
         if is_faulty(part):
             pending.faults = find_faults(pending.log, &view[0], view.shape[0], part)

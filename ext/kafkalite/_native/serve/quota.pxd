@@ -23,6 +23,7 @@ cdef class Meter:
     cdef readonly double limit          # a second
     cdef double burst                   # what may be done at once after a rest
     cdef double left                    # what may be done now; below zero: owed
+    cdef double owed_max                # no more is owed than that
     cdef double at                      # monotonic seconds when that was so; 0: nothing was done yet
     cdef readonly double done           # since it was made
     cdef readonly double throttled_ms   # told to clients since it was made

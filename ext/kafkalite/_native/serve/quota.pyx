@@ -17,7 +17,7 @@ Thread rule: every field is read and written with the GIL, by whichever worker.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.math cimport ceil
+from libc.math cimport INFINITY, ceil
 from libc.stdint cimport int32_t, int64_t
 
 from time import monotonic as _monotonic
@@ -42,6 +42,7 @@ cdef class Meter:
         self.limit = limit
         self.burst = burst
         self.left = start
+        self.owed_max = INFINITY
 
     cdef void refill(self, double now) noexcept:
         if self.at == 0.0:
@@ -60,7 +61,7 @@ cdef class Meter:
     cdef void take(self, double amount, double now) noexcept:
         """That much was done."""
         self.refill(now)
-        self.left -= amount
+        self.left = max(self.left - amount, -self.owed_max)
         self.done += amount
 
     def owes_ms(self, double now):
@@ -83,10 +84,10 @@ cdef class Meter:
         self.refill(now)
         return self.left >= self.burst
 
-    def bound_by(self, double limit, double burst):
-        """The limit has changed."""
-        self.left = min(self.left, burst)
-        self.limit, self.burst = limit, burst
+    def bound_by(self, double limit, double burst, double owed_max=INFINITY):
+        """The limit has changed; what is owed above `owed_max` is forgotten."""
+        self.left = max(min(self.left, burst), -owed_max)
+        self.limit, self.burst, self.owed_max = limit, burst, owed_max
 
 
 @cython.final

@@ -151,18 +151,18 @@ cdef class SaslConnection(Connection):
 
     cdef int count_bytes(self, Py_ssize_t size) except -1:
         """Notes that it keeps so much while nobody is signed in; where all keep too much, the oldest others go."""
-        cdef Py_ssize_t left
+        cdef Connection oldest
         self.io.unknown_bytes += size - self.counted_bytes
         self.counted_bytes = size
-        if size == 0:
-            return 0
-        left = len(self.io.handshakes)
-        while left > 0 and self.io.unknown_bytes > self.io.unknown_bytes_max:
-            left -= 1
-            if next(iter(self.io.handshakes)) is self:
-                self.io.handshakes.move_to_end(self)
-            else:
-                self.io.close_oldest("connections that have not signed in keep too many bytes: the oldest goes")
+        while size > 0 and self.io.unknown_bytes > self.io.unknown_bytes_max:
+            order = iter(self.io.handshakes)
+            oldest = next(order, None)
+            if oldest is self:
+                oldest = next(order, None)
+            if oldest is None:
+                break
+            oldest.close("connections that have not signed in keep too many bytes: the oldest goes")
+            self.io.handshakes.pop(oldest, None)                # in any case, or this would have no end
         return 0
 
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kafkalite._native.log.log_core cimport LogSlice
+from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.serve.counters cimport Timing, Turns
 from kafkalite._native.tls.tls_session cimport TlsSession
 
@@ -54,6 +54,7 @@ cdef class Answer:
     cdef int64_t size            # bytes this answer puts on the wire
     cdef bint counted            # `data` is part of its connection's queued_bytes
     cdef Timing timing           # None where requests are not timed
+    cdef object abandoned        # called when it is dropped before it is ready; None: nobody has to know
 
     cdef int announce(self) except -1
     cdef int fill(self, bytes data, list slices, list cuts) except -1

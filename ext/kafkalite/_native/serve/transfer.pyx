@@ -20,13 +20,16 @@ from libc.string cimport memcpy
 from posix.types cimport off_t
 from posix.unistd cimport close, read, write
 
+import logging
 import os as _os
 from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
-from kafkalite._native.log.log_core cimport LogSlice
+from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TlsSession
 from kafkalite._native.wire.cursor cimport store_i16, store_i32, store_i64, store_uvarint
+
+cdef object logger = logging.getLogger("kafkalite.net")
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int fd, void* buf, size_t count, off_t offset)
@@ -427,11 +430,25 @@ cdef class Answer:
             self.slice_sent = 0
             self.part += 1
 
+    def when_abandoned(self, function not None):
+        """Calls `function` if the connection ends before the answer is ready, at once if it has: on the worker, or on
+        the thread that says so. Of several the last counts."""
+        if self.connection is not None:
+            self.abandoned = function
+        elif not self.ready:
+            function()
+
     cdef void drop(self):
         """Lets go of file ranges and of the connection."""
         cdef LogSlice piece
+        abandoned, self.abandoned = self.abandoned, None
         if self.slices is not None:
             for piece in self.slices[self.part:]:
                 piece.release()
             self.slices = None
         self.connection = None
+        if abandoned is not None and not self.ready:
+            try:
+                abandoned()
+            except Exception:
+                logger.exception("what waited for a connection that has ended could not be given up")

@@ -15,7 +15,7 @@ from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FetchServer
 from kafkalite._native.serve.leaders cimport Leaders
 from kafkalite._native.serve.produce cimport PRODUCE_FLEXIBLE_FROM, ProduceServer
-from kafkalite._native.serve.quota cimport QuotaControl
+from kafkalite._native.serve.quota cimport Meter, QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
 from kafkalite._native.tls.tls_session cimport TlsBuffers
 
@@ -74,10 +74,12 @@ cdef class WorkerParts:
         self.produce_asks = True
         self.views = weakref.WeakValueDictionary()
 
-    def use_leaders(self, Leaders leaders not None):
-        """From now on clients are told who leads what this broker does not."""
+    def use_leaders(self, Leaders leaders not None, Meter limit not None):
+        """From now on clients are told who leads what this broker does not, and followers that are not in sync are held
+        to a limit."""
         self.produce.leaders = leaders
         self.fetch.leaders = leaders
+        self.fetch.limit = limit
         self.produce_asks = True
 
     def use_quotas(self, QuotaControl quotas):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from kafkalite._native.serve.leaders import Leaders
+from kafkalite._native.serve.quota import Meter
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.fetch_harness import Client, FetchHarness, Wanted, errors_of, fetch_frame, partitions_of
 from tests.kit.harness.log_harness import make_batch
@@ -528,7 +530,7 @@ def test_consumers_take_no_followers_place_and_followers_take_theirs(tmp_path: P
     try:
         harness.logs.create_topic("t", 8, {})
         for worker in harness.workers:
-            worker.io.use_leaders(Leaders(lambda _listener, _node: None))
+            worker.io.use_leaders(Leaders(lambda _listener, _node: None), Meter(inf, inf, inf))
         client = harness.client()
         one, many = [Wanted(("t", 0))], [Wanted(("t", number)) for number in range(8)]
 
