@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.quota import QuotaControl
     from kafkalite.clock import Clock
     from kafkalite.cluster.alter_partition import InSyncReplicas
+    from kafkalite.cluster.directories import DirectoryAssignments
     from kafkalite.cluster.fetchers import Fetchers
     from kafkalite.cluster.joining import Ways
     from kafkalite.cluster.member import Member
@@ -174,6 +175,7 @@ class Broker:
         self._ways: Ways | None = None
         self._peers: Peers | None = None
         self._in_sync: InSyncReplicas | None = None
+        self._directories: DirectoryAssignments | None = None
         self._fetchers: Fetchers | None = None
         self._quotas: Quotas | None = None
         self._listeners: list[BoundListener] = []
@@ -221,10 +223,11 @@ class Broker:
     @property
     def progress(self) -> str:
         """How far a start is, in words; empty where there is nothing to tell. Any thread."""
-        logs = self._logs
+        logs, member = self._logs, self._member
         if logs is None or self.running:
             return ""
-        return f"{logs.loaded_count} of {logs.planned_count} partitions opened"
+        opened = f"{logs.loaded_count} of {logs.planned_count} partitions opened"
+        return opened if member is None else f"{member.progress}, {opened}"
 
     def loops_turned(self) -> threading.Event:
         """An event that is set once every network worker has turned since now. Any thread."""
@@ -456,6 +459,7 @@ class Broker:
         if ways is None:
             return None
         from kafkalite.cluster.joining import (
+            assign_directories,
             brokers_of,
             follow_replicas,
             join,
@@ -483,7 +487,8 @@ class Broker:
             member.give_up()
         brokers = brokers_of(member, ways, self.config)
         self._peers = peers = Peers(brokers, self.config.node_id)
-        self._fetchers = follow_replicas(member, brokers, logs.config, logs, self.clock)
+        self._fetchers = fetchers = follow_replicas(member, brokers, logs.config, logs, self.clock)
+        self._directories = assign_directories(member, self.config, logs, fetchers, self.clock)
         assert self._groups is not None, "made before the listeners, as the next"
         assert self._transactions is not None, "see above"
         self._groups.coordinate_led(logs)
@@ -538,7 +543,7 @@ class Broker:
                 return None
             return address.host.encode(), address.port, None if broker.rack is None else broker.rack.encode()
 
-        return Leaders(address_of)
+        return Leaders(address_of, by_rack=bool(self.config.replica_selector_class))
 
     def _new_error_counts(self) -> ErrorCounts:
         from kafkalite.metrics.errors import ErrorCounts
@@ -578,8 +583,12 @@ class Broker:
         told.listeners, told.workers = self._listeners, self._workers
         told.sources = services.metric_sources
         services.metric_sources.extend(companion.families for companion in self._companions)
-        if self._in_sync is not None:
-            services.metric_sources.append(self._in_sync.families)
+        parts = (self._in_sync, self._directories, self._fetchers)
+        services.metric_sources.extend(part.families for part in parts if part is not None)
+        if self._member is not None:
+            from kafkalite.cluster.joining import tell_of
+
+            services.metric_sources.append(tell_of(self._member))
         told.notes = [companion.notes for companion in self._companions]
 
     def _take_client_metrics(self, logs: LogManager, services: BrokerServices) -> None:
@@ -829,7 +838,8 @@ class Broker:
         """What clients may do, and who leads what this broker does not, where that is asked."""
         leaders = self._leaders()
         if leaders is not None:
-            io.use_leaders(leaders)
+            assert self._fetchers is not None, "in a cluster"
+            io.use_leaders(leaders, self._fetchers.limits.leading)
         if authorizer is not None:
             io.use_access(authorizer.control)
 
@@ -928,9 +938,10 @@ class Broker:
         if self._peers is not None:
             self._peers.stop()
             self._peers = None
-        if self._in_sync is not None:
-            self._in_sync.stop()
-            self._in_sync = None
+        for each in (self._in_sync, self._directories):
+            if each is not None:
+                each.stop()
+        self._in_sync = self._directories = None
         self._stop_workers(DRAIN_S)
         self._acceptor = None
         self._listeners = []

@@ -8,6 +8,7 @@ ext/kafkalite/_native/wire/error_codes.pxd.
         OffsetOutOfRange ...        a class for each code that somebody catches or raises by name
     StartupError                    the broker cannot start; the message is one sentence for a person (exit status 2)
         ConfigError                 the same, naming the setting
+        ControllersAway             no controller lets it in now (exit status 1)
 
 Raising is for the places that stop; where many partitions answer one request, code passes the bare `ErrorCode`.
 """
@@ -233,6 +234,10 @@ class MalformedRequest(ValueError):
 
 class StartupError(Exception):
     """The broker cannot start. The message is one sentence that tells a person what to change; exit status 2."""
+
+
+class ControllersAway(StartupError):
+    """No controller lets the broker in now. Another start may do, with nothing changed: exit status 1."""
 
 
 class StartGivenUp(StartupError):

@@ -24,6 +24,7 @@ UNITS: Final = (
     "kafkalite-mirror@.service",
     "kafkalite-registry.service",
     "kafkalite-load@.service",
+    "kafka-controller.service",
 )
 COMMAND: Final = """#!/bin/sh
 PYTHONPATH=/opt/kafkalite/lib exec /usr/bin/python{python} -P -m kafkalite "$@"

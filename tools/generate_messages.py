@@ -36,7 +36,7 @@ Direction = Literal[EntityType.request, EntityType.response]
 API_KEYS = (
     *(0, 1, 2, 3),
     *range(8, 52),
-    *(55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 71, 72, 74, 75, 80, 81),
+    *(55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 71, 72, 73, 74, 75, 80, 81),
 )
 
 # Fields whose value changes what the message means: a version that cannot carry them must not silently drop a value

@@ -21,7 +21,7 @@ import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kafkalite.client.errors import BrokerUnreachable, ClientError, SignInRefused
-from kafkalite.errors import KafkaError, StartupError
+from kafkalite.errors import ControllersAway, KafkaError, StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "acls": "list, add and remove rules of who may do what",
     "users": "add, list and delete users who sign in by SCRAM",
     "quotas": "list, set and delete what clients may do in a second",
+    "cluster": "describe a cluster, move partitions, retire brokers; take a broker that stands alone into one",
     "groups": "list, describe and delete consumer groups, move their offsets",
     "transactions": "list and describe transactions, abort one that hangs",
     "produce": "send lines to a topic",
@@ -111,7 +112,7 @@ def reported(command: Callable[[], int]) -> int:
     except CommandError as error:
         return fail(str(error), error.status)
     except StartupError as error:
-        return fail(str(error), EXIT_USAGE)
+        return fail(str(error), EXIT_FAILURE if isinstance(error, ControllersAway) else EXIT_USAGE)
     except KafkaError as error:
         return fail(f"{error} ({error.name})", EXIT_FAILURE)
     except (BrokerUnreachable, SignInRefused) as error:

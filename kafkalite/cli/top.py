@@ -14,11 +14,12 @@ import shutil
 import sys
 import time
 import urllib.error
-import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from kafkalite import http_get
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.common import add_client_arguments, open_client, print_json, quantity, seconds
 from kafkalite.logging import escaped
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 INTERVAL_DEFAULT: Final = 2.0
 SIZE_MAX: Final = 256 * 1024 * 1024
-"""Bytes of an answer that are read: a broker tells some MiB."""
+"""Bytes that an answer may have: a broker tells some MiB."""
 CLEAR: Final = "\x1b[H\x1b[2J"
 NAME_WIDTH: Final = 48
 KEY: Final = "metrics.listeners"
@@ -87,17 +88,16 @@ def _asked(arguments: argparse.Namespace) -> str:
 
 
 def _read(url: str, token: str | None, timeout_s: float) -> Read:
-    request = urllib.request.Request(url, headers={"Accept": "text/plain"})  # noqa: S310  # the scheme was looked at
+    headers = {"Accept": "text/plain"}
     if token is not None:
-        request.add_header("Authorization", f"Bearer {token}")
+        headers["Authorization"] = f"Bearer {token}"
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310  # as above
-            text = answer.read(SIZE_MAX).decode()
+        text = http_get.get(url, headers=headers, connect_s=timeout_s, whole_s=timeout_s, size_max=SIZE_MAX).decode()
         return reading.parse(text, time.monotonic())
     except urllib.error.HTTPError as error:
         why = "who asks has to sign in: --token-file" if error.code == 401 else f"HTTP {error.code}"
         raise UsageError(f"{url}: {why}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise CommandError(f"{url} cannot be read: {reason}", 2) from error
 

@@ -5,6 +5,7 @@ kafkalite users add alice -b localhost:9093 --command-config admin.properties
 kafkalite users list
 kafkalite users delete alice
 kafkalite users copy --from-dir /var/lib/kafka/data --data-dir data
+kafkalite users copy --from-dir data --controller-dir /var/lib/kafka/metadata
 
 With --data-dir the data directory of a broker that does not run is changed, or one that is yet to be used: so the first
 user comes to be. Otherwise a running broker is asked. A password is asked for at the terminal, or read from the first
@@ -22,6 +23,8 @@ from kafkalite.cli.common import add_client_arguments, count, open_client, print
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    from kafkalite.cluster.foreign_users import Credentials
 
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 ITERATIONS: Final = 4096
@@ -48,7 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     copy.add_argument(
         "--from-dir", metavar="DIR", required=True, help="of another broker: log.dirs, data directory, backup"
     )
-    copy.add_argument("--data-dir", metavar="DIR", required=True, help="of a broker that does not run")
+    target = copy.add_mutually_exclusive_group(required=True)
+    target.add_argument("--data-dir", metavar="DIR", help="of a broker that does not run")
+    target.add_argument(
+        "--controller-dir",
+        metavar="DIR",
+        help="metadata.log.dir of a controller of Apache Kafka's, formatted and not started yet",
+    )
     copy.add_argument("--json", action="store_true", help="print JSON")
     for action in (add, delete, listing):
         action.add_argument("--data-dir", metavar="DIR", help="of a broker that does not run, in place of -b")
@@ -113,11 +122,21 @@ def copy_users(arguments: argparse.Namespace) -> None:
     from kafkalite.log.offline_journal import open_journal
 
     found = credentials_of(arguments.from_dir)
+    if arguments.controller_dir is not None:
+        from kafkalite.clock import SystemClock
+        from kafkalite.cluster.bootstrap_users import add_users
+
+        tell_copied(arguments, found, add_users(arguments.controller_dir, found, SystemClock().time_ms()))
+        return
     with open_journal(arguments.data_dir) as journal:
         there = journal.state.credentials
         taken = {key: kept for key, kept in sorted(found.items()) if key not in there and key[0] in MECHANISMS}
-        left = sorted(found.keys() - taken.keys())
         journal.record(*(credential_change(*key, kept) for key, kept in taken.items()))
+    tell_copied(arguments, found, taken)
+
+
+def tell_copied(arguments: argparse.Namespace, found: Credentials, taken: Credentials) -> None:
+    left = sorted(found.keys() - taken.keys())
     if arguments.json:
         named = [[{"user": user, "mechanism": mechanism} for mechanism, user in keys] for keys in (taken, left)]
         print_json({"copied": named[0], "kept": named[1]})

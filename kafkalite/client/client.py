@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kafkalite.client.admin.admin import Admin
     from kafkalite.client.admin.groups import Groups
     from kafkalite.client.admin.quotas import ClientQuotas
+    from kafkalite.client.admin.reassignments import Reassignments
     from kafkalite.client.admin.transactions import TransactionAdmin
     from kafkalite.client.admin.users import Users
     from kafkalite.client.cluster import TopicDescription
@@ -92,6 +93,13 @@ class Client(Cluster):
         from kafkalite.client.admin.quotas import ClientQuotas
 
         return ClientQuotas(self)
+
+    @property
+    def reassignments(self) -> Reassignments:
+        """Which brokers have partitions, and lead them."""
+        from kafkalite.client.admin.reassignments import Reassignments
+
+        return Reassignments(self)
 
     @property
     def users(self) -> Users:

@@ -6,7 +6,8 @@
 
 One AlterPartition is under way at a time, with all partitions that wait; a proposal that gets no answer goes again,
 until it is answered or metadata overtakes it. The broker epochs of a proposal are those of the followers' fetches when
-it was made, so that one that has been away since is refused (KIP-903).
+it was made, so that one that has been away since is refused (KIP-903). One in no directory (KIP-858) is not proposed,
+whatever it has: Kafka's controllers would take it, and nobody could be elected of those.
 
 Source: DefaultAlterPartitionManager and Partition of Kafka 4.1. Thread rule: `lead_locked` is called with the log's
 lock, `joinable` by network workers; all else belongs to the worker's turns and to the metadata thread. What is known of
@@ -22,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kafkalite._native.log.followers import BrokerEpochs, Followers
 from kafkalite._native.log.leading import settle_low_waits
 from kafkalite.cluster.in_sync import Answer, InSync, Proposal, Verdict
+from kafkalite.cluster.replication_limits import is_limited
+from kafkalite.errors import KafkaError
 from kafkalite.executors import THREADS
 from kafkalite.families import Family, labels
 from kafkalite.logging import fields
@@ -76,10 +79,16 @@ class Changes:
     shrinks: int = 0
     expands: int = 0
     failed: int = 0
+    elections_here: int = 0
+    """Of this broker, for partitions that had a replica here,"""
+    elections_elsewhere: int = 0
+    """and of others."""
 
 
 class InSyncReplicas:
-    """See the module. `ask` sends the controllers a request of the broker's; `epoch` gives its own broker epoch."""
+    """See the module. `ask` sends the controllers a request of the broker's; `epoch` gives its own broker epoch. With
+    `flush` (flush.on.acks.all) what others have acknowledged is on the disk here before nobody else counts, or soon
+    after where it was not this leader who asked for that."""
 
     def __init__(
         self,
@@ -89,6 +98,7 @@ class InSyncReplicas:
         clock: Clock,
         *,
         lag_s_max: float,
+        flush: bool = True,
         executors: Executors = THREADS,
     ) -> None:
         self.changes = Changes()
@@ -97,6 +107,7 @@ class InSyncReplicas:
         self._ask = ask
         self._clock = clock
         self._lag_s_max = lag_s_max
+        self._flush = flush
         self._brokers = BrokerEpochs()
         self._led: dict[ReplicaLog, _Led] = {}
         self._worker = executors.worker("kafkalite-in-sync", self._turn)
@@ -144,11 +155,19 @@ class InSyncReplicas:
             led.in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr)
             led.followers.begin(others, wanted.isr, log.epochs.entries[-1][1], now)
             self._led[log] = led
-        elif self._told(led.in_sync, wanted):
+        elif self._told(led.in_sync, wanted) or others != [state[0] for state in led.followers.states()]:
             led.followers.set_replicas(others)
-            led.followers.set_in_sync(wanted.isr)
-        led.followers.use_min(log.config.min_insync_replicas)
+            led.followers.set_in_sync(led.in_sync.isr)
+            if led.in_sync.pending is not None:
+                led.followers.propose(led.in_sync.pending.isr)
+        self.configure(log, led.followers)
         return led.followers
+
+    def configure(self, log: ReplicaLog, followers: Followers) -> None:
+        """The topic's settings count for who follows."""
+        followers.use_min(log.config.min_insync_replicas)
+        throttled = log.config.leader_replication_throttled_replicas
+        followers.use_limit(is_limited(throttled, log.partition, self._node_id))
 
     def _told(self, in_sync: InSync, wanted: Assignment) -> bool:
         """Takes in metadata; where it is what was proposed, and comes before the answer, that counts here."""
@@ -165,8 +184,24 @@ class InSyncReplicas:
     def replicas_changed(self, changes: Iterable[ReplicaChange]) -> None:
         """A listener of the logs': what is led elsewhere, or gone, is forgotten."""
         for change in changes:
+            if (
+                change.before.held
+                and change.now.leader_id >= 0
+                and change.now.leader_epoch > change.before.leader_epoch
+            ):
+                self.changes.elections_here += change.now.leads
+                self.changes.elections_elsewhere += not change.now.leads
             if not change.now.leads or change.now.alone:
                 self._led.pop(change.log, None)
+            elif self._flush and change.now.isr == (self._node_id,) != change.before.isr:
+                self._keep(change.log)
+
+    @staticmethod
+    def _keep(log: ReplicaLog) -> None:
+        """The controllers have left nobody else in sync: what others have acknowledged goes on the disk here."""
+        end = log.log_end_offset
+        if log.flushed_offset < end:
+            log.flush_due(end)
 
     # --- metrics, on any thread ---------------------------------------------------------------------------------------
 
@@ -179,6 +214,12 @@ class InSyncReplicas:
             ("failedisrupdates", changes.failed, "Proposals that were refused, or not answered."),
         ):
             yield Family(f"kafka_server_replicamanager_{name}", "counter", text, [("", count)])
+        elected = [
+            (labels(leader="here"), changes.elections_here),
+            (labels(leader="elsewhere"), changes.elections_elsewhere),
+        ]
+        text = "Leaders that were given, in a new epoch, to partitions that have a replica here."
+        yield Family("kafkalite_leader_elections", "counter", text, elected)
         rows = [
             (
                 labels(topic=log.topic, partition=log.partition, replica=state[0]),
@@ -230,7 +271,8 @@ class InSyncReplicas:
             led = self._led.get(log)
             if led is None or not log.led or led.in_sync.pending is not None:
                 return
-            joining = led.followers.joinable(log.high_watermark, now)
+            lost = log.assignment.lost
+            joining = [each for each in led.followers.joinable(log.high_watermark, now) if each not in lost]
             leaving = led.followers.lagging(log.log_end_offset, now) if check and not joining else []
             proposal = led.in_sync.propose(joining, leaving)
             if proposal is None:
@@ -242,6 +284,11 @@ class InSyncReplicas:
             logger.info("followers lag behind: the controllers are asked for fewer replicas in sync", extra=told)
         else:
             logger.info("followers have caught up: the controllers are asked for more replicas in sync", extra=told)
+        if self._flush and proposal.isr == (self._node_id,):
+            try:
+                log.flush()
+            except KafkaError:  # it is offline, or deleted: that is told by whoever made it so
+                return
         self._waiting.append(_Item(log, led, proposal, epochs))
 
     # --- requests and answers, on the worker --------------------------------------------------------------------------

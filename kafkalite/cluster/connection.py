@@ -12,6 +12,7 @@ import contextlib
 import math
 import socket
 import struct
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,8 +39,23 @@ _SIZE: Final = struct.Struct(">i")
 _PIECE: Final = 1 << 20
 
 
+class LargeAnswers:
+    """Answers above a size, of which those who share this have one at a time: a leader may have to give more than it
+    was asked for (a batch is never cut), but not all leaders at once."""
+
+    __slots__ = ("lock", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.lock = threading.Lock()
+
+
 class ConnectionFailed(OSError):
     """No answer came, or one that is none; the message is one sentence. The connection is closed."""
+
+
+class NotServed(ConnectionFailed):
+    """A node has no version of an API that will do."""
 
 
 class ControllerConnection:
@@ -53,6 +69,9 @@ class ControllerConnection:
         self._client_id = client_id
         self._correlation_id = 0
         self._security: Security | None = None
+        self.large: LargeAnswers | None = None
+        """Who shares the room for large answers; None: nobody."""
+        self._has_large = False
         self._sign_in_at = math.inf  # again, by time.monotonic()
         self.versions: Mapping[int, tuple[int, int]] = {}
         """API → oldest and newest version that the node serves."""
@@ -102,13 +121,13 @@ class ControllerConnection:
         self._sign_in_at = time.monotonic() + SESSION_PART * lasts_ms / 1000 if lasts_ms else math.inf
 
     def version(self, api_key: int, oldest: int = 0, newest: int = 32767) -> int:
-        """The newest version of an API that both sides know, within these. ConnectionFailed where there is none."""
+        """The newest version of an API that both sides know, within these. NotServed where there is none."""
         known = APIS[api_key]
         served = self.versions.get(api_key, (0, -1))
         chosen = min(newest, known.newest, served[1])
         if chosen < max(oldest, known.oldest, served[0]):
             self.close()
-            raise ConnectionFailed(f"{self._node} does not serve {known.name} as it should")
+            raise NotServed(f"{self._node} does not serve {known.name} as it should")
         return chosen
 
     def request(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:
@@ -116,6 +135,12 @@ class ControllerConnection:
         if time.monotonic() >= self._sign_in_at:
             self._sign_in(timeout_s)
         return self._exchange(api_key, version, message, timeout_s, views=views)
+
+    def end_answer(self) -> None:
+        """The last answer, and views into it, are not needed any more. Implied by the next request, and `close`."""
+        if self._has_large and self.large is not None:
+            self._has_large = False
+            self.large.lock.release()
 
     def abort(self) -> None:
         """Ends what waits for an answer, now. Any thread."""
@@ -126,16 +151,18 @@ class ControllerConnection:
     def close(self) -> None:
         """Idempotent."""
         self.closed = True
+        self.end_answer()
         self._socket.close()
 
     def _exchange(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:
+        self.end_answer()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
         name = APIS[api_key].name
         try:
             self._socket.settimeout(timeout_s)
             self._socket.sendall(frame)
-            data = self._receive_frame()
+            data = self._receive_frame(timeout_s)
             correlation_id, position = header.decode_response_header(api_key, version, data)
             if correlation_id == self._correlation_id:
                 return protocol.decode_response(api_key, version, memoryview(data)[position:], views=views)
@@ -152,10 +179,14 @@ class ControllerConnection:
         self.close()
         raise ConnectionFailed(f"{self._node} answered another request than {name}")
 
-    def _receive_frame(self) -> bytearray:
+    def _receive_frame(self, timeout_s: float) -> bytearray:
         (size,) = _SIZE.unpack(self._receive(_SIZE.size))
         if not _SIZE.size <= size <= RESPONSE_SIZE_MAX:
             raise ConnectionFailed(f"{self._node} announced an answer of {size} bytes")
+        if self.large is not None and size > self.large.size:
+            self._has_large = self.large.lock.acquire(timeout=timeout_s)
+            if not self._has_large:
+                raise ConnectionFailed(f"there was no room for an answer of {size} bytes of {self._node}")
         return self._receive(size)
 
     def _receive(self, size: int) -> bytearray:

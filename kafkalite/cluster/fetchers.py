@@ -6,6 +6,9 @@ A fetcher has a connection of its own to the leader's listener for brokers. What
 metadata thread and taken up before the next request. A log that leads meanwhile, or follows somebody else, refuses what
 comes too late by itself (LeaderChanged): nobody waits for a fetcher.
 
+A partition that is limited and behind is not asked for while the limit is used up
+(kafkalite.cluster.replication_limits).
+
 Versions of requests follow from the cluster's metadata.version alone, as a Java broker's do.
 
 Source: ReplicaFetcherManager, ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.1.
@@ -18,10 +21,14 @@ import threading
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.cluster.connection import ConnectionFailed
+from kafkalite.cluster.connection import ConnectionFailed, LargeAnswers
 from kafkalite.cluster.follower import UNDEFINED, Append, Diverged, Follower, Limits, Place, Step, place_to_cut
+from kafkalite.cluster.replication_limits import ReplicationLimits, is_limited
 from kafkalite.errors import CorruptMessage, StorageError
 from kafkalite.executors import THREADS
+from kafkalite.families import Family, labels
+from kafkalite.features import METADATA_VERSION
+from kafkalite.log.assignment import LOST
 from kafkalite.log.replica_log import OffsetsOutOfOrder, UnexpectedAppendOffset
 from kafkalite.log.truncation import LeaderChanged
 from kafkalite.logging import fields
@@ -30,14 +37,15 @@ from kafkalite.protocol.messages.fetch import ReplicaState
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from kafkalite._native.serve.quota import Meter
     from kafkalite.clock import Clock
     from kafkalite.cluster.brokers import Brokers
     from kafkalite.cluster.connection import ControllerConnection
     from kafkalite.cluster.follower import Key
     from kafkalite.cluster.image import Image
-    from kafkalite.executors import Executors
+    from kafkalite.executors import Executors, Job
     from kafkalite.log.assignment import Assignment
     from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
     from kafkalite.protocol.messages.fetch import FetchRequest
@@ -46,6 +54,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.cluster")
 
 CONNECT_TIMEOUT_S: Final = 10.0
+ROWS_MAX: Final = 10_000
+"""Partitions whose lag metrics tell."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
@@ -54,7 +64,6 @@ _FETCH_VERSIONS: Final = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14), (0, 1
 _LIST_VERSIONS: Final = ((29, 11), (25, 10), (21, 9), (9, 8), (0, 7))
 _REPLICA_STATE_SINCE: Final = 15
 _EARLIEST_LOCAL_SINCE: Final = 8
-_METADATA_VERSION: Final = "metadata.version"
 
 
 class OwnBroker(NamedTuple):
@@ -72,7 +81,7 @@ class OwnBroker(NamedTuple):
     @property
     def metadata_version(self) -> int:
         """The level of the feature."""
-        return self.image().features.get(_METADATA_VERSION, 0)
+        return self.image().features.get(METADATA_VERSION, 0)
 
 
 def version_for(rows: Sequence[tuple[int, int]], metadata_version: int) -> int:
@@ -90,7 +99,9 @@ class Fetcher:
         own: OwnBroker,
         brokers: Brokers,
         limits: Limits,
+        limit: Meter,
         timeout_s: float,
+        large: LargeAnswers,
         clock: Clock,
         executors: Executors,
     ) -> None:
@@ -98,16 +109,30 @@ class Fetcher:
         self._own = own
         self._brokers = brokers
         self._timeout_s = timeout_s
+        self._large = large
         self._clock = clock
         self._client_id = f"broker-{own.node_id}-fetcher-{number}"
+        self.metrics_id = f"ReplicaFetcherThread-{number}-{leader_id}"
+        """What Kafka calls it in metrics."""
+        self.lags: dict[Key, tuple[str, int, int]] = {}
+        """(topic, partition, records below the leader's high watermark that are not here), as its last answers say."""
         self._name = f"kafkalite-fetcher-{leader_id}-{number}"
         self._follower = Follower(self._name, limits)
         self._logs: dict[Key, ReplicaLog] = {}
+        self._unknown: set[Key] = set()  # those whose logs have still to be cut, as no epoch of theirs is known
+        self._limit = limit
+        self._limited: dict[Key, int] = {}
+        """Partitions that are limited and, as far as is known, behind, with the epochs that they are followed in."""
         self._connection: ControllerConnection | None = None
         self._worker = executors.worker(self._name, self._turn)
         self._put: list[tuple[ReplicaLog, Assignment | None]] = []  # guarded by the worker's lock, as the next
         self._stopping = False
         self._answers = True  # whether the leader did last time
+
+    @property
+    def given_up(self) -> int:
+        """Partitions that are not followed until metadata says something else of them. Any thread."""
+        return self._follower.given_up
 
     def start(self) -> None:
         """Begins with what was put so far."""
@@ -155,18 +180,68 @@ class Fetcher:
             if assignment is None:
                 self._follower.forget(key)
                 self._logs.pop(key, None)
+                self.lags.pop(key, None)
+                self._unknown.discard(key)
+                self._limited.pop(key, None)
             elif self._follower.leader_epoch(key) != assignment.leader_epoch or self._logs.get(key) is not log:
                 self._logs[key] = log
                 self._begin(key, log, assignment.leader_epoch)
+            if assignment is not None and log.behind:
+                self._mend(key, log, assignment)
 
     def _begin(self, key: Key, log: ReplicaLog, leader_epoch: int) -> None:
         """Begins to follow. A log that knows no epoch of its batches cannot be compared with its leader's: only what
-        all replicas had is kept."""
+        all replicas had is kept, and nothing is taken of the leader before that is so."""
         self._follower.follow(key, leader_epoch, place_of(log))
+        self._unknown.discard(key)
+        if self._is_limited(log):
+            self._limited[key] = leader_epoch
         if log.epochs.latest == UNDEFINED and log.high_watermark < log.log_end_offset:
-            self._change(key, log, leader_epoch, lambda: log.truncate_to(log.high_watermark, leader_epoch=leader_epoch))
+            self._unknown.add(key)
+            self._change(key, log, leader_epoch, lambda: self._cut_unknown(key, log, leader_epoch))
+
+    def _cut_unknown(self, key: Key, log: ReplicaLog, leader_epoch: int) -> bool:
+        log.truncate_to(log.high_watermark, leader_epoch=leader_epoch)
+        self._unknown.discard(key)
+        return True
+
+    def _mend(self, key: Key, log: ReplicaLog, assignment: Assignment) -> None:
+        """Cuts a damaged log where the damage begins, once nobody counts on it: its leader gives the rest again."""
+        damage, epoch = log.damage_start, assignment.leader_epoch
+        if damage is None or assignment.directory != LOST or self._own.node_id in assignment.isr:
+            return
+        logger.warning(
+            "a damaged replica is cut at its damage, and copied again from its leader",
+            extra=fields(fetcher=self._name, log=log.name, offset=damage, log_end=log.log_end_offset),
+        )
+        self._change(key, log, epoch, lambda: log.truncate_to(damage, leader_epoch=epoch))
+
+    def _is_limited(self, log: ReplicaLog) -> bool:
+        return is_limited(log.config.follower_replication_throttled_replicas, log.partition, self._own.node_id)
+
+    def _hold_back(self, now: float) -> None:
+        """What is limited waits while the limit is used up; whether it still is limited is looked at again."""
+        if not self._limited or not self._limit.owes_ms(now):
+            return
+        self._follower.take_up(now)
+        for key, leader_epoch in tuple(self._limited.items()):
+            if not self._is_limited(self._logs[key]):
+                del self._limited[key]
+            elif self._follower.asks_for(key, leader_epoch):
+                self._follower.delay(key, leader_epoch, now)
+
+    def _count(self, log: ReplicaLog, step: Append) -> None:
+        """Counts what came of a partition against the limit, if that is about it."""
+        limited = self._is_limited(log)
+        if limited:
+            self._limit.charge(len(step.records), self._clock.monotonic())
+        if limited and step.high_watermark > log.log_end_offset:
+            self._limited[step.key] = step.leader_epoch
+        else:
+            self._limited.pop(step.key, None)
 
     def _fetch(self) -> float | None:
+        self._hold_back(self._clock.monotonic())
         request = self._follower.request(self._clock.monotonic())
         if request is not None:
             try:
@@ -180,6 +255,8 @@ class Fetcher:
                 self._answers = True
                 for step in self._follower.answered(response, self._clock.monotonic()):
                     self._carry_out(step)
+                if self._connection is not None:
+                    self._connection.end_answer()
         return self._follower.wait(self._clock.monotonic())
 
     def _signed(self, request: FetchRequest) -> FetchRequest:
@@ -207,13 +284,16 @@ class Fetcher:
             if self._stopping:
                 connection.close()
                 raise ConnectionFailed("the broker stops")
+            connection.large = self._large
         return connection.request(key, version, request, self._timeout_s, views=True)
 
     # --- what an answer says ------------------------------------------------------------------------------------------
 
     def _carry_out(self, step: Step) -> None:
         log = self._logs[step.key]
-        if isinstance(step, Append):
+        if step.key in self._unknown:
+            self._change(step.key, log, step.leader_epoch, lambda: self._cut_unknown(step.key, log, step.leader_epoch))
+        elif isinstance(step, Append):
             self._change(step.key, log, step.leader_epoch, lambda: self._append(log, step))
         elif isinstance(step, Diverged):
             self._change(step.key, log, step.leader_epoch, lambda: self._cut(log, step))
@@ -259,10 +339,15 @@ class Fetcher:
 
     def _append(self, log: ReplicaLog, step: Append) -> bool:
         appended = log.append_as_follower(step.records, step.leader_epoch, step.high_watermark)
+        self.lags[step.key] = (log.topic, log.partition, max(0, step.high_watermark - log.log_end_offset))
+        self._count(log, step)
         if log.log_start_offset < step.log_start <= log.log_end_offset:
             log.advance_log_start(step.log_start, leader_epoch=step.leader_epoch)
-        # Records of which none was taken are a newer leader's: metadata will tell.
-        return appended.size > 0 or not step.records
+        if appended.size == 0 and step.records:
+            return False  # they are a newer leader's: metadata will tell
+        if log.behind:
+            log.caught_up(step.high_watermark)
+        return True
 
     def _cut(self, log: ReplicaLog, step: Diverged) -> bool:
         offset = place_to_cut(step, log.epoch_end(step.epoch), log.log_end_offset)
@@ -323,14 +408,26 @@ class Fetchers:
         self._lock = threading.Lock()
         self._fetchers: dict[tuple[int, int], Fetcher] = {}  # guarded by _lock, as the next
         self._followed: dict[ReplicaLog, tuple[int, int]] = {}
+        self._ending: dict[Fetcher, Job] = {}
+        self._large = LargeAnswers(2 * config.replica_fetch_response_max_bytes)
+        self.limits = ReplicationLimits(config)
+        """Of this broker's partitions, those that it leads included."""
 
     def use(self, changes: Sequence[ReplicaChange]) -> None:
         """Follows what is to be followed from now on."""
         with self._lock:
             self._use([(change.log, change.now) for change in changes])
 
+    def mend(self, log: ReplicaLog) -> None:
+        """A replica that is followed is looked at again, since it is damaged; whom it follows is metadata's to say."""
+        with self._lock:
+            place, now = self._followed.get(log), log.assignment
+            if place is not None and place[0] == now.leader_id:
+                self._fetcher(*place).put([(log, now)])
+
     def use_config(self, config: BrokerConfig) -> None:
-        """Settings were changed while running: that is, the number of threads may have been."""
+        """Settings were changed while running: the number of threads, or limits, may have been."""
+        self.limits.use_config(config)
         with self._lock:
             changed = config.num_replica_fetchers != self._config.num_replica_fetchers
             self._config = config
@@ -350,6 +447,19 @@ class Fetchers:
                 put.setdefault(wanted, []).append((log, now))
         for place, changed in put.items():
             self._fetcher(*place).put(changed)
+        for place in self._fetchers.keys() - set(self._followed.values()):
+            self._end(self._fetchers.pop(place))
+
+    def _end(self, fetcher: Fetcher) -> None:
+        """Nothing is followed by it any more. Nobody waits for it, but who stops."""
+
+        def end() -> None:
+            fetcher.stop()
+            with self._lock:
+                del self._ending[fetcher]
+
+        fetcher.stop_soon()
+        self._ending[fetcher] = self._executors.job("kafkalite-fetcher-end", end)
 
     def _number_of(self, log: ReplicaLog) -> int:
         return zlib.crc32(log.name.encode()) % self._config.num_replica_fetchers
@@ -367,16 +477,46 @@ class Fetchers:
             )
             timeout_s = config.replica_socket_timeout_ms / 1000
             found = self._fetchers[leader_id, number] = Fetcher(
-                leader_id, number, self._own, self._brokers, limits, timeout_s, self._clock, self._executors
+                leader_id,
+                number,
+                self._own,
+                self._brokers,
+                limits,
+                self.limits.following,
+                timeout_s,
+                self._large,
+                self._clock,
+                self._executors,
             )
             found.start()
         return found
 
+    def families(self) -> Iterator[Family]:
+        """How far what is here is behind its leaders: a source of metrics, named as Kafka's."""
+        with self._lock:
+            fetchers = list(self._fetchers.values())
+        lags = [(each.metrics_id, *lag) for each in fetchers for lag in tuple(each.lags.values())]
+        rows = [
+            (labels(clientId=name, topic=topic, partition=partition), lag)
+            for name, topic, partition, lag in lags[:ROWS_MAX]
+        ]
+        text = "Records of a partition that its leader's consumers may read, and that are not here yet."
+        yield Family("kafka_server_fetcherlagmetrics_consumerlag", "gauge", text, rows)
+        manager = labels(clientId="Replica")
+        text = "The largest of these."
+        most = max((lag for *_, lag in lags), default=0)
+        yield Family("kafka_server_replicafetchermanager_maxlag", "gauge", text, [(manager, most)])
+        text = "Partitions that are not followed until they have another leader."
+        failed = sum(each.given_up for each in fetchers)
+        yield Family("kafka_server_replicafetchermanager_failedpartitionscount", "gauge", text, [(manager, failed)])
+
     def stop(self) -> None:
         """Returns when nothing is appended any more."""
         with self._lock:
-            fetchers = list(self._fetchers.values())
+            fetchers, ending = list(self._fetchers.values()), list(self._ending.values())
         for fetcher in fetchers:
             fetcher.stop_soon()
         for fetcher in fetchers:
             fetcher.stop()
+        for job in ending:
+            job.join()

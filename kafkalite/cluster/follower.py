@@ -52,6 +52,10 @@ _METADATA_CODES: Final = frozenset(
     }
 )
 """One of both has not yet the newest metadata: no news for the log."""
+EARLY_MAX: Final = 12
+EARLY_S: Final = 0.02
+"""Before such a one is asked for again, the first time; then twice as long each time, up to the back-off. An election
+reaches the brokers at about the same time, and who writes with acks=all waits for the followers."""
 
 
 class Place(NamedTuple):
@@ -154,7 +158,7 @@ class _Session:
 class _Followed:
     """A partition."""
 
-    __slots__ = ("due", "fetched", "leader_epoch", "place")
+    __slots__ = ("due", "early", "fetched", "leader_epoch", "place")
 
     def __init__(self, leader_epoch: int, place: Place) -> None:
         self.leader_epoch = leader_epoch
@@ -163,6 +167,8 @@ class _Followed:
         """Whether it is asked for now."""
         self.due = 0.0
         """When it is, if not; 0: when metadata says so."""
+        self.early = 0
+        """How often in a row one of both had not yet the newest metadata."""
 
 
 class Follower:
@@ -178,6 +184,11 @@ class Follower:
         self._session = _Session()
         self._failures = 0  # answers in a row that were none
         self._troubles: dict[Key, object] = {}  # what was told last of partitions that cannot be copied now
+
+    @property
+    def given_up(self) -> int:
+        """Partitions that are not asked for until metadata says something else of them. Any thread."""
+        return sum(not each.fetched and not each.due for each in tuple(self._followed.values()))
 
     # --- what is followed ---------------------------------------------------------------------------------------------
 
@@ -216,12 +227,12 @@ class Follower:
             found.place = place
             self._changed[key] = None
 
-    def delay(self, key: Key, leader_epoch: int, now: float) -> None:
-        """It is asked for again a while later."""
+    def delay(self, key: Key, leader_epoch: int, now: float, delay_s: float | None = None) -> None:
+        """It is asked for again a while later: after the back-off, unless a time is given."""
         found = self._present(key, leader_epoch)
         if found is not None:
             self._put_off(key, found)
-            found.due = now + self.limits.backoff_s
+            found.due = now + (self.limits.backoff_s if delay_s is None else delay_s)
             heapq.heappush(self._delayed, (found.due, key))
 
     def give_up(self, key: Key, leader_epoch: int) -> None:
@@ -252,7 +263,13 @@ class Follower:
         followed.fetched = False
         self._changed[key] = None
 
-    def _take_up(self, now: float) -> None:
+    def asks_for(self, key: Key, leader_epoch: int) -> bool:
+        """Whether the next request has this partition in it, or its session has."""
+        found = self._present(key, leader_epoch)
+        return found is not None and found.fetched
+
+    def take_up(self, now: float) -> None:
+        """What has waited long enough is asked for again; a request begins with that."""
         while self._delayed and self._delayed[0][0] <= now:
             due, key = heapq.heappop(self._delayed)
             found = self._followed.get(key)
@@ -277,7 +294,7 @@ class Follower:
 
     def request(self, now: float) -> FetchRequest | None:
         """What to send now, None for nothing. Who asks is for the sender to say."""
-        self._take_up(now)
+        self.take_up(now)
         if not self._fetched_count:
             return None
         session = self._session
@@ -372,20 +389,24 @@ class Follower:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return OutOfRange(key, epoch)
         if not code:
+            followed.early = 0
             diverging = part.diverging_epoch
             if diverging.epoch >= 0 or diverging.end_offset >= 0:
                 return Diverged(key, epoch, diverging.epoch, diverging.end_offset)
             return Append(key, epoch, part.records or b"", part.high_watermark, part.log_start_offset)
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            level, message = logging.INFO, "a partition has a newer leader: it is followed when metadata names it"
+            level, message = logging.DEBUG, "a partition has a newer leader: it is followed when metadata names it"
             self.give_up(key, epoch)
         elif code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
             level = logging.ERROR
             message = "a partition cannot be followed: its leader has a part of it in tiered storage"
             self.give_up(key, epoch)
+        elif code in _METADATA_CODES:
+            level, message = logging.DEBUG, "a partition cannot be fetched yet"
+            self.delay(key, epoch, now, min(self.limits.backoff_s, EARLY_S * 2**followed.early))
+            followed.early = min(followed.early + 1, EARLY_MAX)
         else:
-            level = logging.DEBUG if code in _METADATA_CODES else logging.WARNING
-            message = "a partition cannot be fetched now"
+            level, message = logging.WARNING, "a partition cannot be fetched now"
             self.delay(key, epoch, now)
         if level > logging.DEBUG and not self.is_news(key, code):
             level = logging.DEBUG

@@ -69,6 +69,16 @@ def credentials_of(directory: str) -> Credentials:
     )
 
 
+def of_snapshot(path: str) -> Credentials:
+    """Of one file of Kafka's that is a snapshot of metadata; StartupError for what cannot be read."""
+    found: Credentials = {}
+    try:
+        _apply(found, _values(path, 0))
+    except MetadataFault as error:
+        raise StartupError(f"{path} cannot be read: {error}") from error
+    return found
+
+
 def _of_kafka(path: str, names: list[str]) -> Credentials:
     """What the newest snapshot and the log behind it say."""
     found: Credentials = {}

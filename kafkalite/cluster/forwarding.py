@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
+from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection, NotServed
 from kafkalite.cluster.lifecycle import LOOK_AGAIN_S
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode
@@ -145,7 +145,7 @@ class Forwarder:
         return 0.0
 
     def _ask_leader(self, key: int, message: object) -> Any:
-        """The response; None when there is no controller to say anything."""
+        """The response, or the code of why there will be none; None when there is no controller to say anything."""
         leader = self._leader()
         if leader is None:
             return None
@@ -153,6 +153,9 @@ class Forwarder:
             connection = self._connection = self._open_to(self._connection, leader)
             version = connection.version(key)
             answer = connection.request(key, version, message, REQUEST_TIMEOUT_S)
+        except NotServed as error:  # those that wait behind it are not kept
+            logger.debug("%s", error)
+            return ErrorCode.UNSUPPORTED_VERSION
         except ConnectionFailed as error:
             logger.debug("%s", error)
             return None

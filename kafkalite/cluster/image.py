@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.cluster import metadata_types as types
 from kafkalite.cluster.control_types import KRaftVersionRecord, VotersRecord
-from kafkalite.cluster.records import MetadataFault
+from kafkalite.cluster.records import METADATA_LEVELS, MetadataFault
+from kafkalite.features import METADATA_VERSION
 from kafkalite.model import ZERO_UUID, ScramCredential, uuid_text
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ RECOVERED: Final = 0
 """A leader's recovery state, but after an unclean election."""
 MIGRATING: Final = ZERO_UUID
 """The directory of a replica of which nobody has said where it is."""
+UNASSIGNED: Final = bytes(15) + b"\x01"
+"""Likewise, but its broker will say."""
 KRAFT_VERSION: Final = "kraft.version"
 
 
@@ -180,6 +183,7 @@ class Delta:
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}  # of topics that were touched, the same
         self._settings: set[tuple[int, str]] = set()  # keys whose mapping inside a section is a copy already
         self._limits: set[Entity] = set()
+        self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # of partitions: equal ones are one object
         self._next_producer_id = image.next_producer_id
 
     def build(self, offset: int, epoch: int) -> Image:
@@ -190,7 +194,7 @@ class Delta:
         self._image = replace(
             self._image, offset=offset, epoch=epoch, next_producer_id=self._next_producer_id, **self._sections
         )
-        self._sections, self._partitions, self._settings, self._limits = {}, {}, set(), set()
+        self._sections, self._partitions, self._settings, self._limits, self._tuples = {}, {}, set(), set(), {}
         return self._image
 
     def apply(self, record: object) -> None:
@@ -228,6 +232,11 @@ class Delta:
             features.pop(name, None)
 
     def feature_level(self, record: types.FeatureLevelRecord) -> None:
+        """A feature's level. MetadataFault for a metadata.version that is newer than the records this release knows:
+        what comes after it may mean something else than it seems to."""
+        if record.name == METADATA_VERSION and record.feature_level > METADATA_LEVELS[1]:
+            level, newest = record.feature_level, METADATA_LEVELS[1]
+            raise MetadataFault(f"the cluster has metadata.version={level}, and this release reads up to {newest}")
         self._set_feature(record.name, record.feature_level)
 
     # --- nodes --------------------------------------------------------------------------------------------------------
@@ -298,10 +307,11 @@ class Delta:
         return found
 
     def set_partition(self, record: types.PartitionRecord) -> None:
+        directories = tuple(record.directories) or (MIGRATING,) * len(record.replicas)
         self._partitions_of(record.topic_id)[record.partition_id] = PartitionState(
-            replicas=tuple(record.replicas),
-            directories=tuple(record.directories) or (MIGRATING,) * len(record.replicas),
-            isr=tuple(record.isr),
+            replicas=self._shared(tuple(record.replicas)),
+            directories=self._shared(directories),
+            isr=self._shared(tuple(record.isr)),
             removing=tuple(record.removing_replicas),
             adding=tuple(record.adding_replicas),
             leader=record.leader,
@@ -311,6 +321,10 @@ class Delta:
             elr=tuple(record.eligible_leader_replicas or ()),
             last_known_elr=tuple(record.last_known_elr or ()),
         )
+
+    def _shared(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """An equal tuple of this delta's, which a large cluster has many of."""
+        return self._tuples.setdefault(values, values)
 
     def change_partition(self, record: types.PartitionChangeRecord) -> None:
         partitions = self._partitions_of(record.topic_id)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.cluster.alter_partition import InSyncReplicas
 from kafkalite.cluster.brokers import Brokers
+from kafkalite.cluster.directories import DirectoryAssignments
 from kafkalite.cluster.fetchers import Fetchers, OwnBroker
 from kafkalite.cluster.image import EMPTY, AclState, Address, Image
 from kafkalite.cluster.lifecycle import Node, Times
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.cluster.security import Security
     from kafkalite.executors import Event
+    from kafkalite.families import Source
     from kafkalite.log.assigned import AssignedLogs
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
@@ -37,6 +40,8 @@ logger = logging.getLogger("kafkalite.cluster")
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Kafka's SecurityProtocol."""
+ROOM_MIN: Final = 64 << 20
+"""Free bytes of a disk that was full from which on it takes records again."""
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Kafka's ScramMechanism."""
 
@@ -82,25 +87,40 @@ def join(
     on_fatal: Callable[[BaseException], None],
 ) -> Member:
     """A member that is not started. `listeners` are where clients are told to connect, with the protocol."""
-    node = Node(
+    node = node_of(config, logs.cluster_id, logs.directory, listeners, logs.previous_broker_epoch)
+    return Member(node, ways.controllers, times_of(config), clock, serves=True, on_fatal=on_fatal)
+
+
+def node_of(
+    config: BrokerConfig,
+    cluster_id: str,
+    directory: str,
+    listeners: Mapping[str, tuple[Endpoint, str]],
+    previous_epoch: int,
+) -> Node:
+    """Who registers: a broker of these settings on this directory, in a new process."""
+    return Node(
         node_id=config.node_id,
-        cluster_id=logs.cluster_id,
+        cluster_id=cluster_id,
         incarnation=new_uuid(),
         addresses=tuple(
             Address(name, endpoint.host, endpoint.port, PROTOCOLS[protocol])
             for name, (endpoint, protocol) in listeners.items()
         ),
         rack=config.broker_rack,
-        directory_id=directory_id(logs.directory),
-        previous_epoch=logs.previous_broker_epoch,
+        directory_id=directory_id(directory),
+        previous_epoch=previous_epoch,
     )
-    times = Times(
+
+
+def times_of(config: BrokerConfig) -> Times:
+    """Of its membership."""
+    return Times(
         registration_max=config.initial_broker_registration_timeout_ms / 1000,
         beat=config.broker_heartbeat_interval_ms / 1000,
         session=config.broker_session_timeout_ms / 1000,
         start_max=config.server_max_startup_time_ms / 1000,
     )
-    return Member(node, ways.controllers, times, clock, serves=True, on_fatal=on_fatal)
 
 
 def brokers_of(member: Member, ways: Ways, config: BrokerConfig) -> Brokers:
@@ -130,11 +150,50 @@ def lead_replicas(member: Member, config: BrokerConfig, logs: AssignedLogs, cloc
         member.propose,
         clock,
         lag_s_max=config.replica_lag_time_max_ms / 1000,
+        flush=config.flush_on_acks_all,
     )
     logs.services.leading = in_sync
     logs.replica_listeners.append(in_sync.replicas_changed)
     in_sync.start()
     return in_sync
+
+
+def assign_directories(
+    member: Member, config: BrokerConfig, logs: AssignedLogs, fetchers: Fetchers, clock: Clock
+) -> DirectoryAssignments:
+    """Who keeps replicas that are not fit from leading; it has begun."""
+    assignments = DirectoryAssignments(
+        config.node_id,
+        directory_id(logs.directory),
+        lambda: member.epoch,
+        lambda: member.image.features.get("metadata.version", 0),
+        member.propose,
+        clock,
+        mend=fetchers.mend,
+        has_room=lambda: has_room(logs.directory),
+    )
+    logs.services.fitness_changed = assignments.fitness_changed
+    logs.replica_listeners.append(assignments.replicas_changed)
+    assignments.start()
+    return assignments
+
+
+def has_room(directory: str) -> bool:
+    """Whether the disk of a directory takes records; not where that cannot be asked."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize >= ROOM_MIN
+
+
+def tell_of(member: Member) -> Source:
+    """A source of metrics of the cluster, of elections from now on."""
+    from kafkalite.cluster.metrics import ClusterMetrics  # only where somebody can be told
+
+    told = ClusterMetrics(member)
+    member.listeners.append(told.use)
+    return told.families
 
 
 def use_quotas(quotas: Quotas, before: Image, now: Image) -> None:

@@ -19,7 +19,9 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.cluster.records import METADATA_LEVELS
 from kafkalite.errors import ErrorCode
+from kafkalite.features import METADATA_VERSION
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kafkalite.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
@@ -35,21 +37,34 @@ CATCH_UP_S: Final = 0.01
 """Between beats while the metadata is caught up with."""
 HAND_OVER_S: Final = 0.05
 """Between the first two beats of a controlled shutdown."""
+HAND_OVER_AGAIN_S: Final = 0.5
+"""Between later ones, where beats are not more frequent anyway."""
+SESSION_OVER_S: Final = 0.5
+"""Between two registrations while the session of an earlier process is not over."""
 LOOK_AGAIN_S: Final = 0.1
 """Before a request that went to no controller is sent again."""
 SHUTDOWN_S_MAX: Final = 300.0
 UNKNOWN_EPOCH: Final = -1
 
 FEATURES: Final = {
-    "metadata.version": (7, 29),
+    METADATA_VERSION: METADATA_LEVELS,
     "kraft.version": (0, 1),
     "transaction.version": (0, 2),
     "group.version": (0, 1),
     "eligible.leader.replicas.version": (0, 1),
 }
-"""What this release can do in a cluster: name → oldest and newest level. 7 is 3.3-IV3, 29 is 4.2-IV1."""
+"""What this release can do in a cluster: name → oldest and newest level."""
+NEWEST_RELEASE: Final = "4.2"
+"""Of Apache Kafka, whose metadata.version is the newest level above."""
+NOT_SERVED: Final = "--feature share.version=0 --feature streams.version=0"
+"""What clusters of that release have unless they are formatted so."""
 
-_NOT_NOW: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_ID_NOT_REGISTERED})
+_AGAIN_S: Final[Mapping[int, float]] = {
+    ErrorCode.NOT_CONTROLLER: LOOK_AGAIN_S,
+    ErrorCode.BROKER_ID_NOT_REGISTERED: LOOK_AGAIN_S,
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: SESSION_OVER_S,
+}
+"""After a registration that was refused for what passes; for anything else it is the interval of beats."""
 
 
 class Phase(enum.Enum):
@@ -101,6 +116,10 @@ class Lifecycle:
         self.caught_up = False
         self.failure = ""
         """Why it FAILED, in one sentence."""
+        self.controllers_away = False
+        """Whether it FAILED because nobody took the registration in time."""
+        self.answered = 0
+        """How many beats the controllers have answered."""
         self._serves = serves
         self._ready = False
         self._register_by = now + times.registration_max
@@ -123,6 +142,10 @@ class Lifecycle:
     def wait(self, now: float) -> float:
         """Seconds until the next request is due; 0 when it is."""
         return max(0.0, self._next - now)
+
+    def unheard_s(self, now: float) -> float:
+        """The seconds since the controllers answered."""
+        return max(0.0, now - self._last_beat)
 
     def ready(self, now: float) -> None:
         """All parts of the broker run: it may be let in."""
@@ -197,18 +220,19 @@ class Lifecycle:
         elif code == ErrorCode.UNSUPPORTED_VERSION:
             self._fail(unsupported_features(levels))
         else:
-            self._last_error = _in_words(code)
-            self._again(now, LOOK_AGAIN_S if code in _NOT_NOW else self.times.beat)
+            self._last_error = in_words(code)
+            self._again(now, _AGAIN_S.get(code, self.times.beat))
 
     def beaten(self, response: BrokerHeartbeatResponse, now: float) -> None:
         """The answer to a beat."""
         if self.ended or self.phase is Phase.REGISTERING:
             return
         if response.error_code:
-            self._last_error = _in_words(response.error_code)
+            self._last_error = in_words(response.error_code)
             self._again(now, LOOK_AGAIN_S if response.error_code == ErrorCode.NOT_CONTROLLER else self.times.beat)
             return
         self._last_beat = now
+        self.answered += 1
         self.fenced = response.is_fenced
         if self.phase is Phase.STOPPING:
             self._hand_over(now, done=response.should_shut_down)
@@ -233,11 +257,12 @@ class Lifecycle:
         if done or now >= self._stop_by:
             self.phase = Phase.STOPPED
         else:
-            self._next = now + (HAND_OVER_S if self._handing_over == 1 else self.times.beat)
+            self._next = now + (HAND_OVER_S if self._handing_over == 1 else min(HAND_OVER_AGAIN_S, self.times.beat))
 
     def _again(self, now: float, delay_s: float) -> None:
         self._next = now + delay_s
         if self.phase is Phase.REGISTERING and now >= self._register_by:
+            self.controllers_away = True
             self._fail(
                 f"no controller took the registration within {self.times.registration_max:g} s: {self._last_error}"
             )
@@ -249,21 +274,39 @@ class Lifecycle:
 
 
 def unsupported_features(levels: Mapping[str, int]) -> str:
-    """Why a cluster with these features refuses this broker, in one sentence."""
-    for name, level in sorted(levels.items()):
-        oldest, newest = FEATURES.get(name, (0, 0))
-        if oldest <= level <= newest:
-            continue
-        if name in FEATURES:
-            return f"the cluster has {name}={level}, and this release does {oldest} to {newest}"
+    """Why a cluster with these features refuses this broker, in one sentence, and how its controllers are formatted so
+    that it does not."""
+    unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
+    other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]
+    if not unknown and not other:
+        return "the cluster has features that this release does not do"
+    found = [f"{each}, which this release does not do" for each in unknown]
+    found += [
+        f"{name}={levels[name]}, of which this release does {FEATURES[name][0]} to {FEATURES[name][1]}"
+        for name in other
+    ]
+    off = " ".join(f"--feature {each.partition('=')[0]}=0" for each in unknown)
+    why = f"the cluster has {', and '.join(found)}"
+    if levels.get(METADATA_VERSION, 0) > FEATURES[METADATA_VERSION][1]:
+        # What that release has besides, newer ones have too.
         return (
-            f"the cluster has {name}={level}, which this release does not do: switch it off (kafka-features.sh"
-            f" downgrade --feature {name}=0), or leave it out when the controllers are formatted (--feature {name}=0)"
+            f"{why}: controllers that are formatted with --release-version {NEWEST_RELEASE} {off or NOT_SERVED} take it"
         )
-    return "the cluster has features that this release does not do"
+    if other or not off:
+        return why
+    return (
+        f"{why}: leave it out when the controllers are formatted ({off}), or switch it off"
+        f" (kafka-features.sh downgrade {off})"
+    )
 
 
-def _in_words(code: int) -> str:
+def _is_done(name: str, level: int) -> bool:
+    oldest, newest = FEATURES[name]
+    return oldest <= level <= newest
+
+
+def in_words(code: int) -> str:
+    """The name of an error, and what it says."""
     try:
         known = ErrorCode(code)
     except ValueError:

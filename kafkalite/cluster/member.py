@@ -24,13 +24,12 @@ from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
 from kafkalite.cluster.creation import Creation
 from kafkalite.cluster.forwarding import Forwarder
 from kafkalite.cluster.image import EMPTY, Image
-from kafkalite.cluster.lifecycle import Lifecycle, Phase
+from kafkalite.cluster.lifecycle import Lifecycle, Phase, in_words
 from kafkalite.cluster.observer import FETCH_OLDEST, Observer
-from kafkalite.cluster.quorum import Address, Quorum
+from kafkalite.cluster.quorum import UNKNOWN, Address, Quorum
 from kafkalite.cluster.records import MetadataFault
-from kafkalite.errors import ErrorCode, StartGivenUp, StartupError
+from kafkalite.errors import ControllersAway, ErrorCode, StartGivenUp, StartupError
 from kafkalite.executors import THREADS
-from kafkalite.logging import fields
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
 
@@ -54,6 +53,7 @@ WAIT_S_MAX: Final = 3600.0
 REGISTRATION_OLDEST: Final = 4
 """The version that may claim a feature from level 0 on; every controller of Kafka 4 serves it."""
 _CONTROLLERS: Final = 2
+_PLACE: Final = "\0"
 _ENDPOINT_TYPE_SINCE: Final = 1
 
 
@@ -122,6 +122,7 @@ class Member:
         self._stopping = False
         self._applied_offset = -1  # of the last image that every listener was called with
         self._publishing = False  # whether listeners are being called
+        self._refusal = (0, 0)  # API and code of the last answer; the heartbeat's thread's
         self._fault: BaseException | None = None
         self._begun = False  # whether faults are told to on_fatal
         self._start_by = clock.monotonic() + times.start_max
@@ -163,9 +164,10 @@ class Member:
         if isinstance(self._fault, StartGivenUp):
             raise self._fault
         if self._fault is not None:
-            raise StartupError(str(self._fault)) from self._fault
+            kind = ControllersAway if isinstance(self._fault, ControllersAway) else StartupError
+            raise kind(str(self._fault)) from self._fault
         if not event.is_set():
-            raise StartupError(
+            raise ControllersAway(
                 f"the broker is registered with the controllers, but {otherwise} within {self._times.start_max:g} s"
                 " (server.max.startup.time.ms)"
             )
@@ -181,6 +183,15 @@ class Member:
     def propose(self, key: int, message: object) -> Deferred[Any]:
         """As `ask`, beside what others ask: for what a leader proposes, which must not wait for clients' requests."""
         return self._proposer.ask(key, message)
+
+    @property
+    def progress(self) -> str:
+        """How far it is on its way into service, in words. Any thread."""
+        lifecycle = self._lifecycle
+        if lifecycle.phase is Phase.REGISTERING:
+            return "not registered yet"
+        caught_up = "metadata caught up" if lifecycle.caught_up else f"metadata up to offset {self._applied_offset}"
+        return f"registered, {caught_up}, {lifecycle.answered} heartbeats answered"
 
     @property
     def incarnation(self) -> bytes:
@@ -201,6 +212,26 @@ class Member:
     def epoch(self) -> int:
         """What its registration was given; -1 before."""
         return self._lifecycle.epoch
+
+    @property
+    def controller_id(self) -> int:
+        """Who leads the quorum, as far as is known; -1: nobody, or one whose id is not known yet."""
+        quorum = self._observer.quorum
+        return UNKNOWN if quorum.leader is None else quorum.leader_id
+
+    @property
+    def controller_seen(self) -> bool:
+        """Whether somebody is known to lead the quorum."""
+        return self._observer.quorum.leader is not None
+
+    @property
+    def metadata_end(self) -> int:
+        """The offset behind the last record of metadata that is known to be committed."""
+        return self._observer.committed_end
+
+    def heard_seconds_ago(self) -> float:
+        """Since a controller answered a beat, or the registration."""
+        return self._lifecycle.unheard_s(self._clock.monotonic())
 
     def stop(self, *, controlled: bool = True) -> None:
         """Leaves: asks the controllers to move away what it leads, and waits until they have or are out of reach."""
@@ -328,10 +359,11 @@ class Member:
             answer = connection.request(key, version, request, self._times.beat)
         except ConnectionFailed as error:
             return None, str(error)
+        refusal, self._refusal = self._refusal, (key, answer.error_code)
         if answer.error_code:
-            logger.info(
-                "the controller refused this broker's %s", api.APIS[key].name, extra=fields(code=answer.error_code)
-            )
+            if refusal != self._refusal:  # else it was told
+                why = in_words(answer.error_code)
+                logger.info("the controller refused this broker's %s: %s", api.APIS[key].name, why)
             if answer.error_code == ErrorCode.NOT_CONTROLLER:
                 connection.close()
         return answer, ""
@@ -339,7 +371,8 @@ class Member:
     def _end(self) -> None:
         """Nothing more is to be sent."""
         if self._lifecycle.phase is Phase.FAILED:
-            self._fail(StartupError(self._lifecycle.failure))
+            kind = ControllersAway if self._lifecycle.controllers_away else StartupError
+            self._fail(kind(self._lifecycle.failure))
         self._ended.set()
 
     # --- both ---------------------------------------------------------------------------------------------------------
@@ -386,14 +419,22 @@ def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, 
         if found:
             return found
         if clock.monotonic() + NO_CONTROLLER_WAIT_S >= give_up_at:
-            raise StartupError(f"no controller tells the cluster's id: {'; '.join(reasons)}")
+            raise ControllersAway(f"no controller tells the cluster's id: {'; '.join(once_each(reasons))}")
         if given_up.wait(NO_CONTROLLER_WAIT_S):
             raise StartGivenUp("the broker was stopped before it served")
 
 
-def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, list[str]]:
+def once_each(reasons: Mapping[Address, str]) -> list[str]:
+    """What keeps several nodes from answering, with all of their addresses where it is the same."""
+    alike: dict[str, list[str]] = {}
+    for address, reason in reasons.items():
+        alike.setdefault(reason.replace(str(address), _PLACE), []).append(str(address))
+    return [reason.replace(_PLACE, ", ".join(addresses)) for reason, addresses in alike.items()]
+
+
+def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, dict[Address, str]]:
     """The id, else why each controller did not tell it."""
-    reasons = []
+    reasons = {}
     for address in dict.fromkeys((*controllers.servers, *controllers.voters.values())):
         try:
             connection = controllers.connect(address, client_id, FETCH_TIMEOUT_S)
@@ -404,9 +445,9 @@ def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, list
             finally:
                 connection.close()
         except ConnectionFailed as error:
-            reasons.append(str(error))
+            reasons[address] = str(error)
             continue
         if not answer.error_code and answer.cluster_id:
-            return str(answer.cluster_id), []
-        reasons.append(f"the node at {address} is no controller")
+            return str(answer.cluster_id), {}
+        reasons[address] = f"the node at {address} is no controller"
     return "", reasons

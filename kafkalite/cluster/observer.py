@@ -79,6 +79,11 @@ class Observer:
         return self._replay.image
 
     @property
+    def committed_end(self) -> int:
+        """The offset behind the last record that is known to be committed; -1: none."""
+        return self._high_watermark
+
+    @property
     def api_key(self) -> int:
         """What is asked next: Fetch, or FetchSnapshot."""
         return api.FETCH if self._snapshot is None else api.FETCH_SNAPSHOT

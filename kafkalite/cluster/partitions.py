@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kafkalite.cluster.image import EMPTY, RECOVERED
 from kafkalite.cluster.settings import topic_config
 from kafkalite.log.assigned import AssignedTopic
-from kafkalite.log.assignment import NOWHERE, Assignment
+from kafkalite.log.assignment import LOST, NOWHERE, Assignment
 
 if TYPE_CHECKING:
     from kafkalite.cluster.image import Image, PartitionState, TopicState
@@ -35,8 +35,9 @@ class Partitions:
         own = now.brokers.get(self._node_id)
         if self._used is EMPTY and (own is None or own.incarnation != self._incarnation):
             return
-        before, self._used = self._used, now
+        before = self._used
         if before is not EMPTY and now.topics is before.topics:
+            self._used = now
             return
         removed = [topic_id for topic_id in before.topics if topic_id not in now.topics]
         changed = [
@@ -46,6 +47,7 @@ class Partitions:
         ]
         if changed or removed or before is EMPTY:
             self._logs.use_topics(changed, removed)
+        self._used = now  # not before: what could not be carried out is a part of the next image's difference
 
     def _assigned(self, topic: TopicState, image: Image) -> AssignedTopic:
         count = max(topic.partitions, default=-1) + 1
@@ -54,10 +56,12 @@ class Partitions:
         return AssignedTopic(topic.name, topic.id, topic_config(self._logs.config, image, topic.name), partitions)
 
     def _assignment(self, partition: PartitionState) -> Assignment:
-        held = self._node_id in partition.replicas
+        own = self._node_id
+        held = own in partition.replicas
+        places = zip(partition.replicas, partition.directories, strict=True) if LOST in partition.directories else ()
         return Assignment(
             held=held,
-            leads=held and partition.leader == self._node_id,
+            leads=held and partition.leader == own,
             leader_id=partition.leader,
             leader_epoch=partition.leader_epoch,
             replicas=partition.replicas,
@@ -65,4 +69,7 @@ class Partitions:
             elr=partition.elr,
             partition_epoch=partition.epoch,
             recovering=partition.recovery != RECOVERED,
+            directory=partition.directories[partition.replicas.index(own)] if held else b"",
+            lost=tuple(node for node, place in places if place == LOST),
+            others_whole=any(each != own for each in (*partition.isr, *partition.elr)),
         )

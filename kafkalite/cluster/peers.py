@@ -75,12 +75,16 @@ class Lane:
         if late:
             self._settle([item], None)
 
-    def stop(self) -> None:
-        """Ends what is under way; what waits gets no answer."""
+    def stop_soon(self) -> None:
+        """Ends what is under way."""
         with self._worker.lock:
             self._stopping = True
         if self._connection is not None:
             self._connection.abort()
+
+    def stop(self) -> None:
+        """Ends what is under way; what waits gets no answer. At most a connection that is being made is waited for."""
+        self.stop_soon()
         self._worker.stop()
         if self._connection is not None:
             self._connection.close()
@@ -176,5 +180,7 @@ class Peers:
         with self._lock:
             self._stopped = True
             lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.stop_soon()
         for lane in lanes:
             lane.stop()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kafkalite._native.wire.batch import BatchInfo
 
 FRAME_VERSION: Final = 1
+METADATA_LEVELS: Final = (7, 29)
+"""Levels of metadata.version whose records are known: the oldest, 3.3-IV3, and the newest, 4.2-IV1."""
 CONTROL_TYPES: Final = {row[0]: row[1:] for row in control_types.ROWS}
 """Control records that are read: type → class, oldest and newest version."""
 RECORD_TYPES: Final = {row[0]: row[1:] for row in metadata_types.ROWS}

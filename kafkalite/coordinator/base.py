@@ -51,11 +51,17 @@ class Environment:
     pending_max: int
 
 
+_ELSEWHERE: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR, ErrorCode.KAFKA_STORAGE_ERROR}
+)
+
+
 def write_error(code: int) -> int:
-    """What a member is told when the group could not be written down."""
+    """What a member is told when the group could not be written down (CoordinatorOperationExceptionHelper of Kafka 4.1,
+    and TransactionStateManager for transactions)."""
     if code == 0:
         return 0
-    if code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR}:
+    if code in _ELSEWHERE:
         return int(ErrorCode.NOT_COORDINATOR)
     return int(ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

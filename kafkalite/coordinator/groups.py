@@ -29,7 +29,6 @@ from kafkalite.coordinator.consumer_replay import ConsumerReplay
 from kafkalite.coordinator.consumer_turns import ConsumerEnvironment, Timing
 from kafkalite.coordinator.conversion import upgraded
 from kafkalite.coordinator.group import Caller, Group
-from kafkalite.coordinator.led import LedPartitions
 from kafkalite.coordinator.offsets import UNSTABLE, Committed, GroupOffsets
 from kafkalite.coordinator.records import (
     OFFSET_KINDS,
@@ -171,6 +170,8 @@ class GroupCoordinator:
 
     def coordinate_led(self, logs: AssignedLogs) -> None:
         """In a cluster: from now on the groups of those partitions are served that are led here. Once, after start."""
+        from kafkalite.coordinator.led import LedPartitions
+
         self.log.led = LedPartitions(OFFSETS_TOPIC, self, self._executors)
         self.log.led.start()
         logs.leadership[OFFSETS_TOPIC] = self.log.led.take

@@ -115,7 +115,10 @@ class LogWriter:
         if log is None or end_offset < 0:
             self._finish(writes, 0)
         else:
-            when_safe(log, end_offset, epoch, lambda code: self._finish(writes, code), flush=self._flush)
+            try:
+                when_safe(log, end_offset, epoch, lambda code: self._finish(writes, code), flush=self._flush)
+            except Exception as error:  # noqa: BLE001 - who waits is told, and the next write goes on
+                self._finish(writes, self._code_of(error))
         with self._lock:
             if not self._waiting:
                 self._scheduled = False

@@ -7,7 +7,8 @@
 A partition whose topic is gone needs no marker. Neither does one that knows a later epoch of the producer, since that
 epoch ended whatever was open before. One that was ended by a coordinator of a later epoch (its files come from a Kafka
 cluster) gets the marker in that epoch's name, as there is no other coordinator now. Everything else, a full disk, a
-partition that is offline, is tried again until it works, ever more slowly: what was decided is never given up.
+partition that is offline, is tried again until it works, ever more slowly: what was decided is never given up. What
+fails is told once, then ever more rarely, and when it is over.
 
 In a cluster there are other coordinators and other leaders: markers for what others lead go to them, and one in the
 name of an earlier epoch than a partition has seen is given up, since its successor writes it.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.coordinator.log_writer import LogWriter
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC
+from kafkalite.coordinator.troubles import Troubles
 from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for
 from kafkalite.logging import fields
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.mark import Mark
     from kafkalite.coordinator.remote import Remote
     from kafkalite.coordinator.timers import TimerQueue
+    from kafkalite.coordinator.troubles import Trouble
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.model import TopicPartition
@@ -61,6 +64,7 @@ class MarkerWriter:
         self._timers = timers
         self._lock = threading.Lock()
         self._writers: dict[TopicPartition, LogWriter] = {}  # guarded by _lock
+        self._troubles = Troubles(timers.clock)
         self.remote: Remote | None = None
         """In a cluster: who brings markers to partitions that others lead."""
 
@@ -89,9 +93,13 @@ class MarkerWriter:
             if code == 0 or code in (_NOTHING_OPEN if self.remote is None else self._settles(partition)):
                 if code:
                     logger.info("a transaction's end needs no marker", extra=_fields(mark, partition, code))
+                if (past := self._troubles.over(partition)) is not None:
+                    logger.warning("markers can be written again", extra=_fields(mark, partition, code, past))
                 settled()
                 return
-            logger.warning("a marker could not be written, it is tried again", extra=_fields(mark, partition, code))
+            if (trouble := self._troubles.failed(partition)) is not None:
+                told = _fields(mark, partition, code, trouble)
+                logger.warning("a marker could not be written, it is tried again", extra=told)
             again = min(delay_s * 2, RETRY_S_MAX)
             self._timers.timer(lambda: self._write_until_done(mark, partition, settled, again)).set(delay_s)
 
@@ -168,7 +176,10 @@ class MarkerWriter:
         return writer
 
 
-def _fields(mark: Mark, partition: TopicPartition, code: int) -> Mapping[str, Any]:
+def _fields(mark: Mark, partition: TopicPartition, code: int, trouble: Trouble | None = None) -> Mapping[str, Any]:
     known = code in ErrorCode.__members__.values()  # another broker may have said one that this release has not
     error = ErrorCode(code).name if known else code
-    return fields(topic=partition.topic, partition=partition.partition, producer_id=mark.producer_id, error=error)
+    more = {} if trouble is None else {"failures": trouble.failures, "seconds": round(trouble.seconds, 1)}
+    return fields(
+        topic=partition.topic, partition=partition.partition, producer_id=mark.producer_id, error=error, **more
+    )

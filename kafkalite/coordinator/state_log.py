@@ -14,7 +14,7 @@ called while it is held.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kafkalite.coordinator.log_writer import LogWriter, when_safe
 from kafkalite.errors import ErrorCode, InvalidTxnState, TopicAlreadyExists, error_for
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.led import LedPartitions
     from kafkalite.coordinator.records import Record
     from kafkalite.log.manager import LogManager
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.log.partition_log import AppendInfo, PartitionLog
     from kafkalite.pool import IoPool
     from kafkalite.record.batches import Producer
     from kafkalite.record.columns import RecordColumns
@@ -139,7 +139,7 @@ class StateLog:
         def append(log: PartitionLog) -> int:
             if marker_count is not None and log.core.marker_count() != marker_count:
                 raise InvalidTxnState(f"{log.name}: the transaction may have ended meanwhile")
-            return self._append(log, records, producer)
+            return append_records(log, records, self._clock.time_ms(), producer)
 
         self.append(self.partition_of(owner), append, callback)
 
@@ -158,23 +158,6 @@ class StateLog:
                     in_sync=self._in_sync,
                 )
         writer.write(append, callback)
-
-    def _append(self, log: PartitionLog, records: list[Record], producer: Producer | None) -> int:
-        """Appends records as one batch where they fit in one; the log's end after them."""
-        from kafkalite.record.batches import NOBODY, encode_batch
-        from kafkalite.record.columns import Record as Row
-        from kafkalite.record.columns import RecordColumns
-
-        now_ms = self._clock.time_ms()
-        columns = RecordColumns.from_records(Row(-1, now_ms, key, value) for key, value in records)
-        size_max = max(log.config.max_message_bytes - BATCH_ROOM, 1)
-        first = 0
-        end_offset = -1
-        while first < len(columns):
-            batch, count = encode_batch(columns, first, size_max=size_max, producer=producer or NOBODY)
-            end_offset = (log.append if producer is None else log.append_internal)(batch).end_offset
-            first += count
-        return end_offset
 
     def _log(self, partition: int) -> PartitionLog:
         log: PartitionLog = self._topic().partitions[partition]
@@ -212,12 +195,59 @@ class StateLog:
         """
         if self._logs.config.flush_on_acks_all and log.flushed_offset < log.log_end_offset:
             log.flush()
-        offset = log.log_start_offset
-        while offset < log.log_end_offset:
-            data = log.read(offset, READ_SIZE)
-            if not data:
-                return
-            offset = yield from _entries_in(data, offset)
+        return entries_of(log)
+
+
+def append_records(log: PartitionLog, records: list[Record], now_ms: int, producer: Producer | None = None) -> int:
+    """Appends records as one batch where they fit in one; the log's end after them."""
+    from kafkalite.record.batches import NOBODY, encode_batch
+    from kafkalite.record.columns import Record as Row
+    from kafkalite.record.columns import RecordColumns
+
+    columns = RecordColumns.from_records(Row(-1, now_ms, key, value) for key, value in records)
+    size_max = max(log.config.max_message_bytes - BATCH_ROOM, 1)
+    first = 0
+    end_offset = -1
+    while first < len(columns):
+        batch, count = encode_batch(columns, first, size_max=size_max, producer=producer or NOBODY)
+        end_offset = (log.append if producer is None else log.append_internal)(batch).end_offset
+        first += count
+    return end_offset
+
+
+def entries_of(log: PartitionLog) -> Iterator[Stored | Marker]:
+    """Every record that has a key, and every marker, in the order of the log. KafkaError when something cannot be
+    read."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, READ_SIZE)
+        if not data:
+            return
+        offset = yield from _entries_in(data, offset)
+
+
+class _LogInEpoch:
+    """A log in one leader epoch: what others refuse, it refuses in any other, under the log's lock."""
+
+    __slots__ = ("_epoch", "_log")
+
+    def __init__(self, log: PartitionLog, epoch: int) -> None:
+        self._log = log
+        self._epoch = epoch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def append(self, batch: bytes | bytearray) -> AppendInfo:
+        return self._log.append(batch, in_epoch=self._epoch)
+
+    def append_internal(self, batch: bytes | bytearray) -> AppendInfo:
+        return self._log.append_internal(batch, in_epoch=self._epoch)
+
+    def append_marker(self, *mark: int, commit: bool, transaction_version: int) -> int:
+        return self._log.append_marker(
+            *mark, commit=commit, transaction_version=transaction_version, in_epoch=self._epoch
+        )
 
 
 def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[PartitionLog], int]:
@@ -226,7 +256,7 @@ def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[Pa
     def checked(log: PartitionLog) -> int:
         if not log.led or log.leader_epoch != epoch:
             raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is not led here any more in epoch {epoch}")
-        return append(log)
+        return append(cast("PartitionLog", _LogInEpoch(log, epoch)))
 
     return checked
 

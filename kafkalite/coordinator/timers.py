@@ -3,7 +3,8 @@
     set(delay) ─▶ heap of (due, timer) ─▶ run_due ─▶ function()
 
 A timer is mostly set again before it is due (each heartbeat does). So setting a later time only notes it in the timer;
-the entry in the heap stays, and is put back with the new time when it comes up.
+the entry in the heap stays, and is put back with the new time when it comes up. Entries of timers that were cancelled
+go when there are as many of them as of others: a timer may be set as far ahead as a client likes.
 
 Thread rule: any thread may set and cancel. Functions run on the timer thread, which is started by the first timer, with
 no lock held; one that finds its timer `armed` again was overtaken and has nothing to do. A test that makes the queue
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 SLEEP_S_MAX: Final = 1.0
 """The longest sleep, so that a clock which was turned is noticed."""
+CANCELLED_KEPT_MIN: Final = 256
+"""So many entries of cancelled timers may stay in the heap."""
 
 
 class Timer:
@@ -54,16 +57,19 @@ class Timer:
     def cancel(self) -> None:
         """Does not fire, unless its function is running already."""
         self.due = None
+        if self.entry_due is not None:
+            self._queue.note_cancelled()
 
 
 class TimerQueue:
     """The timers of one coordinator."""
 
     def __init__(self, clock: Clock, *, threaded: bool = True, executors: Executors = THREADS) -> None:
-        self._clock = clock
+        self.clock = clock
         self._worker = executors.worker("kafkalite-timers", self._turn)
         self._lock = self._worker.lock
         self._heap: list[tuple[float, int, Timer]] = []  # guarded by _lock, as what follows
+        self._cancelled = 0  # timers since the last purge, some of them set again: an estimate
         self._numbers = itertools.count()
         self._started = not threaded  # or never will be
         self._stopping = False
@@ -74,7 +80,7 @@ class TimerQueue:
 
     def set(self, timer: Timer, delay_s: float) -> None:
         """See `Timer.set`."""
-        due = self._clock.monotonic() + delay_s
+        due = self.clock.monotonic() + delay_s
         with self._lock:
             timer.due = due
             if timer.entry_due is not None and timer.entry_due <= due:
@@ -92,7 +98,7 @@ class TimerQueue:
         """Fires what is due; seconds until the next may be, None when there is none."""
         fired: list[Timer] = []
         with self._lock:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             while self._heap and self._heap[0][0] <= now:
                 due, _, timer = heapq.heappop(self._heap)
                 if due != timer.entry_due:
@@ -111,7 +117,7 @@ class TimerQueue:
             except Exception:
                 logger.exception("a timer's work failed")
         with self._lock:
-            return max(0.0, self._heap[0][0] - self._clock.monotonic()) if self._heap else None
+            return max(0.0, self._heap[0][0] - self.clock.monotonic()) if self._heap else None
 
     def stop(self) -> None:
         """Fires nothing more; returns when the thread has ended."""
@@ -127,6 +133,24 @@ class TimerQueue:
     def _push_locked(self, timer: Timer, due: float) -> None:
         timer.entry_due = due
         heapq.heappush(self._heap, (due, next(self._numbers), timer))
+
+    def note_cancelled(self) -> None:
+        """A timer that has an entry was cancelled."""
+        self._cancelled += 1
+        if self._cancelled > max(CANCELLED_KEPT_MIN, len(self._heap) // 2):
+            with self._lock:
+                self._purge_locked()
+
+    def _purge_locked(self) -> None:
+        kept = []
+        for entry in self._heap:
+            if entry[2].due is not None:
+                kept.append(entry)
+            elif entry[0] == entry[2].entry_due:
+                entry[2].entry_due = None
+        heapq.heapify(kept)
+        self._heap = kept
+        self._cancelled = 0
 
     def _turn(self) -> float | None:
         if self._stopping:

@@ -32,7 +32,6 @@ from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import transaction as rules
 from kafkalite.coordinator.base import write_error
-from kafkalite.coordinator.led import LedPartitions
 from kafkalite.coordinator.mark import Ask, Mark
 from kafkalite.coordinator.markers import MarkerWriter
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Marker, StateLog
@@ -49,6 +48,7 @@ from kafkalite.coordinator.transaction import (
     Outcome,
 )
 from kafkalite.coordinator.transaction_records import read_key, read_value, transaction_record
+from kafkalite.coordinator.troubles import Troubles
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.executors import THREADS
@@ -203,6 +203,7 @@ class TransactionCoordinator:
             in_sync=True,
         )
         self.markers = MarkerWriter(logs, groups, pool, timers)
+        self._unfinished = Troubles(clock)
         self._lock = threading.Lock()
         self._transactions: dict[str, Transaction] = {}  # guarded by _lock
         self._unreadable: set[int] = set()
@@ -229,6 +230,8 @@ class TransactionCoordinator:
         """In a cluster: from now on the ids of those partitions are served that are led here; what others have to do
         with goes to `remote`. Once, after start."""
         self._remote = self.markers.remote = remote
+        from kafkalite.coordinator.led import LedPartitions
+
         self.log.led = LedPartitions(TRANSACTIONS_TOPIC, self, self._executors)
         self.log.led.start()
         logs.leadership[TRANSACTIONS_TOPIC] = self.log.led.take
@@ -725,15 +728,21 @@ class TransactionCoordinator:
 
     def _complete(self, transaction: Transaction, retry_s: float) -> None:
         """Every marker is durable: so is the transaction's end, soon. Nobody else would try again."""
+        name = transaction.transactional_id
 
         def done(code: int) -> None:
-            if code and not self._stopped:
-                logger.warning("the end of a transaction could not be written down", extra=_fields(transaction))
+            if not code:
+                if self._unfinished.over(name) is not None:
+                    logger.warning("the end of a transaction is written down at last", extra=_fields(transaction))
+            elif not self._stopped:
+                if self._unfinished.failed(name) is not None:
+                    logger.warning("the end of a transaction could not be written down", extra=_fields(transaction))
                 again = min(retry_s * 2, COMPLETE_RETRY_S_MAX)
                 self._timers.timer(lambda: self._complete(transaction, again)).set(retry_s)
 
         with transaction.changing():
             if transaction.now.state not in PREPARED or transaction.dropped:
+                self._unfinished.over(name)
                 return
             coming = rules.complete(transaction.now, self._clock.time_ms())
             self._change_locked(transaction, coming, done)

@@ -98,6 +98,7 @@ ROWS: Final[tuple[Row, ...]] = tuple(
             Row(api.ADD_PARTITIONS_TO_TXN, 0, 5, LazyFunction("transactions:add_partitions_in_cluster")),
             Row(api.API_VERSIONS, 0, 4, LazyFunction("in_cluster:api_versions")),
             Row(api.DESCRIBE_CLUSTER, 0, 2, LazyFunction("in_cluster:describe_cluster")),
+            Row(api.DESCRIBE_TOPIC_PARTITIONS, 0, 0, LazyFunction("in_cluster:describe_topic_partitions")),
             Row(api.LIST_CONFIG_RESOURCES, 0, 1, LazyFunction("cluster_configs:list_resources")),
             *(row for row in table.ROWS if row.key in _ALIKE),
             Row(api.DESCRIBE_DELEGATION_TOKEN, 1, 3, LazyFunction("delegation_tokens:describe")),

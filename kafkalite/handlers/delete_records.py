@@ -32,10 +32,10 @@ from kafkalite.protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kafkalite.coordinator.timers import TimerQueue
     from kafkalite.handlers.context import RequestContext
     from kafkalite.log.partition_log import PartitionLog
 
-HIGH_WATERMARK: Final = -1
 NO_LOW_WATERMARK: Final = -1
 
 
@@ -55,37 +55,37 @@ class _Followed(NamedTuple):
 class _Waiting:
     """A request whose answer waits for followers. `reached` is called by any thread."""
 
-    def __init__(self, response: DeleteRecordsResponse, followed: Sequence[_Followed]) -> None:
-        self.answer: Deferred[DeleteRecordsResponse] = Deferred()
+    def __init__(self, response: DeleteRecordsResponse, followed: Sequence[_Followed], timers: TimerQueue) -> None:
+        self.answer: Deferred[DeleteRecordsResponse] = Deferred(abandoned=self.expire)
+        self._timer = timers.timer(self.expire)
         self._response = response
         self._left = dict(enumerate(followed))
         self._numbers: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def start(self) -> None:
+    def start(self, timeout_s: float) -> None:
         for at, each in list(self._left.items()):
-            self._numbers[at] = wait_low(each.log.core, each.offset, functools.partial(self.reached, at))
-
-    def reached(self, at: int) -> None:
-        """Followers start at the offset, or nobody leads here any more."""
-        each = self._left.get(at)
-        if each is not None:
-            self._end(at, ErrorCode.NONE if each.log.led else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._numbers[at] = wait_low(each.log.core, each.offset, functools.partial(self._end, at))
+        self._timer.set(timeout_s)
+        if self.answer.done:
+            self._timer.cancel()
 
     def expire(self) -> None:
-        """The request's time is over."""
+        """The request's time is over, or its client has gone."""
         for at, each in list(self._left.items()):
             cancel_low_wait(each.log.core, self._numbers[at])
             self._end(at, ErrorCode.REQUEST_TIMED_OUT)
 
-    def _end(self, at: int, code: ErrorCode) -> None:
+    def _end(self, at: int, code: int) -> None:
+        """One log is done with: its followers start at the offset, or why they will not."""
         with self._lock:
             ended = self._left.pop(at, None)
             if ended is None:
                 return
-            ended.end(code)
+            ended.end(ErrorCode(code))
             last = not self._left
         if last:
+            self._timer.cancel()
             self.answer.complete(self._response)
 
 
@@ -108,10 +108,8 @@ def handle(
     )
     if not followed:
         return response
-    waiting = _Waiting(response, followed)
-    waiting.start()
-    if not waiting.answer.done:
-        context.broker.groups.timers.timer(waiting.expire).set(max(0, request.timeout_ms) / 1000)
+    waiting = _Waiting(response, followed, context.broker.groups.timers)
+    waiting.start(max(0, request.timeout_ms) / 1000)
     return waiting.answer
 
 
@@ -123,7 +121,7 @@ def _result(
     if allowed:
         log, start, code = _delete(context, topic, item)
     result = DeleteRecordsPartitionResult(partition_index=item.partition_index, low_watermark=start, error_code=code)
-    if log is not None and log.core.followers is not None:
+    if log is not None and log.core.replicated:  # by now it may not be led here any more, which ends the wait
         followed.append(_Followed(log, start, result))
     return result
 
@@ -144,11 +142,7 @@ def _delete(
         return None, NO_LOW_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION
     if _only_compacted(context, topic_name):
         return None, NO_LOW_WATERMARK, ErrorCode.POLICY_VIOLATION
-    high_watermark = log.high_watermark
-    offset = high_watermark if item.offset == HIGH_WATERMARK else item.offset
-    if not 0 <= offset <= high_watermark:
-        return None, NO_LOW_WATERMARK, ErrorCode.OFFSET_OUT_OF_RANGE
     try:
-        return log, log.delete_records(offset), ErrorCode.NONE
+        return log, log.delete_records(item.offset), ErrorCode.NONE
     except KafkaError as failure:
         return None, NO_LOW_WATERMARK, failure.code

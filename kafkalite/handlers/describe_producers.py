@@ -1,8 +1,9 @@
 """DescribeProducers 0: what partitions know of their producers, so that a hanging transaction can be found (KIP-664).
 
 Producers with an idempotent or transactional batch, or a marker, in the log, until they are forgotten
-(producer.id.expiration.ms). A transaction's start offset is -1 while none is open. A partition's producers may have to
-be loaded first, so it blocks.
+(producer.id.expiration.ms). A transaction's start offset is -1 while none is open. A follower answers of its replica as
+a leader does: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all that it has. A partition's
+producers may have to be loaded first, so it blocks.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _partitions(context: RequestContext, topic: str, indexes: list[int]) -> list
 
 
 def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
-    log, error = find_partition(context, topic, index)
+    log, error = find_partition(context, topic, index, followed=True)
     if log is None:
         return _failure(index, error)
     try:

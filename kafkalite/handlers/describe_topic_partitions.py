@@ -3,8 +3,8 @@
 Topics come in the order of their names, all of them when none is named. A page ends after `response_partition_limit`
 partitions (at most PAGE_PARTITIONS_MAX), and the cursor in the answer says where the next begins. A cursor that is
 negative, or whose topic is not among those named, is INVALID_REQUEST for all of them. Kafka's eligible leader replicas
-mean nothing on one broker: empty lists, since Java's Admin fails on the null the schema allows. Topics are never
-created here.
+mean nothing on one broker: empty lists, since Java's Admin fails on the null the schema allows; in a cluster they are
+the image's (`in_cluster.describe_topic_partitions`). Topics are never created here.
 """
 
 from __future__ import annotations
@@ -25,13 +25,39 @@ from kafkalite.protocol.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from kafkalite.handlers.context import RequestContext
     from kafkalite.protocol.messages.metadata import MetadataResponsePartition
 
 PAGE_PARTITIONS_MAX: Final = 2000
 
 
+Described = tuple[list[DescribeTopicPartitionsResponsePartition], bool]
+"""A page of a topic's partitions, and whether there are more."""
+
+
 def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    topics = context.broker.logs.topics
+
+    def describe(name: str, start: int, room: int) -> tuple[bytes, Described] | None:
+        topic = topics.get(name)
+        if topic is None:
+            return None
+        rows = partition_rows(context, topic)
+        return topic.id, ([_partition(row) for row in rows[start : start + room]], start + room < len(rows))
+
+    return answer(context, request, topics, describe)
+
+
+def answer(
+    context: RequestContext,
+    request: DescribeTopicPartitionsRequest,
+    known: Iterable[str],
+    describe: Callable[[str, int, int], tuple[bytes, Described] | None],
+) -> DescribeTopicPartitionsResponse:
+    """Pages of the topics that are `known`; `describe` gives a topic's id and so many partitions from a number on, None
+    for one that is not there."""
     cursor = request.cursor
     named = {item.name for item in request.topics}
     if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
@@ -45,7 +71,7 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
         )
     names = []
     denied = []
-    for name in sorted(named or context.broker.logs.topics):
+    for name in sorted(named or known):
         if cursor is not None and name < cursor.topic_name:
             continue
         if allows(context, DESCRIBE, TOPIC, name, probe=not named):
@@ -61,7 +87,7 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
         if room == 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=start)
             break
-        topic, more = _topic(context, name, start, room)
+        topic, more = _topic(context, name, describe(name, start, room))
         response.topics.append(topic)
         room -= len(topic.partitions)
         if more:
@@ -76,23 +102,22 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
 
 
 def _topic(
-    context: RequestContext, name: str, start: int, room: int
+    context: RequestContext, name: str, described: tuple[bytes, Described] | None
 ) -> tuple[DescribeTopicPartitionsResponseTopic, bool]:
-    """A topic's partitions from `start`, at most `room` of them, and whether there are more."""
-    topic = context.broker.logs.topics.get(name)
-    if topic is None:
+    """A topic's partitions, and whether there are more."""
+    if described is None:
         invalid = topic_name_error(name) is not None
         code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _failure(name, code, operations(context, TOPIC, name), internal=name in INTERNAL_TOPICS), False
-    rows = partition_rows(context, topic)
+    topic_id, (partitions, more) = described
     found = DescribeTopicPartitionsResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.internal,
-        partitions=[_partition(row) for row in rows[start : start + room]],
+        name=name,
+        topic_id=topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=partitions,
         topic_authorized_operations=operations(context, TOPIC, name),
     )
-    return found, start + room < len(rows)
+    return found, more
 
 
 def _failure(

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite import chance
 from kafkalite.acls import OPERATIONS_NOT_ASKED
+from kafkalite.cluster.image import MIGRATING, UNASSIGNED
 from kafkalite.cluster.lifecycle import FEATURES
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers import api_versions as alone
+from kafkalite.handlers import describe_topic_partitions as pages
 from kafkalite.handlers.cluster_table import FORWARDED, ROWS
 from kafkalite.handlers.describe_cluster import BROKERS, CONTROLLERS
 from kafkalite.handlers.metadata import may_describe, may_make
 from kafkalite.handlers.permissions import TOPIC, cluster_operations, operations
+from kafkalite.log.assignment import LOST
 from kafkalite.model import INTERNAL_TOPICS, ZERO_UUID, topic_name_error
 from kafkalite.protocol.messages.api_versions import (
     ApiVersion,
@@ -35,6 +38,11 @@ from kafkalite.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+)
+from kafkalite.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
 )
 from kafkalite.protocol.messages.metadata import (
     MetadataRequest,
@@ -55,8 +63,6 @@ _ALL_TOPICS_NULL_SINCE: Final = 1
 _ENDPOINTS_NEEDED_BEFORE: Final = 1
 _LISTENER_NOT_FOUND_SINCE: Final = 6
 _NULL_NAMES_SINCE: Final = 12
-_UNASSIGNED: Final = bytes(15) + b"\x01"
-_LOST: Final = bytes(15) + b"\x02"
 
 
 class View:
@@ -90,9 +96,9 @@ class View:
         broker = self.image.brokers.get(node_id)
         if broker is None or broker.fenced or self.listener not in broker.addresses:
             return False
-        if directory in (ZERO_UUID, _UNASSIGNED):
+        if directory in (MIGRATING, UNASSIGNED):
             return True
-        return directory != _LOST and (not broker.directories or directory in broker.directories)
+        return directory != LOST and (not broker.directories or directory in broker.directories)
 
 
 def view_of(context: RequestContext) -> View:
@@ -200,6 +206,36 @@ def _partition(view: View, index: int, partition: PartitionState, version: int) 
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=isr,
+        offline_replicas=view.offline(partition),
+    )
+
+
+def describe_topic_partitions(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """As of a broker that stands alone, with those that may lead though they are not in sync (KIP-966)."""
+    view = view_of(context)
+
+    def describe(name: str, start: int, room: int) -> tuple[bytes, pages.Described] | None:
+        topic = view.image.topic(name)
+        if topic is None:
+            return None
+        numbers = sorted(topic.partitions)
+        shown = numbers[start : start + room]
+        return topic.id, ([_row(view, each, topic.partitions[each]) for each in shown], start + room < len(numbers))
+
+    return pages.answer(context, request, view.image.topic_ids, describe)
+
+
+def _row(view: View, index: int, partition: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=NOBODY if view.address(partition.leader) is None else partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
         offline_replicas=view.offline(partition),
     )
 

@@ -27,9 +27,15 @@ USE_DEFAULT: Final = -1
 
 
 def find_partition(
-    context: RequestContext, topic_name: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
+    context: RequestContext,
+    topic_name: str,
+    index: int,
+    current_leader_epoch: int = NO_LEADER_EPOCH,
+    *,
+    followed: bool = False,
 ) -> tuple[PartitionLog | None, ErrorCode]:
-    """The log and NONE, or None and the code that says why not. -1 as leader epoch skips that check (KIP-320)."""
+    """The log and NONE, or None and the code that says why not. -1 as leader epoch skips that check (KIP-320);
+    `followed`: one that another broker leads will do."""
     topic = context.broker.logs.topics.get(topic_name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -42,7 +48,7 @@ def find_partition(
         if current_leader_epoch < log.leader_epoch:
             return None, ErrorCode.FENCED_LEADER_EPOCH
         return None, ErrorCode.UNKNOWN_LEADER_EPOCH
-    return (log, ErrorCode.NONE) if log.led else (None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return (log, ErrorCode.NONE) if log.led or followed else (None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def check_new_name(services: BrokerServices, name: str) -> None:

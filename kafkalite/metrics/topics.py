@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from kafkalite._native.log.log_core import sum_traffic
+from kafkalite._native.log.log_traffic import sum_traffic
 from kafkalite.families import Family, labels
 from kafkalite.metrics.text import breathe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kafkalite._native.log.log_core import TrafficCounts
+    from kafkalite._native.log.log_traffic import TrafficCounts
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.log.replica_log import ReplicaLog
     from kafkalite.metrics.parts import Parts
 
 TRAFFIC: Final = (
@@ -75,18 +76,17 @@ class Topics:
 
     def _counts(self, logs: LogManager, topics: Sequence[Topic]) -> Iterator[Family]:
         here = [log for topic in topics for log in topic.partitions if log.segments]
-        partitions, led = len(here), sum(log.led for log in here)
-        alone = int(not self._parts.config.in_cluster)
+        led = [log for log in here if log.led]
+        online = [log for log in led if not log.offline]
         offline = sum(not log.deleted for log in logs.offline_logs)
-        followed = [log.core.followers for log in here if log.led and log.core.followers is not None]
-        alone_led = led - offline - len(followed)
+        followed = [log.core.followers for log in led if log.core.followers is not None]
         for name, value, text in (
             (
                 "server_replicamanager_leadercount",
-                led - offline,
+                len(online),
                 "Partitions that are led here and online.",
             ),
-            ("server_replicamanager_partitioncount", partitions, "Partitions."),
+            ("server_replicamanager_partitioncount", len(here), "Partitions."),
             ("server_replicamanager_offlinereplicacount", offline, "Partitions whose storage failed."),
             (
                 "server_replicamanager_underreplicatedpartitions",
@@ -100,29 +100,38 @@ class Topics:
             ),
             (
                 "server_replicamanager_atminisrpartitioncount",
-                sum(each.at_min for each in followed) + max(0, alone_led),
+                sum(each.at_min for each in followed) + sum(log.core.followers is None for log in online),
                 "Those with just as many; one replica is always just enough.",
             ),
-            ("controller_kafkacontroller_activecontrollercount", alone, "1: the only node, which is the controller."),
-            ("controller_kafkacontroller_activebrokercount", alone, "The same."),
+        ):
+            yield Family(f"kafka_{name}", "gauge", text, [("", value)])
+        text = "0: batches of older formats are refused."
+        yield Family("kafka_server_brokertopicmetrics_producemessageconversions", "counter", text, [("", 0)])
+        if not self._parts.config.in_cluster:  # which has controllers, who tell of all of it
+            yield from self._as_controller(len(topics), len(here), offline)
+
+    @staticmethod
+    def _as_controller(topics: int, partitions: int, offline: int) -> Iterator[Family]:
+        for name, value, text in (
+            ("controller_kafkacontroller_activecontrollercount", 1, "1: the only node, which is the controller."),
+            ("controller_kafkacontroller_activebrokercount", 1, "The same."),
             ("controller_kafkacontroller_offlinepartitionscount", offline, "Partitions whose storage failed."),
-            ("controller_kafkacontroller_globaltopiccount", len(topics), "Topics."),
+            ("controller_kafkacontroller_globaltopiccount", topics, "Topics."),
             ("controller_kafkacontroller_globalpartitioncount", partitions, "Partitions."),
             ("brokers", 1, "Brokers in the cluster."),
         ):
             yield Family(f"kafka_{name}", "gauge", text, [("", value)])
-        for name, text in (
-            ("controller_controllerstats_uncleanleaderelections", "0: there is no other replica to elect."),
-            ("server_brokertopicmetrics_producemessageconversions", "0: batches of older formats are refused."),
-        ):
-            yield Family(f"kafka_{name}", "counter", text, [("", 0)])
+        text = "0: there is no other replica to elect."
+        yield Family("kafka_controller_controllerstats_uncleanleaderelections", "counter", text, [("", 0)])
 
     def _partitions(self, topics: Sequence[Topic]) -> Iterator[Family]:
         names = [rest for topic in topics for rest in self._labels_of(topic)]
         found: list[PartitionLog] = [log for topic in topics for log in topic.partitions]
+        node_id, preferred = self._parts.config.node_id, [1] * len(names)
         if self._parts.config.in_cluster:  # others' partitions are others' to tell of
-            names = [rest for rest, log in zip(names, found, strict=True) if log.led]
-            found = [log for log in found if log.led]
+            led = [(rest, log) for rest, log in zip(names, found, strict=True) if log.led]
+            names, found = [rest for rest, _ in led], [log for _, log in led]
+            preferred = [int(log.assignment.replicas[0] == node_id) for log in cast("list[ReplicaLog]", found)]
         looks = []
         rest = iter(found)
         while some := list(islice(rest, LOOKED_AT_ONCE)):
@@ -147,8 +156,8 @@ class Topics:
             ("log_log_logendoffset", columns["end"], "Offset of the next record."),
             ("topic_partition_oldest_offset", columns["start"], "First offset."),
             ("topic_partition_current_offset", columns["end"], "Offset of the next record."),
-            ("topic_partition_leader", [self._parts.config.node_id] * len(names), "Id of the leader."),
-            ("topic_partition_leader_is_preferred", [1] * len(names), "1: there is no other."),
+            ("topic_partition_leader", [node_id] * len(names), "Id of the leader."),
+            ("topic_partition_leader_is_preferred", preferred, "Whether that is the first of its replicas."),
             ("topic_partition_replicas", replicas, "Replicas."),
             ("topic_partition_in_sync_replica", in_sync, "Replicas in sync."),
             ("topic_partition_under_replicated_partition", behind, "Whether a replica is out of sync or offline."),

@@ -74,6 +74,7 @@ ROWS: Final[tuple[tuple[int, str, str, int, int, int], ...]] = (
     (69, "ConsumerGroupDescribe", "consumer_group_describe", 0, 1, 0),
     (71, "GetTelemetrySubscriptions", "get_telemetry_subscriptions", 0, 0, 0),
     (72, "PushTelemetry", "push_telemetry", 0, 0, 0),
+    (73, "AssignReplicasToDirs", "assign_replicas_to_dirs", 0, 0, 0),
     (74, "ListConfigResources", "list_config_resources", 0, 1, 0),
     (75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0),
     (80, "AddRaftVoter", "add_raft_voter", 0, 1, 0),

@@ -51,7 +51,7 @@ _PREFIXES: Final[dict[str, str]] = {
     "metadata.": "metadata is kept in a journal of its own",
     "inter.broker.": "there is one broker",
     "early.start.listeners": "permissions are read before any listener is bound",
-    "replica.": "of replicas' settings only those of fetching are known, and followers serve no consumers",
+    "replica.": "of replicas' settings only those of fetching are known",
     "follower.": "there is one broker",
     "leader.": "there is one broker",
     "auto.leader.rebalance.enable": "there is one broker",
@@ -65,7 +65,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "quota.producer.default": "Kafka removed it; quotas are set while the broker runs",
     "quota.consumer.default": "Kafka removed it; quotas are set while the broker runs",
     "alter.log.dirs.replication.quota.": "there is one broker",
-    "replication.quota.": "there is one broker",
     "metric": "metrics are not Java's",
     "kafka.metrics.": "metrics are not Java's",
     "auto.include.jmx.reporter": "metrics are not Java's",
@@ -99,7 +98,6 @@ _PREFIXES: Final[dict[str, str]] = {
 _DYNAMIC: Final = frozenset(
     {
         "metric.reporters",
-        *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
         "replica.alter.log.dirs.io.max.bytes.per.second",
         *("remote.log.index.file.cache.total.size.bytes", "remote.fetch.max.wait.ms"),
         *("remote.log.manager.copy.max.bytes.per.second", "remote.log.manager.fetch.max.bytes.per.second"),

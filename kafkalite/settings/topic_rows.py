@@ -96,7 +96,10 @@ class TopicRows:
         broker_keys=(("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
     )
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
-        LIST, (), "Of replication, which a single broker has none of.", effect=NONE
+        LIST,
+        (),
+        "Replicas that are copied no faster than follower.replication.throttled.rate of their brokers, in a cluster:"
+        " `PARTITION:BROKER`, or `*`. kafka-reassign-partitions --throttle sets and removes it.",
     )
     index_interval_bytes: int = setting(
         INT,
@@ -107,7 +110,10 @@ class TopicRows:
         broker_keys=(("log.index.interval.bytes", 1),),
     )
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
-        LIST, (), "Of replication, which a single broker has none of.", effect=NONE
+        LIST,
+        (),
+        "Replicas that give followers no more than leader.replication.throttled.rate of their brokers, in a cluster:"
+        " `PARTITION:BROKER`, or `*`.",
     )
     local_retention_bytes: int = setting(
         LONG,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kafkalite.client.cluster import Cluster
 
@@ -46,7 +46,7 @@ class Reset(NamedTuple):
 def parse_offsets(text: str, group: str) -> dict[TopicPartition, int]:
     """The lines of a file; ValueError names the first one that is none, or is of another group."""
     found: dict[TopicPartition, int] = {}
-    for number, row in enumerate(csv.reader(text.splitlines()), 1):
+    for number, row in enumerate(rows_of(text), 1):
         fields = [field.strip() for field in row]
         if not any(fields):
             continue
@@ -62,6 +62,15 @@ def parse_offsets(text: str, group: str) -> dict[TopicPartition, int]:
     if not found:
         raise ValueError("there is no line in it")
     return found
+
+
+def rows_of(text: str) -> Iterator[list[str]]:
+    """The lines, cut at their commas; ValueError for one that cannot be."""
+    reader = csv.reader(text.splitlines())
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num} cannot be read: {error}") from None
 
 
 def is_number(text: str) -> bool:

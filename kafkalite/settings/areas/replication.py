@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalite.errors import ConfigError
-from kafkalite.settings.rows import INT, LONG, MIB, setting
+from kafkalite.settings.rows import INT, LONG, MIB, STRING, setting
 
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 REPLICATION_KEYS: Final = (
     "num.replica.fetchers",
     "replica.fetch.backoff.ms",
@@ -16,7 +17,10 @@ REPLICATION_KEYS: Final = (
     "replica.fetch.response.max.bytes",
     "replica.fetch.wait.max.ms",
     "replica.high.watermark.checkpoint.interval.ms",
+    "replica.selector.class",
     "replica.socket.timeout.ms",
+    "replication.quota.window.num",
+    "replication.quota.window.size.seconds",
 )
 """Settings that a broker which stands alone has no use for."""
 
@@ -27,6 +31,24 @@ class ReplicationRows:
 
     __slots__ = ()
 
+    follower_replication_throttled_rate: int | None = setting(
+        LONG,
+        None,
+        "What this broker copies at most of partitions that the topic setting follower.replication.throttled.replicas"
+        " names, while they are not in sync. kafka-reassign-partitions --throttle sets and removes it.",
+        unit="bytes/s",
+        low=0,
+        dynamic=True,
+    )
+    leader_replication_throttled_rate: int | None = setting(
+        LONG,
+        None,
+        "What followers that are not in sync are given at most of partitions that the topic setting"
+        " leader.replication.throttled.replicas names.",
+        unit="bytes/s",
+        low=0,
+        dynamic=True,
+    )
     num_replica_fetchers: int = setting(
         INT, 1, "Threads that copy from each leader what other brokers lead.", low=1, dynamic=True
     )
@@ -46,7 +68,20 @@ class ReplicationRows:
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         LONG, 5000, "How often it is written down how far partitions are on all replicas in sync.", unit="ms", low=1
     )
+    replica_selector_class: str | None = setting(
+        STRING,
+        None,
+        f"`{RACK_AWARE_SELECTOR}`: a consumer that tells its rack (`client.rack`) is told to read from a replica in"
+        " sync whose `broker.rack` is the same, if the leader's is another (KIP-392). Unset: from leaders.",
+        choices=(RACK_AWARE_SELECTOR,),
+    )
     replica_socket_timeout_ms: int = setting(INT, 30_000, "How long a leader's answer is waited for.", unit="ms", low=1)
+    replication_quota_window_num: int = setting(
+        INT, 11, "After so many windows what was copied above a limit of replication is forgotten.", low=1
+    )
+    replication_quota_window_size_seconds: int = setting(
+        INT, 1, "A window of the limits of replication: what it allows may come at once.", unit="s", low=1
+    )
 
 
 def check_replication(rows: ReplicationRows) -> None:

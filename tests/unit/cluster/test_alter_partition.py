@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalite._native.log.leading import fetched_by, wait_replicated
+from kafkalite._native.log.leading import fetched_by, wait_low, wait_replicated
 from kafkalite.cluster.alter_partition import RETRY_S, InSyncReplicas
 from kafkalite.cluster.image import BrokerState, Image
 from kafkalite.deferred import Deferred
@@ -68,7 +68,15 @@ class Leader:
         self.tell(log, isr, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
         return log
 
-    def tell(self, log: ReplicaLog, isr: tuple[int, ...], *, leader_epoch: int = 5, partition_epoch: int) -> None:
+    def tell(
+        self,
+        log: ReplicaLog,
+        isr: tuple[int, ...],
+        *,
+        leader_epoch: int = 5,
+        partition_epoch: int,
+        lost: tuple[int, ...] = (),
+    ) -> None:
         """What metadata says."""
         log.lead(
             Assignment(
@@ -79,6 +87,7 @@ class Leader:
                 replicas=(OWN, TWO, THREE),
                 isr=isr,
                 partition_epoch=partition_epoch,
+                lost=lost,
             )
         )
 
@@ -129,6 +138,37 @@ def waits(log: ReplicaLog) -> Callable[[], list[int]]:
     end = log.append(make_batch()).end_offset
     wait_replicated(log.core, end, log.leader_epoch, told.append)
     return lambda: told
+
+
+def test_one_in_no_directory_is_not_proposed_whatever_it_has(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO, THREE))
+    leader.tell(log, (OWN, TWO), partition_epoch=8, lost=(THREE,))
+    leader.fetch(log, THREE, 0)
+    leader.turn()
+    assert leader.asked == []
+    leader.tell(log, (OWN, TWO), partition_epoch=9)
+    leader.fetch(log, THREE, 0)
+    leader.turn()
+    assert leader.last == {0: [(OWN, OWN_EPOCH), (TWO, -1), (THREE, 13)]}
+
+
+def test_who_waits_is_told_though_another_cannot_be(leader: Leader, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_code: int) -> None:
+        raise LookupError("nobody is there")
+
+    log = leader.lead((OWN, TWO))
+    wait_replicated(log.core, log.append(make_batch()).end_offset, log.leader_epoch, fails)
+    replicated = waits(log)
+    leader.fetch(log, TWO, 2)
+    assert replicated() == [0]
+    low: list[int] = []
+    log.core.set_log_start(2)
+    wait_low(log.core, 2, fails)
+    wait_low(log.core, 2, low.append)
+    for replica in (TWO, THREE):
+        fetched_by(log.core, replica, 2, 2, 10 + replica, leader.clock.monotonic())
+    assert low == [0]
+    assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True, True]
 
 
 def test_all_that_wait_go_together_and_one_request_is_under_way(leader: Leader) -> None:
@@ -312,3 +352,57 @@ def test_a_write_counts_as_too_little_where_too_few_are_in_sync_when_it_is_there
     log.core.followers.use_min(3)
     wait_replicated(log.core, 1, log.leader_epoch, told.append)
     assert told == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
+def test_one_that_is_no_replica_any_more_does_not_count_where_the_answer_came_first(leader: Leader) -> None:
+    log = leader.lead((OWN,))
+    leader.fetch(log, TWO, 0)
+    leader.turn()
+    leader.answer(p0=taken(OWN, TWO))
+    log.lead(log.assignment._replace(replicas=(OWN, TWO), isr=(OWN, TWO), partition_epoch=8))
+    assert log.core.followers is not None
+    assert [(state[0], state[5]) for state in log.core.followers.states()] == [(TWO, True)]
+    assert leader.fetch(log, THREE, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_what_others_acknowledged_is_on_the_disk_before_nobody_else_counts(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    waits(log)
+    leader.fetch(log, TWO, 1)
+    waits(log)
+    assert log.flushed_offset == 0
+    leader.clock.advance(LAG_S * 1.5)
+    leader.turn()
+    assert leader.last == {0: [(OWN, OWN_EPOCH)]}
+    assert log.flushed_offset == 2
+
+
+def test_what_others_acknowledged_goes_on_the_disk_when_the_controllers_took_them_out(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    waits(log)
+    before = log.assignment
+    now = before._replace(isr=(OWN,), partition_epoch=8)
+    leader.in_sync.replicas_changed([ReplicaChange(log, before, before._replace(partition_epoch=8))])
+    assert log.flushed_offset == 0
+    leader.in_sync.replicas_changed([ReplicaChange(log, before, now)])
+    assert log.flushed_offset == 1
+    waits(log)
+    leader.in_sync.replicas_changed([ReplicaChange(log, now, now._replace(partition_epoch=9))])
+    assert log.flushed_offset == 1, "who waits for it flushes it"
+
+
+def test_elections_are_counted_by_who_leads_then(leader: Leader) -> None:
+    log = leader.lead((OWN,))
+    first = log.assignment
+    away = first._replace(leads=False, leader_id=TWO, leader_epoch=6)
+    changes = [
+        ReplicaChange(log, NOWHERE, first),
+        ReplicaChange(log, first, first._replace(partition_epoch=9)),
+        ReplicaChange(log, first, away),
+        ReplicaChange(log, away, away._replace(leader_id=-1, leader_epoch=7)),
+        ReplicaChange(log, away, first._replace(leader_epoch=8)),
+        ReplicaChange(log, first, NOWHERE),
+    ]
+    leader.in_sync.replicas_changed(changes)
+    told = {family.name: dict(family.rows) for family in leader.in_sync.families()}
+    assert told["kafkalite_leader_elections"] == {'{leader="here"}': 1, '{leader="elsewhere"}': 1}

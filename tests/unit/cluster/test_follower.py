@@ -152,7 +152,25 @@ def test_answers_become_steps() -> None:
     assert steps == [Diverged((A, 0), 4, 2, 5), OutOfRange((A, 1), 4), Append((A, 2), 4, b"", 3, -1)]
 
 
-@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again_soon_and_then_less_often() -> None:
+    follower = started((A, 0))
+    now, waits = NOW, []
+    for _ in range(9):
+        assert follower.request(now) is not None
+        assert follower.answered(answer(((A, 0), refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))), now) == []
+        wait_s = follower.wait(now)
+        assert wait_s is not None
+        waits.append(wait_s)
+        now += wait_s + 0.001
+    assert waits == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0])
+    follower.request(now)
+    follower.answered(answer(((A, 0), PartitionData(records=b"", high_watermark=3))), now)
+    follower.request(now)
+    follower.answered(answer(((A, 0), refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))), now)
+    assert follower.wait(now) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
 def test_what_cannot_be_fetched_now_waits_alone(code: ErrorCode) -> None:
     follower = started((A, 0), (A, 1))
     follower.request(NOW)
@@ -173,7 +191,7 @@ def test_who_is_fenced_waits_for_metadata(code: ErrorCode) -> None:
     assert asked(follower.request(NOW + 100)) == {(A, 0): (5, 10, 3, 0)}
 
 
-@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR])
+@pytest.mark.parametrize("code", [ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_what_lasts_is_told_once(code: ErrorCode, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     follower = started((A, 0), (A, 1))

@@ -3,14 +3,16 @@ of those in sync is lost."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from kafkalite.errors import StorageError
-from kafkalite.log.assignment import NOWHERE
+from kafkalite.log.assignment import LOST, NOWHERE
 from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
-from tests.kit.fakes.replication import World
+from tests.kit.fakes.replication import World, batches_of
 
 
 def run(directory: Path, seed: int, *, unclean: bool, steps: int) -> None:
@@ -68,6 +70,154 @@ def test_a_replica_that_cannot_be_written_is_told_once(
     monkeypatch.setattr(ReplicaLog, "append_as_follower", append)
     world.settle()
     assert follower.log.log_end_offset == world.nodes[1].log.log_end_offset
+    world.close()
+
+
+def test_a_damaged_replica_is_cut_once_nobody_counts_on_it_and_copied_again(tmp_path: Path) -> None:
+    world = calm(tmp_path)
+    follower = world.nodes[2]
+    log = follower.log
+    world.unclean = True  # what is damaged cannot be looked at
+    before = batches_of(log)
+    first, second, third = sorted(before)[:3]
+    begin = len(before[first])
+    log.segments[0].add_damage(begin, begin + len(before[second]), second, third)
+    log.note_damage()
+    end = log.log_end_offset
+    follower.fetchers.use([ReplicaChange(log, log.assignment, log.assignment)])
+    world.turn(follower)
+    assert (log.fit, log.damage_start, log.log_end_offset) == (False, second, end), "others count on it still"
+    world.decide(isr=(1, 3))
+    world.decide(directory=LOST)
+    while follower.news:
+        world.hear(follower, follower.news.pop(0))
+    world.turn(follower)
+    assert log.damage_start is None
+    world.settle()
+    assert (log.fit, log.damage_start, log.log_end_offset) == (True, None, world.nodes[1].log.log_end_offset)
+    assert batches_of(log) == before
+    world.close()
+
+
+def test_a_look_at_a_damaged_replica_does_not_change_whom_it_follows(tmp_path: Path) -> None:
+    world = calm(tmp_path)
+    follower = world.nodes[2]
+    log, fetchers = follower.log, follower.fetchers
+    (name,) = follower.executors.workers
+    log.resign(log.assignment._replace(leader_epoch=1, leader_id=3))
+    fetchers.mend(log)
+    assert [place[0] for place in fetchers._followed.values()] == [1], "metadata has not said so to the fetchers"
+    assert follower.executors.workers.keys() == {name}
+    fetchers.use([ReplicaChange(log, log.assignment, NOWHERE)])
+    fetchers.mend(log)
+    assert fetchers._followed == {}, "it is gone"
+    world.close()
+
+
+def test_a_log_of_unknown_epochs_is_cut_before_anything_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = calm(tmp_path)
+    leader, follower = world.nodes[1], world.nodes[2]
+    world.write(leader)
+    world.turn(follower)
+    end = follower.log.log_end_offset
+    assert follower.log.high_watermark < end
+    follower.log.epochs.clear()
+    cut = ReplicaLog.truncate_to
+
+    def full(*_: object, **_named: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(ReplicaLog, "truncate_to", full)
+    world.decide(leader_epoch=1)
+    for node in world.nodes.values():
+        world.hear(node, node.news.pop(0))
+    world.write(leader)
+    for _ in range(5):
+        world.clock.advance(2)
+        world.turn(follower)
+    assert follower.log.log_end_offset == end
+    monkeypatch.setattr(ReplicaLog, "truncate_to", cut)
+    world.settle()
+    world.check()
+    assert follower.log.epochs.entries == leader.log.epochs.entries
+    world.close()
+
+
+def test_nobody_waits_for_a_leader_that_leads_nothing_any_more(tmp_path: Path) -> None:
+    world = calm(tmp_path)
+    fetchers = world.nodes[2].fetchers
+    assert [leader for leader, _ in fetchers._fetchers] == [1]
+    world.decide(leader_id=3, leader_epoch=1)
+    world.hear(world.nodes[2], world.told)
+    assert [leader for leader, _ in fetchers._fetchers] == [3]
+    assert world.nodes[2].executors.turn("kafkalite-fetcher-1-0") is None
+    fetchers.stop()
+    assert not fetchers._ending
+    world.close()
+
+
+def samples(world: World, number: int) -> dict[str, dict[str, float]]:
+    """Family → what is told, by labels."""
+    return {family.name: dict(family.rows) for family in world.nodes[number].fetchers.families()}
+
+
+def test_how_far_a_replica_is_behind_is_told_as_kafka_names_it(tmp_path: Path) -> None:
+    world = calm(tmp_path)
+    log = world.nodes[2].log
+    lag = f'{{clientId="ReplicaFetcherThread-0-1",topic="{log.topic}",partition="0"}}'
+    manager = '{clientId="Replica"}'
+    assert samples(world, 2)["kafka_server_fetcherlagmetrics_consumerlag"] == {lag: 0}
+    for _ in range(8):
+        world.write(world.nodes[1])
+    world.nodes[1].log.advance_high_watermark(world.nodes[1].log.log_end_offset)
+    world.nodes[2].executors.turn("kafkalite-fetcher-1-0")
+    behind = world.nodes[1].log.high_watermark - log.log_end_offset
+    assert behind > 0
+    told = samples(world, 2)
+    assert told["kafka_server_fetcherlagmetrics_consumerlag"] == {lag: behind}
+    assert told["kafka_server_replicafetchermanager_maxlag"] == {manager: behind}
+    assert told["kafka_server_replicafetchermanager_failedpartitionscount"] == {manager: 0}
+    log.resign(log.assignment._replace(leader_epoch=1, leader_id=3))
+    world.nodes[2].executors.turn("kafkalite-fetcher-1-0")
+    assert samples(world, 2)["kafka_server_replicafetchermanager_failedpartitionscount"] == {manager: 1}
+    world.nodes[2].fetchers.use([ReplicaChange(log, NOWHERE, log.assignment)])
+    told = samples(world, 2)
+    assert told["kafka_server_fetcherlagmetrics_consumerlag"] == {}
+    assert told["kafka_server_replicafetchermanager_maxlag"] == {manager: 0}
+    world.close()
+
+
+def test_a_limited_replica_that_is_behind_waits_while_the_limit_is_used_up(tmp_path: Path) -> None:
+    world = calm(tmp_path)
+    world.decide(isr=(1,))
+    leader, follower = world.nodes[1], world.nodes[2]
+    for node in world.nodes.values():
+        while node.news:
+            world.hear(node, node.news.pop(0))
+    limit = follower.fetchers.limits.following
+    limit.bound_by(1.0, 1.0)
+    config = follower.log.config
+    follower.log.configure(replace(config, follower_replication_throttled_replicas=("1:2", "0:1")))
+    before = follower.log.log_end_offset
+    for _ in range(40):
+        world.write(leader)
+    for _ in range(3):
+        world.turn(follower)
+    others = follower.log.log_end_offset
+    assert others > before, "the limit is about another partition, and another broker"
+    follower.log.configure(replace(config, follower_replication_throttled_replicas=("0:2",)))
+    for _ in range(3):
+        world.turn(follower)
+    held = follower.log.log_end_offset
+    assert others < held < leader.log.log_end_offset
+    for _ in range(5):
+        world.turn(follower)
+    assert follower.log.log_end_offset == held
+    limit.bound_by(inf, inf)
+    world.settle()
+    assert follower.log.log_end_offset == leader.log.log_end_offset
     world.close()
 
 

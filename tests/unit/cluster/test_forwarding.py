@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafkalite.cluster import forwarding
-from kafkalite.cluster.connection import ConnectionFailed
+from kafkalite.cluster.connection import ConnectionFailed, NotServed
 from kafkalite.cluster.forwarding import RETRY_S_MAX, Forwarder, Outcome, encode_principal, packed
 from kafkalite.cluster.lifecycle import LOOK_AGAIN_S
 from kafkalite.cluster.quorum import Address
@@ -28,8 +28,11 @@ class Connection:
         self.answers: list[Any] = []
         self.asked: list[EnvelopeRequest] = []
         self.closed = False
+        self.not_served: set[int] = set()
 
-    def version(self, _api_key: int) -> int:
+    def version(self, api_key: int) -> int:
+        if api_key in self.not_served:
+            raise NotServed("the controller does not serve it")
         return 0
 
     def request(self, _key: int, _version: int, message: EnvelopeRequest, _timeout_s: float) -> Any:
@@ -99,6 +102,21 @@ def test_new_leader_is_asked_again_in_order(scene: Scene) -> None:
     scene.turn()
     assert [first.response.answer, second.response.answer] == [b"\0\0\0\0one", b"\0\0\0\0two"]
     assert [each.request_data for each in scene.connection.asked] == [b"1", b"1", b"1", b"2"]
+
+
+def test_what_the_controller_does_not_serve_keeps_nobody_behind_it(scene: Scene) -> None:
+    scene.connection.not_served = {api.ALLOCATE_PRODUCER_IDS}
+    scene.connection.answers = [EnvelopeResponse(response_data=b"\0\0\0\0one")]
+    own = scene.forwarder.ask(api.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest())
+    client = scene.ask(b"1")
+    scene.turn()
+    assert (own.done, own.response) == (True, None)
+    scene.turn()
+    assert client.response.answer == b"\0\0\0\0one"
+    scene.connection.not_served = {api.ENVELOPE}
+    refused = scene.ask(b"2")
+    scene.turn()
+    assert refused.response == Outcome(None, ErrorCode.UNSUPPORTED_VERSION)
 
 
 def test_without_a_controller_its_time_is_over_in_the_end(scene: Scene) -> None:

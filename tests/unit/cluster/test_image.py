@@ -196,3 +196,12 @@ def test_record_that_does_not_fit_is_a_fault(record: object) -> None:
 def test_records_that_change_nothing_here_pass() -> None:
     image = after(EMPTY, types.NoOpRecord(), types.ZkMigrationStateRecord(), types.DelegationTokenRecord())
     assert (image.offset, image.topics) == (2, {})
+
+
+def test_partitions_that_say_the_same_share_it() -> None:
+    """A thousand brokers have many of them."""
+    image = after(EMPTY, *topic("a", FIRST, 2))
+    first, second = (image.topics[FIRST].partitions[number] for number in (0, 1))
+    assert first.isr is first.replicas
+    assert second.replicas is first.replicas
+    assert second.directories is first.directories

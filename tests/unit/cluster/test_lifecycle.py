@@ -7,8 +7,10 @@ from kafkalite.cluster.image import EMPTY, Address, Delta
 from kafkalite.cluster.lifecycle import (
     CATCH_UP_S,
     FEATURES,
+    HAND_OVER_AGAIN_S,
     HAND_OVER_S,
     LOOK_AGAIN_S,
+    SESSION_OVER_S,
     SHUTDOWN_S_MAX,
     Lifecycle,
     Node,
@@ -119,12 +121,13 @@ def test_fenced_for_missing_beats_it_asks_to_come_back() -> None:
 def test_duplicate_registration_is_tried_again_until_its_time_is_over() -> None:
     living = life()
     registered(living, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
-    assert (living.phase, living.wait(START)) == (Phase.REGISTERING, TIMES.beat)
+    assert (living.phase, living.wait(START)) == (Phase.REGISTERING, SESSION_OVER_S)
     assert living.request(-1).incarnation_id == MINE
     registered(living, ErrorCode.DUPLICATE_BROKER_REGISTRATION, START + 60)
     assert living.phase is Phase.FAILED
     assert "DUPLICATE_BROKER_REGISTRATION" in living.failure
     assert "60 s" in living.failure
+    assert living.controllers_away
 
 
 def test_no_controller_is_looked_for_often_and_not_for_ever() -> None:
@@ -153,8 +156,14 @@ def test_hopeless_registration_fails_at_once_in_words(code: int, words: str) -> 
 
 
 def test_features_that_are_not_done_are_named_with_what_to_do() -> None:
-    assert "--feature streams.version=0" in unsupported_features({"streams.version": 1, "metadata.version": 29})
-    assert "metadata.version=30, and this release does 7 to 29" in unsupported_features({"metadata.version": 30})
+    both = unsupported_features({"streams.version": 1, "share.version": 1, "metadata.version": 29, "group.version": 1})
+    assert "share.version=1, which this release does not do, and streams.version=1" in both
+    assert "(--feature share.version=0 --feature streams.version=0)" in both
+    newer = unsupported_features({"streams.version": 1, "share.version": 2, "metadata.version": 33})
+    assert "metadata.version=33, of which this release does 7 to 29" in newer
+    assert "--release-version 4.2 --feature share.version=0 --feature streams.version=0" in newer
+    assert "--release-version 4.2 --feature share.version=0" in unsupported_features({"metadata.version": 30})
+    assert "group.version=9, of which this release does 0 to 1" in unsupported_features({"group.version": 9})
     assert unsupported_features({"metadata.version": 27})
 
 
@@ -197,7 +206,7 @@ def test_stop_hands_over_before_it_ends() -> None:
     beaten(living, is_caught_up=True)
     assert living.wait(START) == pytest.approx(HAND_OVER_S)
     beaten(living, is_caught_up=True)
-    assert living.wait(START) == TIMES.beat
+    assert living.wait(START) == HAND_OVER_AGAIN_S
     beaten(living, is_caught_up=True, should_shut_down=True)
     assert living.phase is Phase.STOPPED
 

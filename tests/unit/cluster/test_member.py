@@ -14,7 +14,7 @@ from kafkalite.cluster.connection import ControllerConnection
 from kafkalite.cluster.image import Address as ListenerAddress
 from kafkalite.cluster.image import Image
 from kafkalite.cluster.lifecycle import Node, Times
-from kafkalite.cluster.member import Controllers, Member
+from kafkalite.cluster.member import Controllers, Member, once_each
 from kafkalite.cluster.quorum import Address
 from kafkalite.errors import StartupError
 from tests.kit.fakes.controller import ScriptedController
@@ -73,3 +73,16 @@ def test_listener_that_fails_holds_up_neither_others_nor_beats(caplog: pytest.Lo
     assert "could not be carried out everywhere" in caplog.text
     assert all(before < now for before, now in seen)
     assert [before for before, _ in seen[1:]] == [now for _, now in seen[:-1]]
+
+
+def test_what_all_controllers_say_is_said_once() -> None:
+    first, second, third = (Address(f"c{number}", 9093) for number in (1, 2, 3))
+    reasons = {
+        first: f"no TLS with the controller at {first}: expired",
+        second: f"no TLS with the controller at {second}: expired",
+        third: f"cannot connect to the controller at {third}: Connection refused",
+    }
+    assert once_each(reasons) == [
+        "no TLS with the controller at c1:9093, c2:9093: expired",
+        "cannot connect to the controller at c3:9093: Connection refused",
+    ]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafkalite.cluster import metadata_types as types
-from kafkalite.cluster.records import Batch, MetadataFault, read_batches
+from kafkalite.cluster.records import METADATA_LEVELS, Batch, MetadataFault, read_batches
 from kafkalite.cluster.replay import Replay
 from tests.kit.fakes.controller import control_batch, data_batch, snapshot_of
 
@@ -51,6 +51,12 @@ def test_aborted_transaction_leaves_nothing() -> None:
     image = replay.apply(batches(group))
     assert image is not None
     assert (image.offset, image.features) == (4, {"metadata.version": 7})
+
+
+def test_records_of_a_newer_release_are_not_guessed_at() -> None:
+    assert Replay().apply(batches((feature(METADATA_LEVELS[1]),))) is not None
+    with pytest.raises(MetadataFault, match=r"metadata\.version=30, and this release reads up to 29"):
+        Replay().apply(batches((feature(METADATA_LEVELS[1] + 1),)))
 
 
 @pytest.mark.parametrize(

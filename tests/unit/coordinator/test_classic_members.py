@@ -116,7 +116,7 @@ def test_timeout_whose_write_fails_comes_again(bench):
 
 def test_join_whose_write_fails_has_not_happened(bench):
     bench.writes.failing = ErrorCode.KAFKA_STORAGE_ERROR
-    assert enter(bench).response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert enter(bench).response.error_code == ErrorCode.NOT_COORDINATOR
     assert set(bench.group.state.members) == {"new"}
 
 
@@ -154,7 +154,7 @@ def test_downgrade_whose_write_fails_has_not_happened(bench):
     bench.writes.settle()
     bench.writes.failing = 0
     bench.writes.settle()
-    assert left.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert left.response.error_code == ErrorCode.NOT_COORDINATOR
     assert waiting.response.generation_id == joined.generation_id
     assert set(bench.group.state.members) == {"new", joined.member_id}
     assert not bench.group.dead

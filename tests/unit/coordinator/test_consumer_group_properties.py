@@ -58,6 +58,7 @@ class Client:
         elif response.error_code:
             assert response.error_code in {
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                ErrorCode.NOT_COORDINATOR,
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 ErrorCode.GROUP_ID_NOT_FOUND,
             }

@@ -256,7 +256,8 @@ def test_assignment_is_given_out_when_it_is_durable(bench):
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
-        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
@@ -461,7 +462,7 @@ def test_static_member_back_with_another_protocol_starts_a_round(bench):
 def test_static_return_that_cannot_be_written_changes_nothing(bench):
     ids = stable_static(bench, "a")
     bench.writes.failing = ErrorCode.KAFKA_STORAGE_ERROR
-    assert bench.join(instance="a").response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert bench.join(instance="a").response.error_code == ErrorCode.NOT_COORDINATOR
     assert bench.heartbeat(ids["a"], instance="a") == 0
 
 

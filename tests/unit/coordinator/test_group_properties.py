@@ -87,6 +87,7 @@ class Groups(RuleBasedStateMachine):
         if code not in {
             ErrorCode.REBALANCE_IN_PROGRESS,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
             ErrorCode.UNKNOWN_SERVER_ERROR,
         }:
             client.member_id = ""

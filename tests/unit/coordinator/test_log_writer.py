@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from kafkalite._native.log.followers import BrokerEpochs, Followers
 from kafkalite._native.log.leading import fetched_by
+from kafkalite.coordinator import log_writer
 from kafkalite.coordinator.log_writer import LogWriter
-from kafkalite.errors import ErrorCode, StorageError
+from kafkalite.coordinator.state_log import _in_epoch
+from kafkalite.errors import ErrorCode, KafkaError, StorageError
 from kafkalite.log.assignment import Assignment
 from kafkalite.log.flusher import Flusher
 from kafkalite.pool import IoPool
@@ -58,6 +61,28 @@ def test_flush_that_cannot_be_asked_for_is_told_to_who_waits(error: Exception) -
     assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert pool.close(TIMEOUT_S)
     assert writer.idle
+
+
+def test_a_wait_that_cannot_begin_is_told_and_the_next_write_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = IoPool(1)
+    log: Any = LogThatCannotFlush(RuntimeError())
+    writer = LogWriter("t-0", lambda: log, pool, flush=False)
+    codes: list[int] = []
+
+    def fail(*_wait: object, **_how: object) -> None:
+        raise MemoryError
+
+    def write() -> None:
+        told = threading.Event()
+        writer.write(lambda _log: 1, lambda code: (codes.append(code), told.set()))
+        assert told.wait(TIMEOUT_S)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(log_writer, "when_safe", fail)
+        write()
+    write()
+    assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    assert pool.close(TIMEOUT_S)
 
 
 class Replicated:
@@ -197,3 +222,19 @@ def test_with_too_few_in_sync_what_asks_for_no_more_waits_for_them(replicated: R
     replicated.log.core.advance(2.0)
     wait_until(lambda: replicated.told, TIMEOUT_S, "it is told")
     assert replicated.told == [(1, 0)]
+
+
+def test_what_was_decided_in_an_epoch_is_not_written_in_the_next_whenever_that_begins(replicated: Replicated) -> None:
+    replicated.lead(OWN, TWO, epoch=3)
+    log = replicated.log
+
+    def append(in_epoch: PartitionLog, *, elected: bool) -> int:
+        if elected:  # behind the check, before the append
+            replicated.lead(OWN, TWO, epoch=4)
+        return in_epoch.append(make_batch()).end_offset
+
+    assert _in_epoch(partial(append, elected=False), 3)(log) == 1
+    with pytest.raises(KafkaError) as refused:
+        _in_epoch(partial(append, elected=True), 3)(log)
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert log.log_end_offset == 1

@@ -25,6 +25,7 @@ from kafkalite.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
+from tests.kit.fakes.clock import FakeClock
 
 COORDINATOR = 5
 
@@ -175,7 +176,7 @@ def test_marker_with_an_answer_that_nobody_knows_is_tried_again(peers: HeldPeers
         return SimpleNamespace(set=lambda _delay_s: None)
 
     nobody = SimpleNamespace()
-    writer = MarkerWriter(logs, nobody, nobody, SimpleNamespace(timer=timer))  # type: ignore[arg-type]
+    writer = MarkerWriter(logs, nobody, nobody, SimpleNamespace(timer=timer, clock=FakeClock()))  # type: ignore[arg-type]
     writer.remote = remote(peers)
     done: list[bool] = []
     writer.write(Mark(70, 1, 3, True, 2), [TopicPartition("t", 0)], lambda: done.append(True))

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from kafkalite.clock import SystemClock
-from kafkalite.coordinator.timers import TimerQueue
+from kafkalite.coordinator.timers import CANCELLED_KEPT_MIN, TimerQueue
 from tests.kit.fakes.clock import FakeClock
 
 
@@ -44,6 +44,24 @@ def test_setting_later_moves_it_without_another_entry(clock, queue):
         clock.advance(0.1)
         queue.run_due()
     assert fired == [pytest.approx(began + 5, abs=0.1)]
+
+
+def test_timers_that_were_cancelled_leave_the_queue_however_far_ahead_they_were_set(clock, queue):
+    fired = []
+    kept = queue.timer(lambda: fired.append("kept"))
+    kept.set(1e9)
+    again = queue.timer(lambda: fired.append("again"))
+    again.set(1e9)
+    again.cancel()
+    for _ in range(10_000):
+        timer = queue.timer(lambda: fired.append("cancelled"))
+        timer.set(1e8)
+        timer.cancel()
+    assert len(queue._heap) <= CANCELLED_KEPT_MIN + 2
+    again.set(1e9)
+    clock.advance(1e9)
+    queue.run_due()
+    assert sorted(fired) == ["again", "kept"]
 
 
 def test_setting_earlier_fires_earlier_and_only_then(clock, queue):

@@ -36,7 +36,12 @@ class Transactions(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), version=st.sampled_from([TV1, TV2]))
     def new_producer(self, name, version):
         code, producer_id, epoch = self.bench.init(name)
-        assert code in {0, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert code in {
+            0,
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
+        }
         if code == 0:
             before = self.clients.get(name)
             if before is not None:

@@ -244,7 +244,7 @@ def test_end_that_cannot_be_written_down_is_told_and_may_be_tried_again(bench):
     write(client, 0, b"a")
     for log in state_logs(bench):
         log.failing = ErrorCode.KAFKA_STORAGE_ERROR
-    assert client.end(commit=True) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert client.end(commit=True) == ErrorCode.NOT_COORDINATOR
     assert bench.state() == "Ongoing"
     for log in state_logs(bench):
         log.failing = None
@@ -265,6 +265,28 @@ def test_completion_that_cannot_be_written_down_is_tried_until_it_can(bench):
         log.failing = None
     bench.pass_time(10)
     assert bench.state() == "CompleteCommit"
+
+
+def test_a_marker_that_cannot_be_written_is_told_now_and_then_and_once_it_is_over(bench, caplog):
+    client = bench.producer()
+    write(client, 0, b"a")
+    bench.log(0).failing = ErrorCode.KAFKA_STORAGE_ERROR
+    assert client.end(commit=True) == 0
+    bench.pass_time(200, step=2)
+    told = [record.message for record in caplog.records if "marker could not be written" in record.message]
+    assert len(told) == 5  # after 0, 10, 30, 70 and 150 seconds
+    assert bench.state() == "PrepareCommit"
+    bench.log(0).failing = None
+    bench.pass_time(10)
+    assert bench.state() == "CompleteCommit"
+    assert [record.message for record in caplog.records if "again" in record.message][
+        -1
+    ] == "markers can be written again"
+    caplog.clear()
+    write(client, 0, b"b")
+    assert client.end(commit=True) == 0
+    bench.pass_time(10)
+    assert caplog.records == []
 
 
 def test_timeouts_are_tried_again_when_they_cannot_be_written_down(bench):

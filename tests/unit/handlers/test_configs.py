@@ -353,8 +353,8 @@ def test_a_listeners_setting_is_one_brokers(broker):
 def test_broker_settings_that_mean_nothing_are_kept_and_never_shown(broker, name, caplog):
     values = {
         "no.such.key": "secret",
-        "follower.replication.throttled.rate": "2",
-        "leader.replication.throttled.rate": "1",
+        "replica.alter.log.dirs.io.max.bytes.per.second": "2",
+        "remote.log.reader.threads": "1",
     }
     assert change(broker, 1, BROKER, name, *((key, SET, value) for key, value in values.items())) == 0
     assert "'no.such.key'" in caplog.text

@@ -1,0 +1,446 @@
+"""Look at a cluster, and change which broker has what.
+
+kafkalite cluster describe
+kafkalite cluster move --replication-factor 3
+kafkalite cluster move --drain 4 --throttle 50000000 --dry-run
+kafkalite cluster move --spread --topic 'logs.*'
+kafkalite cluster move --cancel
+kafkalite cluster elect
+kafkalite cluster retire 4
+kafkalite cluster migrate --config server.properties --dry-run
+
+move goes on until all partitions have moved. Ctrl-C ends it at any time: what is under way goes on, and the same
+command goes on with the rest. --cancel takes back what is under way, and the throttles.
+
+These work on every cluster of Kafka's protocol. migrate takes a broker of kafkalite's that stood alone, and is stopped,
+into a cluster with all that it has, in its own data directory: --config is the file that it will be started with in the
+cluster. Interrupted, it is run again. docs/cluster-commands.md says more.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.cli import EXIT_INTERRUPTED, Parser, UsageError
+from kafkalite.cli.common import (
+    CLEAR_LINE,
+    add_client_arguments,
+    assignments,
+    count,
+    natural,
+    open_client,
+    print_json,
+    print_table,
+    quantity,
+)
+from kafkalite.errors import ErrorCode, error_for
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping
+
+    from kafkalite.client import Client
+    from kafkalite.model import TopicPartition
+    from kafkalite.placement.moving import Progress
+    from kafkalite.placement.overview import Overview
+    from kafkalite.placement.planner import Goal, Replicas
+
+SHOWN_MAX: Final = 20
+"""Partitions of a kind that are named; --json has all."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    describe = actions.add_parser("describe", help="brokers, quorum, partitions that are not as they should be")
+
+    move = actions.add_parser("move", help="move partitions: off brokers, onto new ones, to more replicas")
+    move.add_argument(
+        "--drain", metavar="ID", type=natural, action="append", default=[], help="off this broker; may be repeated"
+    )
+    move.add_argument("--spread", action="store_true", help="even out replicas and leaders over all brokers")
+    move.add_argument("--replication-factor", metavar="N", type=count, help="so many replicas of each partition")
+    move.add_argument("-t", "--topic", metavar="REGEX", help="only topics whose whole name matches")
+    move.add_argument("--brokers", metavar="IDS", help="who may have replicas, with commas (default: all)")
+    move.add_argument("--throttle", metavar="B/S", type=count, help="bytes a second for copies, of each broker")
+    move.add_argument("--at-once", metavar="N", type=count, default=20, help="partitions under way at a time (20)")
+    move.add_argument("--dry-run", action="store_true", help="only show the plan")
+    move.add_argument("--cancel", action="store_true", help="take back what is under way")
+
+    elect = actions.add_parser("elect", help="have preferred leaders lead")
+    elect.add_argument("-t", "--topic", metavar="REGEX", help="only topics whose whole name matches")
+
+    retire = actions.add_parser("retire", help="have the controllers forget a broker that is stopped and has nothing")
+    retire.add_argument("broker", metavar="ID", type=natural)
+    for action in (describe, move, elect, retire):
+        add_client_arguments(action)
+
+    migrate = actions.add_parser("migrate", help="take a broker that stood alone into a cluster, with all that it has")
+    migrate.add_argument("--config", metavar="FILE", type=Path, help="a .properties file: its settings in the cluster")
+    migrate.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated"
+    )
+    migrate.add_argument("--dry-run", action="store_true", help="only look at the data directory")
+    migrate.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "migrate":
+        return migrate_action(arguments)
+    action = globals()[arguments.action + "_action"]
+    with open_client(arguments) as client:
+        status: int = action(client, arguments) or 0
+    return status
+
+
+# --- describe ---------------------------------------------------------------------------------------------------------
+
+
+def describe_action(client: Client, arguments: argparse.Namespace) -> None:
+    from kafkalite.placement.overview import look
+
+    found = look(client)
+    if arguments.json:
+        print_json(as_json(found))
+        return
+    level = "" if found.metadata_version is None else f"  metadata.version {found.metadata_version}"
+    print(f"cluster {found.cluster_id}{level}\n")
+    titles = ("broker", "address", "rack", "state", "replicas", "leads", "preferred", "behind", "size", "disk")
+    print_table(titles, [broker_row(broker) for broker in found.brokers])
+    print_quorum(found)
+    print()
+    print(f"{len(found.partitions)} partitions, {sum(broker.replicas for broker in found.brokers)} replicas")
+    for title, keys in (
+        ("without a leader", found.offline),
+        ("with replicas that are behind", found.under_replicated),
+        ("under min.insync.replicas", found.under_min_isr),
+        ("at min.insync.replicas", found.at_min_isr),
+        ("not led by the preferred leader", found.not_preferred),
+        ("moving", sorted(found.moving)),
+    ):
+        if keys:
+            print(f"  {title}: {len(keys)}: {named(keys)}")
+    if found.healthy:
+        print("  all have leaders, and all replicas are in sync")
+    for line in found.unknown:
+        print(f"kafkalite: not known: {line}", file=sys.stderr)
+
+
+def broker_row(broker: Any) -> tuple[object, ...]:
+    disks = broker.directories or ()
+    free = [f"{quantity(disk.usable, 'B')} free" for disk in disks if disk.usable is not None and not disk.error_code]
+    failed = [f"{disk.path} failed" for disk in disks if disk.error_code]
+    return (
+        broker.node_id,
+        broker.address or "?",
+        broker.rack or "-",
+        "fenced" if broker.fenced else "in service",
+        broker.replicas,
+        broker.leads,
+        broker.preferred,
+        broker.behind,
+        "?" if broker.size is None else quantity(broker.size, "B"),
+        ", ".join(failed + free) or "?",
+    )
+
+
+def print_quorum(found: Overview) -> None:
+    if found.quorum is None:
+        return
+    print()
+    rows = [
+        (each.node_id, role, each.end, each.lag, "leads" if each.node_id == found.quorum.leader else "")
+        for role, replicas in (("voter", found.quorum.voters), ("observer", found.quorum.observers))
+        for each in replicas
+    ]
+    print_table(("node", "metadata", "end", "lag", ""), rows)
+
+
+def as_json(found: Overview) -> dict[str, Any]:
+    """Everything, with names that stay."""
+    quorum = found.quorum
+    return {
+        "cluster_id": found.cluster_id,
+        "metadata_version": found.metadata_version,
+        "controller": found.controller,
+        "brokers": [
+            {
+                "id": broker.node_id,
+                "address": broker.address or None,
+                "rack": broker.rack,
+                "fenced": broker.fenced,
+                "replicas": broker.replicas,
+                "leads": broker.leads,
+                "preferred": broker.preferred,
+                "behind": broker.behind,
+                "size": broker.size,
+                "directories": None
+                if broker.directories is None
+                else [
+                    {"path": each.path, "failed": bool(each.error_code), "total": each.total, "usable": each.usable}
+                    for each in broker.directories
+                ],
+            }
+            for broker in found.brokers
+        ],
+        "quorum": None
+        if quorum is None
+        else {
+            "leader": quorum.leader,
+            "epoch": quorum.epoch,
+            "high_watermark": quorum.high_watermark,
+            "voters": [each._asdict() for each in quorum.voters],
+            "observers": [each._asdict() for each in quorum.observers],
+        },
+        "partitions": len(found.partitions),
+        "offline": texts(found.offline),
+        "under_replicated": texts(found.under_replicated),
+        "under_min_isr": texts(found.under_min_isr),
+        "at_min_isr": texts(found.at_min_isr),
+        "not_preferred": texts(found.not_preferred),
+        "moving": {
+            str(key): {"adding": list(each.adding), "removing": list(each.removing)}
+            for key, each in sorted(found.moving.items())
+        },
+        "unknown": found.unknown,
+    }
+
+
+def texts(keys: Iterable[TopicPartition]) -> list[str]:
+    return [str(key) for key in keys]
+
+
+def named(keys: list[TopicPartition]) -> str:
+    """The first of them, and how many more."""
+    more = f" and {len(keys) - SHOWN_MAX} more" if len(keys) > SHOWN_MAX else ""
+    return ", ".join(texts(keys[:SHOWN_MAX])) + more
+
+
+# --- move -------------------------------------------------------------------------------------------------------------
+
+
+def move_action(client: Client, arguments: argparse.Namespace) -> int:
+    from kafkalite.placement.moving import Mover, cancel
+    from kafkalite.placement.overview import look
+    from kafkalite.placement.planner import PlanError, plan
+
+    wants = arguments.drain or arguments.spread or arguments.replication_factor is not None
+    if arguments.cancel:
+        if wants or arguments.dry_run:
+            raise UsageError("--cancel takes back what is under way: it goes with --topic alone")
+        taken_back = cancel(client, None if arguments.topic is None else matching(client, arguments.topic))
+        tell(arguments, "taken back", taken_back)
+        return 0
+    if not wants:
+        raise UsageError("nothing to move: give --drain, --spread or --replication-factor (or --cancel)")
+    found = look(client, to_move=True)
+    topics = matching(client, arguments.topic)
+    present = {key: tuple(each.replicas) for key, each in found.partitions.items()}
+    present.update((key, each.target) for key, each in found.moving.items() if key in present)
+    movable = {key for key in present if key.topic in topics}
+    sizes = found.sizes()
+    try:
+        wanted = plan(
+            present,
+            movable,
+            {broker.node_id: broker.rack for broker in found.brokers},
+            goal_of(arguments, found),
+            sizes,
+        )
+    except PlanError as error:
+        raise UsageError(str(error)) from error
+    show_plan(arguments, present, wanted, sizes)
+    if arguments.dry_run:
+        return 0
+    under_way = {key: each for key, each in found.moving.items() if key in movable}
+    mover = Mover(
+        client,
+        {key: present[key] for key in movable},
+        wanted,
+        under_way=under_way,
+        at_once=arguments.at_once,
+        throttle=arguments.throttle,
+        told=Shown(),
+    )
+    try:
+        not_elected = mover.run()
+    except KeyboardInterrupt:
+        print(
+            "\nkafkalite: what is under way goes on by itself; the same command goes on with the rest, and"
+            " `kafkalite cluster move --cancel` takes it back",
+            file=sys.stderr,
+        )
+        return EXIT_INTERRUPTED
+    for key, why in sorted(not_elected.items()):
+        print(f"kafkalite: {key} is not led by its preferred leader: {why}", file=sys.stderr)
+    tell(arguments, "moved", sorted(wanted.keys() | under_way.keys()))
+    return 0
+
+
+def matching(client: Client, pattern: str | None) -> set[str]:
+    """The topics whose whole name matches. UsageError for a pattern that is none, or that no topic matches."""
+    import re
+
+    topics = set(client.topics())
+    if pattern is None:
+        return topics
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--topic {pattern}: {error}") from error
+    found = {name for name in topics if compiled.fullmatch(name)}
+    if not found:
+        raise UsageError(f"--topic {pattern}: no topic has such a name")
+    return found
+
+
+def goal_of(arguments: argparse.Namespace, found: Overview) -> Goal:
+    from kafkalite.placement.planner import Goal
+
+    known = {broker.node_id for broker in found.brokers}
+    in_service = {broker.node_id for broker in found.brokers if not broker.fenced}
+    drained = set(arguments.drain)
+    allowed = known if arguments.brokers is None else {*ids_of("--brokers", arguments.brokers)}
+    for unknown in sorted((drained | allowed) - known):
+        raise error_for(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {unknown}")
+    allowed -= drained
+    return Goal(
+        brokers=frozenset(allowed & in_service),
+        away=frozenset(allowed - in_service),
+        replication_factor=arguments.replication_factor,
+        spread=arguments.spread,
+    )
+
+
+def ids_of(flag: str, text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageError(f"{flag} {text}: expected ids of brokers with commas")
+    return [int(part) for part in parts]
+
+
+def show_plan(
+    arguments: argparse.Namespace,
+    present: Mapping[TopicPartition, Replicas],
+    wanted: Mapping[TopicPartition, Replicas],
+    sizes: Mapping[TopicPartition, int],
+) -> None:
+    from kafkalite.placement.planner import copies
+
+    new = {key: copies(present[key], replicas) for key, replicas in wanted.items()}
+    size = sum(sizes.get(key, 0) * len(brokers) for key, brokers in new.items())
+    if arguments.json:
+        if arguments.dry_run:
+            rows = [
+                {"topic": key.topic, "partition": key.partition, "replicas": list(replicas), "from": list(present[key])}
+                for key, replicas in wanted.items()
+            ]
+            print_json({"plan": rows, "copies": sum(map(len, new.values())), "size": size})
+        return
+    if arguments.dry_run and wanted:
+        cells = [(key, ",".join(map(str, present[key])), ",".join(map(str, to))) for key, to in wanted.items()]
+        print_table(("partition", "replicas", "planned"), cells)
+    copied = sum(map(len, new.values()))
+    print(f"{len(wanted)} partitions change, {copied} replicas are copied, {quantity(size, 'B')}")
+
+
+class Shown:
+    """A line on stderr that is written over; nothing when stderr is no terminal."""
+
+    def __call__(self, progress: Progress) -> None:
+        if sys.stderr.isatty():
+            text = f"{progress.done} of {progress.total} partitions have moved, {progress.under_way} are under way"
+            sys.stderr.write(f"{CLEAR_LINE}{text}" + "\n" * (progress.done == progress.total))
+            sys.stderr.flush()
+
+
+# --- elect, retire ----------------------------------------------------------------------------------------------------
+
+
+def elect_action(client: Client, arguments: argparse.Namespace) -> int:
+    from kafkalite.model import TopicPartition
+
+    topics = matching(client, arguments.topic)
+    wanted = [
+        TopicPartition(topic.name, each.partition)
+        for topic in client.topics().values()
+        for each in topic.partitions
+        if topic.name in topics and each.leader != each.replicas[0]
+    ]
+    refused = client.reassignments.elect_preferred(wanted) if wanted else {}
+    for key, why in sorted(refused.items()):
+        print(f"kafkalite: {key}: {why}", file=sys.stderr)
+    tell(arguments, "elected", [key for key in wanted if key not in refused])
+    return 1 if refused else 0
+
+
+def retire_action(client: Client, arguments: argparse.Namespace) -> None:
+    from kafkalite.placement.overview import look
+
+    broker = next((each for each in look(client).brokers if each.node_id == arguments.broker), None)
+    if broker is None:
+        raise error_for(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {arguments.broker}")
+    if broker.replicas:
+        raise UsageError(
+            f"broker {broker.node_id} has {broker.replicas} replicas: kafkalite cluster move --drain {broker.node_id}"
+            " moves them away"
+        )
+    if not broker.fenced:
+        raise UsageError(f"broker {broker.node_id} is in service: stop it first")
+    client.reassignments.unregister(broker.node_id)
+    if arguments.json:
+        print_json({"retired": broker.node_id})
+    else:
+        print(f"retired broker {broker.node_id}")
+
+
+# --- migrate ----------------------------------------------------------------------------------------------------------
+
+
+def migrate_action(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from kafkalite.clock import SystemClock
+    from kafkalite.migration import migrate
+    from kafkalite.settings.broker import BrokerConfig
+
+    config = BrokerConfig.load(arguments.config, assignments("--set", arguments.settings))
+    done = migrate(
+        config,
+        SystemClock(),
+        lambda step: print(f"kafkalite: {step}", file=sys.stderr),
+        dry_run=arguments.dry_run,
+    )
+    if arguments.json:
+        print_json({"migrated": not arguments.dry_run, **asdict(done)})
+        return 0
+    for what, number in (
+        ("topics", done.topics),
+        ("partitions", done.partitions),
+        ("records", done.records),
+        ("size", quantity(done.size, "B")),
+        ("groups", done.groups),
+        ("positions of groups", done.positions),
+        ("transactional ids", done.transactional_ids),
+        ("users' passwords", done.users),
+        ("rules (ACLs)", done.rules),
+        ("quotas", done.quotas),
+        ("settings", done.settings),
+    ):
+        print(f"{what:<20}  {number}")
+    for what in done.not_taken:
+        print(f"not taken             {what}")
+    if not arguments.dry_run:
+        print(f"{config.data_directory} is that of broker {config.node_id} in the cluster now: start it")
+    return 0
+
+
+def tell(arguments: argparse.Namespace, done: str, keys: list[TopicPartition]) -> None:
+    """What was done, as a list of partitions, or their number."""
+    if arguments.json:
+        print_json({done.replace(" ", "_"): texts(keys)})
+    elif keys:
+        print(f"{done}: {len(keys)}: {named(keys)}")
+    else:
+        print(f"{done}: none")

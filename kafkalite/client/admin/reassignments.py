@@ -1,0 +1,123 @@
+"""Who has and who leads partitions: reassignments (KIP-455) and elections of preferred leaders (KIP-460).
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.client.cluster import by_topic, raise_for
+from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kafkalite.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kafkalite.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kafkalite.client.cluster import Cluster
+
+PREFERRED: Final = 0
+_NOTHING_TO_DO: Final = frozenset({ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED})
+
+
+class Reassignment(NamedTuple):
+    """A partition that is on its way."""
+
+    replicas: tuple[int, ...]
+    """All of them now, those that come and those that go among them."""
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas that it will have."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+
+class Reassignments:
+    """See the module; `Client.reassignments` gives one."""
+
+    def __init__(self, client: Cluster) -> None:
+        self._client = client
+
+    def list_all(self) -> dict[TopicPartition, Reassignment]:
+        """What is under way."""
+
+        def ask() -> dict[TopicPartition, Reassignment]:
+            request = ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=None)
+            answer = self._client.controller().request(api.LIST_PARTITION_REASSIGNMENTS, request)
+            raise_for(answer.error_code, "reassignments", answer.error_message)
+            return {
+                TopicPartition(topic.name, row.partition_index): Reassignment(
+                    tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
+                )
+                for topic in answer.topics
+                for row in topic.partitions
+            }
+
+        return self._client.with_retries(ask)
+
+    def alter(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[TopicPartition]:
+        """Begins to move partitions to these replicas, the preferred leader first; None takes back what is under way.
+        Returns those of the latter that were not under way any more. KafkaError for the first that is refused: others
+        may have begun."""
+        late: list[TopicPartition] = []
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=self._timeout_ms,
+            topics=[
+                ReassignableTopic(
+                    name=topic,
+                    partitions=[
+                        ReassignablePartition(
+                            partition_index=number,
+                            replicas=None if (wanted := targets[TopicPartition(topic, number)]) is None else [*wanted],
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(targets)
+            ],
+        )
+        answer = self._client.controller().request(api.ALTER_PARTITION_REASSIGNMENTS, request)
+        raise_for(answer.error_code, "reassignments", answer.error_message)
+        for topic in answer.responses:
+            for row in topic.partitions:
+                key = TopicPartition(topic.name, row.partition_index)
+                if row.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and targets.get(key) is None:
+                    late.append(key)
+                else:
+                    raise_for(row.error_code, f"the replicas of {key}", row.error_message)
+        return late
+
+    def elect_preferred(self, keys: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
+        """Has preferred leaders lead, of these partitions or of all; why those do not that cannot."""
+        wanted = None
+        if keys is not None:
+            wanted = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(keys)]
+        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=wanted, timeout_ms=self._timeout_ms)
+        answer = self._client.controller().request(api.ELECT_LEADERS, request)
+        raise_for(answer.error_code, "elections")
+        return {
+            TopicPartition(topic.topic, row.partition_id): row.error_message or f"error {row.error_code}"
+            for topic in answer.replica_election_results
+            for row in topic.partition_result
+            if row.error_code not in _NOTHING_TO_DO
+        }
+
+    def unregister(self, broker: int) -> None:
+        """Has the controllers forget a broker that does not run. KafkaError (BROKER_ID_NOT_REGISTERED)."""
+        answer = self._client.controller().request(api.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker))
+        raise_for(answer.error_code, f"broker {broker}", answer.error_message)
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self._client.request_timeout_s * 1000)

@@ -1,0 +1,164 @@
+"""Carries out a plan: reassignments, some at a time, with a throttle if there is to be one, until all are done.
+
+Nothing is kept but what the cluster knows: whoever is interrupted plans again, and goes on from what is there. What is
+under way then goes on without anybody; `cancel` takes it back.
+
+A throttle is Kafka's (KIP-73): `leader.` and `follower.replication.throttled.rate` of the brokers that send and
+receive, `…throttled.replicas` of the topics. All of these are taken away at the end.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.client.admin.admin import SOURCES
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+from kafkalite.placement.overview import describe_topics
+from kafkalite.placement.planner import copies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.client import Client
+    from kafkalite.client.admin.reassignments import Reassignment
+    from kafkalite.model import TopicPartition
+    from kafkalite.placement.planner import Replicas
+
+AT_ONCE: Final = 20
+"""Partitions under way at a time."""
+LOOK_S: Final = 0.5
+CHANGED: Final = SOURCES[2]
+RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+class Progress(NamedTuple):
+    """How far it is."""
+
+    done: int
+    under_way: int
+    total: int
+    """Partitions."""
+
+
+class Mover:
+    """See the module. `told` is called with each change of the progress."""
+
+    def __init__(
+        self,
+        client: Client,
+        present: Mapping[TopicPartition, Replicas],
+        wanted: Mapping[TopicPartition, Replicas],
+        *,
+        under_way: Mapping[TopicPartition, Reassignment] | None = None,
+        at_once: int = AT_ONCE,
+        throttle: int | None = None,
+        told: Callable[[Progress], object] = lambda _progress: None,
+    ) -> None:
+        """`present`: replicas, of what moves those that it will have; `under_way`: what moves already, and is waited
+        for; `throttle`: bytes a second of each broker, in and out."""
+        self._moving = under_way or {}
+        self._client = client
+        self._present = present
+        self._wanted = dict(sorted(wanted.items()))
+        self._at_once = at_once
+        self._throttle = throttle
+        self._told = told
+
+    def run(self) -> dict[TopicPartition, str]:
+        """Moves, waits until all have moved, then has preferred leaders lead; why those do not that cannot. KafkaError
+        for what is refused."""
+        if self._throttle is not None:
+            throttle(self._client, self._throttle, self._present, self._wanted, self._moving)
+        waiting = list(self._wanted)
+        under_way = set(self._moving).difference(waiting)
+        all_of_them = sorted(under_way.union(waiting))
+        while waiting or under_way:
+            begun = waiting[: max(0, self._at_once - len(under_way))]
+            if begun:
+                self._client.reassignments.alter({key: self._wanted[key] for key in begun})
+                del waiting[: len(begun)]
+                under_way.update(begun)
+            under_way &= self._client.reassignments.list_all().keys()
+            done = len(all_of_them) - len(waiting) - len(under_way)
+            self._told(Progress(done, len(under_way), len(all_of_them)))
+            if len(under_way) >= self._at_once or (under_way and not waiting):
+                time.sleep(LOOK_S)
+        if self._throttle is not None or is_throttled(self._client):
+            unthrottle(self._client, {key.topic for key in self._present})
+        return self._client.reassignments.elect_preferred(all_of_them) if all_of_them else {}
+
+
+def is_throttled(client: Client) -> bool:
+    """Whether a broker has a bound of its own on what copies may take, as one who was interrupted leaves it."""
+    return any(
+        entry.source == CHANGED
+        for broker in client.brokers()
+        for entry in client.admin.describe_broker_configs(broker.node_id, RATES)
+    )
+
+
+def cancel(client: Client, topics: Iterable[str] | None = None) -> list[TopicPartition]:
+    """Takes back what is under way, of these topics or of all, and their throttles, those of moves that have come to
+    their end by themselves, too; the partitions."""
+    chosen = None if topics is None else set(topics)
+    found = [key for key in client.reassignments.list_all() if chosen is None or key.topic in chosen]
+    if found:
+        late = set(client.reassignments.alter(dict.fromkeys(found)))
+        found = [key for key in found if key not in late]
+    unthrottle(client, throttled_topics(client) if chosen is None else chosen)
+    return sorted(found)
+
+
+def throttled_topics(client: Client) -> set[str]:
+    """Topics with replicas whose copies are bounded. KafkaError or ClientError."""
+    return {
+        row.resource_name
+        for row in describe_topics(client, sorted(client.topics()), THROTTLED)
+        if any(entry.value for entry in row.configs)
+    }
+
+
+def throttle(
+    client: Client,
+    rate: int,
+    present: Mapping[TopicPartition, Replicas],
+    wanted: Mapping[TopicPartition, Replicas],
+    under_way: Mapping[TopicPartition, Reassignment],
+) -> None:
+    """Bounds what copies for this plan, and those under way, may take, in bytes a second of each broker. KafkaError."""
+    sending: dict[str, list[str]] = {}
+    receiving: dict[str, list[str]] = {}
+    brokers: set[int] = set()
+    for key in sorted(wanted.keys() | under_way.keys()):
+        has, to = present[key], wanted.get(key, present[key])
+        if key in under_way:
+            has = tuple(broker for broker in under_way[key].replicas if broker not in under_way[key].adding)
+        new = copies(has, to)
+        if new:
+            brokers.update(has, new)
+            sending.setdefault(key.topic, []).extend(f"{key.partition}:{broker}" for broker in has)
+            receiving.setdefault(key.topic, []).extend(f"{key.partition}:{broker}" for broker in new)
+    in_service = {broker.node_id for broker in client.brokers()}
+    for broker in sorted(brokers & in_service):
+        client.admin.alter_broker_configs(broker, dict.fromkeys(RATES, str(rate)))
+    for topic, senders in sending.items():
+        lists = (",".join(senders), ",".join(receiving[topic]))
+        client.admin.alter_topic_configs(topic, dict(zip(THROTTLED, lists, strict=True)))
+
+
+def unthrottle(client: Client, topics: Iterable[str]) -> None:
+    """Takes throttles away: of these topics, and of all brokers in service. A topic that is gone needs nothing."""
+    there = client.topics()
+    for topic in sorted(set(topics) & there.keys()):
+        client.admin.alter_topic_configs(topic, dict.fromkeys(THROTTLED))
+    for broker in client.brokers():
+        try:
+            client.admin.alter_broker_configs(broker.node_id, dict.fromkeys(RATES))
+        except (KafkaError, ClientError):
+            if broker.node_id in {each.node_id for each in client.brokers()}:
+                raise

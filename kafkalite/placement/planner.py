@@ -1,0 +1,256 @@
+"""Where replicas ought to be: the plan for a goal, from what is there. No I/O, no clock, no chance.
+
+A plan names those partitions whose replicas change, with all of their replicas, the preferred leader first. What has to
+be so, in this order:
+
+1. only brokers that may have replicas have some, each at most one of a partition, and there are as many as wanted;
+2. no more replicas are copied than that asks for;
+3. a partition is in as many racks as that leaves room for;
+4. replicas go where there are the fewest.
+
+To `spread` goes beyond 2: replicas move until no two brokers differ by more than one, as far as racks allow, small ones
+first; then preferred leaders are evened out, which copies nothing. The same input gives the same plan, and a plan that
+was carried out leaves nothing to plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kafkalite.model import TopicPartition
+
+Replicas = tuple[int, ...]
+
+
+class PlanError(Exception):
+    """The goal cannot be reached, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What is wanted."""
+
+    brokers: frozenset[int]
+    """Who may have replicas."""
+    away: frozenset[int] = frozenset()
+    """Who keeps the replicas that they have, and gets none: out of service, and expected back."""
+    replication_factor: int | None = None
+    """Of each partition; None: as many as it has."""
+    spread: bool = False
+    """Whether replicas and preferred leaders are evened out over the brokers."""
+
+
+@dataclass(slots=True)
+class _Board:
+    """What is planned so far, and how much of it each broker has."""
+
+    racks: Mapping[int, str | None]
+    goal: Goal
+    placed: dict[TopicPartition, list[int]]
+    held: Counter[int] = field(default_factory=Counter)
+    """Replicas by broker."""
+    led: Counter[int] = field(default_factory=Counter)
+    """Partitions that it is the preferred leader of."""
+
+    def rack(self, broker: int) -> object:
+        """Its rack; a broker without one is in a rack of its own."""
+        return self.racks.get(broker) or broker
+
+    def racks_of(self, brokers: Iterable[int]) -> set[object]:
+        return {self.rack(broker) for broker in brokers}
+
+    def count(self) -> None:
+        """Counts anew what is placed."""
+        self.held = Counter(broker for replicas in self.placed.values() for broker in replicas)
+        self.led = Counter(replicas[0] for replicas in self.placed.values() if replicas)
+
+
+def plan(
+    present: Mapping[TopicPartition, Replicas],
+    movable: Iterable[TopicPartition],
+    racks: Mapping[int, str | None],
+    goal: Goal,
+    sizes: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, Replicas]:
+    """The partitions that are to change and their replicas.
+
+    `present` has all partitions of the cluster, of which only `movable` ones are touched; `racks` has all brokers;
+    `sizes` are bytes of a replica, where they are known. PlanError.
+    """
+    chosen = sorted(set(movable))
+    unknown = goal.brokers - racks.keys()
+    if unknown:
+        raise PlanError(f"there is no broker {', '.join(map(str, sorted(unknown)))} in service")
+    board = _Board(racks, goal, {key: list(replicas) for key, replicas in present.items()})
+    for key in chosen:
+        _check_count(key, present[key], goal)
+        board.placed[key] = [broker for broker in present[key] if broker in goal.brokers | goal.away]
+    board.count()
+    for key in chosen:
+        wanted = len(present[key]) if goal.replication_factor is None else goal.replication_factor
+        _drop(board, key, wanted)
+        _fill(board, key, wanted, present[key])
+    board.count()
+    if goal.spread:
+        _widen(board, chosen)
+        _even_out(board, sorted(chosen, key=lambda key: ((sizes or {}).get(key, 0), key)))
+        _share_leaders(board, chosen)
+    placed = {key: tuple(board.placed[key]) for key in chosen}
+    return {key: replicas for key, replicas in placed.items() if replicas != tuple(present[key])}
+
+
+def copies(before: Replicas, after: Replicas) -> Replicas:
+    """The brokers that get a replica which they do not have."""
+    return tuple(broker for broker in after if broker not in before)
+
+
+def _check_count(key: TopicPartition, replicas: Replicas, goal: Goal) -> None:
+    wanted = len(replicas) if goal.replication_factor is None else goal.replication_factor
+    if wanted > len(goal.brokers.union(goal.away.intersection(replicas))):
+        brokers = "1 broker" if len(goal.brokers) == 1 else f"{len(goal.brokers)} brokers"
+        raise PlanError(f"{key} is to have {wanted} replicas, and {brokers} may have some")
+
+
+def _drop(board: _Board, key: TopicPartition, wanted: int) -> None:
+    """Takes away replicas that are too many: those out of service, then those of racks that stay anyway, of brokers
+    that have the most; the preferred leader last, if it is in service."""
+    replicas = board.placed[key]
+    while len(replicas) > wanted:
+        racks = Counter(map(board.rack, replicas))
+        # One that stays alone while it is away would be waited for, and of two there would be one.
+        gone = max(
+            replicas,
+            key=lambda broker: (
+                broker in board.goal.away,
+                broker != replicas[0],
+                racks[board.rack(broker)] > 1,
+                board.held[broker],
+                broker,
+            ),
+        )
+        replicas.remove(gone)
+        board.held[gone] -= 1
+
+
+def _fill(board: _Board, key: TopicPartition, wanted: int, before: Replicas) -> None:
+    """Adds what is missing; who replaces a replica that had to go has its place in the order."""
+    replicas = board.placed[key]
+    places = [place for place, broker in enumerate(before) if broker not in board.goal.brokers | board.goal.away]
+    while len(replicas) < wanted:
+        taken = board.racks_of(replicas)
+        new = min(
+            board.goal.brokers.difference(replicas),
+            key=lambda broker: (board.rack(broker) in taken, board.held[broker], broker),
+        )
+        replicas.insert(places.pop(0) if places else len(replicas), new)
+        board.held[new] += 1
+
+
+def _widen(board: _Board, chosen: list[TopicPartition]) -> None:
+    """Moves replicas that share a rack into racks that the partition is not in yet."""
+    for key in chosen:
+        replicas = board.placed[key]
+        while True:
+            racks = Counter(map(board.rack, replicas))
+            shared = [each for each in replicas if racks[board.rack(each)] > 1 and each in board.goal.brokers]
+            free = [broker for broker in board.goal.brokers if board.rack(broker) not in racks]
+            if not shared or not free:
+                break
+            old = max(shared, key=lambda broker: (board.held[broker], broker))
+            _replace(board, key, old, min(free, key=lambda broker: (board.held[broker], broker)))
+
+
+def _replace(board: _Board, key: TopicPartition, old: int, new: int) -> None:
+    replicas = board.placed[key]
+    replicas[replicas.index(old)] = new
+    board.held[old] -= 1
+    board.held[new] += 1
+
+
+def _even_out(board: _Board, chosen: list[TopicPartition]) -> None:
+    """Moves replicas, in this order of partitions, from brokers that have many to those that have few. Ends, as the sum
+    of squares of what they have falls with each move."""
+    by_broker: dict[int, list[TopicPartition]] = {broker: [] for broker in board.goal.brokers}
+    for key in chosen:
+        for broker in board.goal.brokers.intersection(board.placed[key]):
+            by_broker[broker].append(key)
+    while (found := _next_move(board, by_broker)) is not None:
+        key, old, new = found
+        _replace(board, key, old, new)
+        by_broker[old].remove(key)
+        by_broker[new].append(key)
+
+
+def _next_move(board: _Board, by_broker: Mapping[int, list[TopicPartition]]) -> tuple[TopicPartition, int, int] | None:
+    fewest_first = sorted(board.goal.brokers, key=lambda broker: (board.held[broker], broker))
+    for old in reversed(fewest_first):
+        for new in fewest_first:
+            if board.held[old] - board.held[new] < 2:
+                break
+            for key in by_broker[old]:
+                if _may_replace(board, board.placed[key], old, new):
+                    return key, old, new
+    return None
+
+
+def _may_replace(board: _Board, replicas: list[int], old: int, new: int) -> bool:
+    """Whether the partition is in no fewer racks afterwards."""
+    if new in replicas:
+        return False
+    others = board.racks_of(broker for broker in replicas if broker != old)
+    return board.rack(new) not in others or board.rack(old) in others
+
+
+def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
+    """Changes which replica is preferred: from a broker that leads much, by way of others if need be, to one that leads
+    two less or fewer."""
+    board.count()
+    led: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in board.goal.brokers | board.goal.away}
+    for key in chosen:
+        led[board.placed[key][0]][key] = None
+    while True:
+        for first in sorted(board.goal.brokers, key=lambda broker: (-board.led[broker], broker)):
+            chain = _chain(board, led, first)
+            if chain:
+                break
+        else:
+            return
+        for key, new in chain:
+            replicas = board.placed[key]
+            old = replicas[0]
+            board.led[old] -= 1
+            board.led[new] += 1
+            del led[old][key]
+            led[new][key] = None
+            place = replicas.index(new)
+            replicas[0], replicas[place] = new, old
+
+
+def _chain(board: _Board, led: Mapping[int, Iterable[TopicPartition]], first: int) -> list[tuple[TopicPartition, int]]:
+    """Partitions and whom each is to prefer, so that `first` prefers one less and a broker with two less gets one."""
+    came: dict[int, tuple[TopicPartition, int]] = {}
+    waiting = [first]
+    for broker in waiting:
+        for key in led[broker]:
+            for other in board.placed[key][1:]:
+                if other in came or other == first or other not in board.goal.brokers:
+                    continue
+                came[other] = (key, broker)
+                waiting.append(other)
+                if board.led[other] <= board.led[first] - 2:
+                    return _way(came, other, first)
+    return []
+
+
+def _way(came: Mapping[int, tuple[TopicPartition, int]], end: int, first: int) -> list[tuple[TopicPartition, int]]:
+    way = []
+    while end != first:
+        key, before = came[end]
+        way.append((key, end))
+        end = before
+    return way
