@@ -3,16 +3,19 @@
     ZooKeeper ─▶ brokers, partitions, members, owners, offsets ─┐
     brokers by 0.7's protocol ─▶ begin and end of each log ─────┴▶ pages
 
-Offsets and lag are bytes. Nothing is written. Thread rule: any thread; ZooKeeper's client is shared, and made with the
-first page that needs it.
+Offsets and lag are bytes. Nothing is written. What a page asks has bounds, whatever stands in ZooKeeper: reads, time,
+and rows; a page that came to one of them says so. Thread rule: any thread; ZooKeeper's client is shared, and made with
+the first page that needs it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kafkalite.classic import wire
 from kafkalite.classic.errors import ClassicError
@@ -26,7 +29,7 @@ from kafkalite.zookeeper import session as zookeeper
 from kafkalite.zookeeper.nodes import CONSUMERS, GroupPaths, NodeError, TopicCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from kazoo.client import KazooClient
 
@@ -35,14 +38,51 @@ if TYPE_CHECKING:
     from kafkalite.console.requests import Request
     from kafkalite.zookeeper.nodes import BrokerPartition, Subscription
 
+Row = TypeVar("Row")
+
 SESSION_TIMEOUT_S: Final = 10.0
 CONNECTION_TIMEOUT_S: Final = 5.0
 TOPICS_MAX: Final = 500
 GROUPS_MAX: Final = 200
+MEMBERS_MAX: Final = 500
 LAGS_MAX: Final = 500
 """Partitions of groups that are looked at for the list of groups; of groups beyond them the lag is not told."""
 PARTITIONS_MAX: Final = 2000
 """Of one group that a page tells of."""
+NAMES_MAX: Final = 50
+"""Topics of one group or member that a line names."""
+PATTERN_MAX: Final = 500
+READS_MAX: Final = 5000
+"""Of ZooKeeper, for a part of a page."""
+PART_S_MAX: Final = 10.0
+"""So long a part of a page takes at most, but for one read that hangs."""
+
+
+class EnoughRead(Exception):
+    """A page has asked ZooKeeper for as much as it may."""
+
+
+class Reads:
+    """As much of ZooKeeper's client as reads need, for READS_MAX reads and PART_S_MAX seconds; then EnoughRead."""
+
+    def __init__(self, session: KazooClient) -> None:
+        self._session = session
+        self._left = READS_MAX
+        self._until = time.monotonic() + PART_S_MAX
+
+    def get_async(self, path: str) -> Any:
+        self.take()
+        return self._session.get_async(path)
+
+    def get_children_async(self, path: str, watch: None = None) -> Any:
+        self.take()
+        return self._session.get_children_async(path, watch=watch)
+
+    def take(self) -> None:
+        """For one read, or for as much work; EnoughRead."""
+        if self._left <= 0 or time.monotonic() > self._until:
+            raise EnoughRead
+        self._left -= 1
 
 
 class Classic:
@@ -87,14 +127,10 @@ class Classic:
         del client
         sought = request.text("q").lower()
         with self._session() as session, Logs(nodes.brokers(session)) as logs:
-            topics = [name for name in nodes.topics(session) if sought in name.lower()]
+            names = [name for name in nodes.topics(session) if sought in name.lower()]
             groups = [name for name in zookeeper.children(session, CONSUMERS) if sought in name.lower()]
-            room = LAGS_MAX
-            rows = []
-            for name in groups[:GROUPS_MAX]:
-                row, asked = group_row(session, name, logs, room)
-                room -= asked
-                rows.append(row)
+            reads = Reads(session)
+            topics = taken(topic_row(reads, name) for name in names[:TOPICS_MAX])
             return {
                 "q": request.text("q"),
                 "zookeeper": self._servers,
@@ -102,9 +138,9 @@ class Classic:
                     {"id": row.broker_id, "host": visible(row.host), "port": row.port}
                     for _, row in sorted(logs.brokers.items())
                 ],
-                "topics": [topic_row(session, name) for name in topics[:TOPICS_MAX]],
-                "topic_count": len(topics),
-                "groups": rows,
+                "topics": topics,
+                "topic_count": len(names),
+                "groups": taken(group_rows(Reads(session), groups[:GROUPS_MAX], logs)),
                 "group_count": len(groups),
             }
 
@@ -116,18 +152,16 @@ class Classic:
             found = nodes.partitions(session, name)
             if not found and name not in nodes.topics(session):
                 raise NotFoundError(f"ZooKeeper knows no topic {name}")
-            groups = [
-                group
-                for group in zookeeper.children(session, CONSUMERS)
-                if zookeeper.children(session, GroupPaths(group).topic_offsets(name))
-            ]
+            reads = Reads(session)
+            partitions = taken(log_row(reads, logs, name, partition) for partition in found[:PARTITIONS_MAX])
+            readers: list[dict[str, Any]] = []
+            complete = fill(readers, readers_of(Reads(session), name, logs), GROUPS_MAX)
             return {
                 "name": name,
-                "partitions": [log_row(logs, name, partition) for partition in found[:PARTITIONS_MAX]],
-                "groups": [
-                    {"group": group, "lag": lag_of(list(group_progress(session, GroupPaths(group), [name], logs)))}
-                    for group in groups[:GROUPS_MAX]
-                ],
+                "partitions": partitions,
+                "partition_count": len(found),
+                "groups": readers,
+                "complete": complete,
                 "served": is_served(client, name),
             }
 
@@ -140,28 +174,46 @@ class Classic:
         with self._session() as session, Logs(nodes.brokers(session)) as logs:
             if name not in zookeeper.children(session, CONSUMERS):
                 raise NotFoundError(f"ZooKeeper knows no group {name}")
-            topics = sorted({*topics_of(session, paths), *subscribed(session, paths)})
-            rows = []
-            for row in group_progress(session, paths, topics, logs):
-                rows.append(row)
-                if len(rows) >= PARTITIONS_MAX:
-                    break
+            members: list[Member] = []
+            all_known = fill(members, members_of(Reads(session), paths, nodes.topics(session)), MEMBERS_MAX)
+            topics = sorted({*topics_of(session, paths), *(topic for row in members for topic in row.topics)})
+            rows: list[PartitionProgress] = []
+            all_told = fill(rows, group_progress(Reads(session), paths, topics, logs), PARTITIONS_MAX)
             owned = Counter(member_of(row.owner) for row in rows if row.owner is not None)
             return {
                 "group": name,
                 "lag": lag_of(rows),
-                "complete": len(rows) < PARTITIONS_MAX,
+                "complete": all_known and all_told,
                 "members": [
                     {
-                        "member": visible(consumer_id),
-                        "reads": visible(subscription_text(session, paths, consumer_id)),
-                        "partitions": owned[consumer_id],
+                        "member": visible(row.consumer_id),
+                        "reads": visible(row.reads),
+                        "partitions": owned[row.consumer_id],
                     }
-                    for consumer_id in zookeeper.children(session, paths.ids)
+                    for row in members
                 ],
                 "partitions": [progress_row(row) for row in rows],
                 "ownerless": sum(row.owner is None for row in rows),
             }
+
+
+def fill(rows: list[Row], found: Iterable[Row], count_max: int) -> bool:
+    """Adds what is found, up to a bound; whether that is all of it."""
+    try:
+        for row in found:
+            if len(rows) >= count_max:
+                return False
+            rows.append(row)
+    except EnoughRead:
+        return False
+    return True
+
+
+def taken(found: Iterable[Row]) -> list[Row]:
+    """As much as may be read."""
+    rows: list[Row] = []
+    fill(rows, found, sys.maxsize)
+    return rows
 
 
 def require_node_name(name: str) -> None:
@@ -170,7 +222,7 @@ def require_node_name(name: str) -> None:
         raise NotFoundError(f"ZooKeeper has nothing called {name!r}")
 
 
-def topic_row(session: KazooClient, name: str) -> dict[str, Any]:
+def topic_row(session: Any, name: str) -> dict[str, Any]:
     """A topic: how many partitions which brokers have."""
     partitions = nodes.partitions(session, name)
     return {
@@ -180,22 +232,39 @@ def topic_row(session: KazooClient, name: str) -> dict[str, Any]:
     }
 
 
-def group_row(session: KazooClient, name: str, logs: Logs, room: int) -> tuple[dict[str, Any], int]:
-    """A group, and how many partitions were asked for its lag: none where there are more than `room`."""
-    paths = GroupPaths(name)
-    topics = topics_of(session, paths)
-    count = sum(len(stored_partitions(session, paths, topic)) for topic in topics) if room > 0 else room + 1
-    rows = list(group_progress(session, paths, topics, logs)) if count <= room else None
-    return {
-        "group": name,
-        "members": len(zookeeper.children(session, paths.ids)),
-        "topics": topics,
-        "lag": None if rows is None else lag_of(rows),
-    }, 0 if rows is None else len(rows)
+def group_rows(session: Any, names: Iterable[str], logs: Logs) -> Iterator[dict[str, Any]]:
+    """Groups; the lag of those that have more partitions than are left of LAGS_MAX is not told."""
+    room = LAGS_MAX
+    for name in names:
+        paths = GroupPaths(name)
+        topics = topics_of(session, paths)
+        count = 0
+        for topic in topics if room else ():
+            count += len(stored_partitions(session, paths, topic))
+            if count > room:
+                break
+        rows = list(group_progress(session, paths, topics, logs)) if room and count <= room else None
+        room -= count if rows is not None else 0
+        yield {
+            "group": name,
+            "members": len(zookeeper.children(session, paths.ids)),
+            "topics": topics[:NAMES_MAX],
+            "topic_count": len(topics),
+            "lag": None if rows is None else lag_of(rows),
+        }
 
 
-def log_row(logs: Logs, topic: str, partition: BrokerPartition) -> dict[str, Any]:
+def readers_of(session: Any, topic: str, logs: Logs) -> Iterator[dict[str, Any]]:
+    """The groups that have offsets of a topic."""
+    for group in zookeeper.children(session, CONSUMERS):
+        paths = GroupPaths(group)
+        if zookeeper.children(session, paths.topic_offsets(topic)):
+            yield {"group": group, "lag": lag_of(list(group_progress(session, paths, [topic], logs)))}
+
+
+def log_row(reads: Reads, logs: Logs, topic: str, partition: BrokerPartition) -> dict[str, Any]:
     """A partition's log, as far as its broker tells."""
+    reads.take()
     start = end = None
     failure = "" if partition.broker_id in logs.brokers else "its broker is not there"
     try:
@@ -236,22 +305,39 @@ def member_of(owner: str) -> str:
     return owner.rpartition("-")[0] or owner
 
 
-def subscribed(session: KazooClient, paths: GroupPaths) -> Mapping[str, list[str]]:
-    """Topics that members read now, offsets or not."""
-    return nodes.threads_by_topic(session, paths, nodes.topics(session))
+class Member(NamedTuple):
+    """A consumer, what it reads in words, and which of the topics that there are."""
+
+    consumer_id: str
+    reads: str
+    topics: Iterable[str]
 
 
-def subscription_text(session: KazooClient, paths: GroupPaths, consumer_id: str) -> str:
+def members_of(session: Any, paths: GroupPaths, topics: list[str]) -> Iterator[Member]:
+    """Those that are there now."""
+    for consumer_id in zookeeper.children(session, paths.ids):
+        try:
+            found = nodes.subscription(session, paths, consumer_id)
+        except NodeError as error:
+            yield Member(consumer_id, str(error), ())
+            continue
+        if found is None:
+            yield Member(consumer_id, "gone meanwhile", ())
+            continue
+        try:
+            yield Member(consumer_id, subscription_text(found), found.streams_of(topics, only_linear=True))
+        except ValueError as error:
+            yield Member(consumer_id, f"{subscription_text(found)}; {error}", ())
+
+
+def subscription_text(found: Subscription) -> str:
     """In words."""
-    try:
-        found: Subscription | None = nodes.subscription(session, paths, consumer_id)
-    except NodeError as error:
-        return str(error)
-    if found is None:
-        return "gone meanwhile"
     if isinstance(found, TopicCounts):
-        return ", ".join(f"{topic} ({count})" for topic, count in sorted(found.streams.items()))
-    return f"{'topics like' if found.marker == '*' else 'topics not like'} {found.pattern} ({found.stream_count})"
+        names = [f"{topic} ({count})" for topic, count in sorted(found.streams.items())]
+        more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+        return ", ".join(names[:NAMES_MAX]) + more
+    pattern = f"{found.pattern[:PATTERN_MAX]}{'…' if len(found.pattern) > PATTERN_MAX else ''}"
+    return f"{'topics like' if found.marker == '*' else 'topics not like'} {pattern} ({found.stream_count})"
 
 
 def is_served(client: Client, topic: str) -> bool:

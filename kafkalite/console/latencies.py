@@ -15,18 +15,17 @@ import math
 import re
 import time
 import urllib.error
-import urllib.request
 from collections import defaultdict
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from kafkalite import http_get
 from kafkalite.console.rings import Value
 from kafkalite.errors import StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from http.client import HTTPResponse
 
 REQUESTS: Final = {"Produce": "produce", "Fetch": "fetch"}
 BUCKETS: Final = "kafkalite_request_seconds_bucket"
@@ -35,13 +34,12 @@ SUMMARY: Final = "kafka_network_requestmetrics_totaltimems"
 SHARES: Final = {"p50": 0.5, "p99": 0.99}
 TIMEOUT_S: Final = 3.0
 READ_S_MAX: Final = 10.0
-"""So long one read may take in all, however little of it comes at a time."""
+"""So long one read may take in all, headers too, however little of it comes at a time."""
 AWAY_S: Final = 30.0
 """So long a broker that could not be read is left out."""
 PAUSE_SHARE: Final = 20
 """A read that took so long is followed by a pause of so many times that."""
 SIZE_MAX: Final = 32 * 1024 * 1024
-PIECE_SIZE: Final = 256 * 1024
 LINE_SIZE_MAX: Final = 4096
 WEIGHT: Final = 1e18
 _LINE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)(?: \S+)?")
@@ -109,12 +107,12 @@ class Latencies:
         began = time.monotonic()
         if began < source.not_before:
             return None
-        request = urllib.request.Request(source.url, headers={"Accept": "text/plain"})  # noqa: S310  # it was looked at
+        headers = {"Accept": "text/plain"}
         if self._token is not None:
-            request.add_header("Authorization", f"Bearer {self._token}")
+            headers["Authorization"] = f"Bearer {self._token}"
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  # as above
-                told = parse(whole(answer, began + READ_S_MAX))
+            raw = http_get.get(source.url, headers=headers, connect_s=TIMEOUT_S, whole_s=READ_S_MAX, size_max=SIZE_MAX)
+            told = parse(raw)
         except urllib.error.HTTPError as error:
             self._leave_out(source, f"HTTP {error.code}", began)
             return None
@@ -131,16 +129,6 @@ class Latencies:
         source.last, source.not_before = None, now + AWAY_S
 
 
-def whole(answer: HTTPResponse, deadline: float) -> bytes:
-    """What it holds, or so much that it is too large; TimeoutError when that is not there by time.monotonic()."""
-    raw = bytearray()
-    while len(raw) <= SIZE_MAX and (piece := answer.read1(PIECE_SIZE)):
-        raw += piece
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"its answer was not whole after {READ_S_MAX:g} s")
-    return bytes(raw)
-
-
 def address_of(url: str) -> str:
     """With /metrics at its end; StartupError."""
     parts = urlsplit(url)
@@ -152,8 +140,6 @@ def address_of(url: str) -> str:
 
 def parse(raw: bytes) -> Told:
     """What there is of latencies in Prometheus's text; ValueError, LookupError for a line of these that is none."""
-    if len(raw) > SIZE_MAX:
-        raise ValueError(f"it tells more than {SIZE_MAX >> 20} MiB")
     histograms: dict[str, Histogram] = defaultdict(dict)
     quantiles: dict[tuple[str, str], float] = {}
     for line in raw.decode().splitlines():

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
+from kafkalite.console.shown import visible
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
@@ -116,9 +118,9 @@ class Request:
         return [value for found, value in self.pairs if found == name and len(value) <= FIELD_MAX]
 
     def require_name(self, name: str) -> None:
-        """BadRequestError unless the name of what is to go was typed into the field `confirm`."""
-        if self.fields.get("confirm", "").strip() != name:
-            raise BadRequestError(f"nothing was changed: type {name} to say that you mean it")
+        """BadRequestError unless the name of what is to go, or what is shown of it, was typed into `confirm`."""
+        if self.fields.get("confirm", "").strip() not in {name.strip(), visible(name).strip()}:
+            raise BadRequestError(f"nothing was changed: type {visible(name)} to say that you mean it")
 
     def flag(self, name: str) -> bool:
         """Whether a box was ticked."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.console.shown import visible
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -78,4 +80,5 @@ FILTERS: Final[dict[str, Callable[..., str]]] = {
     "time": time_text,
     "after": after_text,
     "duration": duration_text,
+    "visible": visible,
 }

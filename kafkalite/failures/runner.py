@@ -72,6 +72,7 @@ from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import CodeType
 
     from kafkalite.client import Client
     from kafkalite.failures.events import Action, Event, Headers
@@ -82,10 +83,14 @@ BUSY_POLL_S: Final = 0.02
 MOVING_POLL_S: Final = 0.005
 """While nothing is handled, and a transaction is under way whose end no client wakes for."""
 REVOKE_WAIT_S: Final = 10.0
+STACKS_MAX: Final = 256
+"""Ways to a failure whose lines are kept."""
 ASK_S_MIN: Final = 0.25
 ASK_S_MAX: Final = 1.0
 
 logger = logging.getLogger(__name__)
+
+_stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}  # under the GIL: who loses a race makes the lines again
 
 
 class DamagedBatch(Exception):
@@ -234,9 +239,28 @@ class Caller:
             if any(isinstance(one, wanted) for one in chain):
                 rule = place
                 break
-        stack = "".join(traceback.format_exception(error))
+        stack = stack_text(error)
         cause = class_name(chain[-1]) if len(chain) > 1 else ""
         return Failure(kind, class_name(error), cause, str(error), stack, rule)
+
+
+def stack_text(error: Exception) -> str:
+    """As Python prints it. The same lines of code fail again and again, and to look them up is most of it."""
+    if error.__cause__ is not None or error.__context__ is not None or isinstance(error, ExceptionGroup):
+        return "".join(traceback.format_exception(error))
+    places, link = [], error.__traceback__
+    while link is not None:
+        places.append((link.tb_frame.f_code, link.tb_lasti))
+        link = link.tb_next
+    key = tuple(places)
+    lines = _stacks.get(key)
+    if lines is None:
+        lines = "".join(traceback.format_tb(error.__traceback__))
+        if len(_stacks) >= STACKS_MAX:
+            _stacks.clear()
+        _stacks[key] = lines
+    head = "Traceback (most recent call last):\n" if lines else ""
+    return head + lines + "".join(traceback.format_exception_only(error))
 
 
 def causes(error: BaseException) -> list[BaseException]:
@@ -337,7 +361,7 @@ class Runner:
     `on_alarm`   called with each Alarm, from the thread of `run`; without it they are log lines
     `on_failed`  called with the Message and the Failure of each try that fails
     `on_moved`   called with each Message that was written elsewhere, its goal ("retry", "parked", "dead") and its
-                 topic, when the transaction is committed. What these two raise is logged
+                 topic, when the transaction is committed. What these three raise is logged
     `create_topics`   whether missing topics are made; otherwise the start fails and names them
     """
 
@@ -537,7 +561,7 @@ class Runner:
         if self._on_alarm is None:
             logger.warning("group %s: %s: %s", self.policy.group, alarm.kind, alarm.text)
         else:
-            self._on_alarm(alarm)
+            call_hook(self._on_alarm, alarm)
 
     def _tell_of_failure(self, event: Finished, failure: Failure) -> None:
         assert self._workers is not None, "running"

@@ -151,9 +151,9 @@ class TopicCounts:
         pairs = ",".join(f"{_quoted(topic)}: {count}" for topic, count in self.streams.items())
         return f"{{ {pairs} }}".encode()
 
-    def streams_of(self, topics: list[str]) -> dict[str, int]:
+    def streams_of(self, topics: list[str], *, only_linear: bool = False) -> dict[str, int]:
         """Topic to number of streams; which topics there are makes no difference."""
-        del topics
+        del topics, only_linear
         return dict(self.streams)
 
 
@@ -168,9 +168,12 @@ class FilterCounts:
     def encode(self) -> bytes:
         return f"{self.marker}{self.stream_count}{self.marker}{self.pattern}".encode()
 
-    def streams_of(self, topics: list[str]) -> dict[str, int]:
-        """Topic to number of streams, for those of `topics` that are allowed."""
+    def streams_of(self, topics: list[str], *, only_linear: bool = False) -> dict[str, int]:
+        """Topic to number of streams, for those of `topics` that are allowed. ValueError: the filter is none, or may
+        take for ever where it may not (`only_linear`)."""
         chosen = filter_of(self.marker, self.pattern)
+        if only_linear and not chosen.is_linear:
+            raise ValueError(f"{self.pattern[:80]!r} is not tried: it may take for ever")
         return {topic: self.stream_count for topic in topics if chosen.allows(topic)}
 
 

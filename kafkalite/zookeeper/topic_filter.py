@@ -1,7 +1,8 @@
 """White and black lists of topics: Kafka 0.7's filters, written as it writes them.
 
 A list is a regular expression that has to match the whole name, in which a comma stands for `|`, spaces do not count,
-and quotes around it fall off. 0.7 takes Java's expressions, this takes Python's; they agree on what topic lists use.
+and quotes around it fall off. 0.7 takes Java's expressions, this takes RE2's, and Python's for what RE2 does not know
+(looking around, backreferences); they agree on what topic lists use.
 Source: docs/kafka-0.7.md, fact 4 (0.7.1's TopicFilter).
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
+
+from kafkalite.regex import compiled
 
 _NAMES_ONLY: Final = re.compile(r"[A-Za-z0-9\-|]+")
 
@@ -23,10 +26,16 @@ class TopicFilter(ABC):
     def __init__(self, pattern: str) -> None:
         """ValueError when the pattern is not a regular expression."""
         self.pattern = pattern.strip().replace(",", "|").replace(" ", "").strip("'\"")
+        self.is_linear = True
+        """Whether it takes time in proportion to a topic's name. Whoever tries the expression of a stranger looks."""
         try:
-            self._compiled = re.compile(self.pattern)
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+            self._compiled: Any = compiled(self.pattern)
+        except ValueError:
+            self.is_linear = False
+            try:
+                self._compiled = re.compile(self.pattern)
+            except (re.error, OverflowError, RecursionError) as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
     @abstractmethod
     def allows(self, topic: str) -> bool:

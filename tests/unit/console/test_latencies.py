@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from http.client import HTTPResponse
-from typing import cast
 
 import pytest
 
-from kafkalite.console import latencies
 from kafkalite.console.charts import LATENCY
 from kafkalite.console.latencies import SUMMARY, Latencies, address_of, parse, quantile
 from kafkalite.errors import StartupError
@@ -60,25 +57,6 @@ def test_what_cannot_have_been_counted_is_refused(value: str) -> None:
 def test_a_line_that_would_take_long_to_read_is_refused() -> None:
     with pytest.raises(ValueError, match="is no line of metrics"):
         parse(b"kafkalite_flush_seconds_bucket{" + b"a" * 5000 + b"} 1")
-
-
-def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Clock:
-        now = 0.0
-
-        def monotonic(self) -> float:
-            return self.now
-
-    class Dripping:
-        def read1(self, size: int) -> bytes:
-            clock.now += 2.0
-            assert clock.now < 100, "it is still read"
-            return b"#"
-
-    clock = Clock()
-    monkeypatch.setattr(latencies, "time", clock)
-    with pytest.raises(TimeoutError, match="not whole after 10 s"):
-        latencies.whole(cast("HTTPResponse", Dripping()), clock.now + latencies.READ_S_MAX)
 
 
 def test_an_address_is_one_of_http() -> None:
