@@ -1,0 +1,87 @@
+"""What three brokers take when each record is on all of them, beside three of Apache Kafka's, in turns.
+
+One librdkafka producer, idempotent, acks=all, messages of 200 bytes to twelve partitions with three replicas, in
+batches of 50 or of up to 10,000. Neither side waits for its disks; kafkalite as it is without further settings, which
+does where acks=all is asked, stands beside it. All clusters are up all the time, and idle while another works. CPU is
+that of the three brokers.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from benchmarks.cluster.clusters import Cluster
+from benchmarks.pairs import interval
+from benchmarks.path.harness import Row, client, write_result
+
+JAVA: Final = "java"
+SIDES: Final = {
+    "kafkalite": ("kafkalite", {"flush.on.acks.all": "false"}),
+    "kafkalite-flushes": ("kafkalite", {}),
+    JAVA: ("java", {}),
+}
+"""Name → kind of brokers, and their settings."""
+BATCHES: Final = {50: 300_000, 10_000: 1_500_000}
+"""Messages a batch at most → messages a turn."""
+PARTITIONS: Final = 12
+REPLICAS: Final = 3
+SIZE: Final = 200
+PRODUCER: Final = ("enable.idempotence=true", "linger.ms=5", "batch.size=4000000")
+
+Turns = dict[tuple[str, int], list[Row]]
+
+
+def main(*, small: bool, repeats: int) -> list[Path]:
+    turns: Turns = {(side, batch): [] for side in SIDES for batch in BATCHES}
+    with tempfile.TemporaryDirectory(prefix="kafkalite-cluster-") as folder, ExitStack() as stack:
+        clusters = {
+            side: stack.enter_context(Cluster(kind, Path(folder) / side, settings=settings))
+            for side, (kind, settings) in SIDES.items()
+        }
+        for cluster in clusters.values():
+            cluster.create([f"batch-{batch}" for batch in BATCHES], PARTITIONS, REPLICAS)
+        for repeat in range(repeats + 1):
+            names = list(SIDES)
+            for side in names[repeat % len(names) :] + names[: repeat % len(names)]:
+                for batch, count in BATCHES.items():
+                    row = turn(clusters[side], batch, count // 100 if small else count)
+                    if repeat > 0:  # before, nothing is warm
+                        turns[side, batch].append(row)
+                        print(side, batch, {key: round(value, 3) for key, value in row.items()}, flush=True)
+    return [write_result("cluster-rates", {"size": SIZE, "medians": medians_of(turns), "turns": told(turns)})]
+
+
+def turn(cluster: Cluster, batch: int, count: int) -> Row:
+    """One producer's messages."""
+    options = [word for pair in (*PRODUCER, f"batch.num.messages={batch}") for word in ("-X", pair)]
+    before = cluster.counted()
+    row = client(
+        "rdk_bench",
+        *("produce", "--brokers", cluster.bootstrap, "--topic", f"batch-{batch}", "--count", count),
+        *("--size", SIZE, "--partitions", PARTITIONS, *options),
+    )
+    if row["failed"]:
+        raise RuntimeError(f"{row['failed']} messages were not taken")
+    cpu_s = cluster.counted().brokers_cpu_s - before.brokers_cpu_s
+    return {"rate_per_s": row["rate_per_s"], "brokers_cpu_s_per_million": cpu_s / count * 1e6}
+
+
+def medians_of(turns: Turns) -> dict[str, Row]:
+    """By side and batch; ratios are to Java's turn of the same round, with their 95 % interval."""
+    found = {}
+    for (side, batch), rows in turns.items():
+        row: Row = {key: statistics.median(each[key] for each in rows) for key in rows[0]}
+        for key in rows[0]:
+            pairs = zip(rows, turns[JAVA, batch], strict=True)
+            row[f"{key}_to_java"] = interval([one[key] / other[key] for one, other in pairs])
+        found[f"{side}, {batch}"] = row
+        print(side, batch, row, flush=True)
+    return found
+
+
+def told(turns: Turns) -> dict[str, list[Row]]:
+    return {f"{side}, {batch}": rows for (side, batch), rows in turns.items()}
