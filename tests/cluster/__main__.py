@@ -1,10 +1,10 @@
 """Faults of a replicated cluster under load: `python -m tests.cluster --faults 200 --brokers kafkalite`.
 
 Three brokers (`kafkalite`, `java`: the control, or `mixed`: two and one of Apache Kafka's), a controller of Apache
-Kafka's, clients of librdkafka's, and faults one after the other: kills, pauses, stops, links. Whatever was acknowledged
-has to be there, once, in order; replicas have to be equal. Results are in build/cluster/COMMIT-BROKERS, a line a series
-of faults; a run that was stopped (Ctrl-C, SIGTERM, --minutes) judges what it has and goes on there the next time. It
-ends with status 1 when it found something. Needs root, for network namespaces of its own.
+Kafka's (or three), clients of librdkafka's, and faults one after the other: kills, pauses, stops, links. Whatever was
+acknowledged has to be there, once, in order; replicas have to be equal. Results are in build/cluster/COMMIT-BROKERS, a
+line a series of faults; a run that was stopped (Ctrl-C, SIGTERM, --minutes) judges what it has and goes on there the
+next time. It ends with status 1 when it found something. Needs root, for network namespaces of its own.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--brokers", choices=KINDS_OF_BROKERS, default="kafkalite")
+    parser.add_argument("--controllers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--kinds", default="", help="one series of these faults, with commas; nothing is written down")
     parser.add_argument("--cheat", choices=CHEATS, default="", help="with --kinds: what has to be found")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no fault begins later")
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: stopped.set())
     until = time.monotonic() + given.minutes * 60
     tried = commit()  # it may have gone on when this ends
-    rows_file = REPOSITORY / "build" / "cluster" / f"{tried}-{given.brokers}"
+    rows_file = REPOSITORY / "build" / "cluster" / f"{tried}-{given.brokers}{'' if given.controllers == 1 else '-3'}"
     rows_file.parent.mkdir(parents=True, exist_ok=True)
 
     def stopping() -> bool:
@@ -57,10 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     with contextlib.closing(network):
         if kinds:
-            row = campaign.one_series(given.brokers, kinds, network, say, stopping, given.cheat)
+            row = campaign.one_series(given.brokers, kinds, network, say, stopping, given.cheat, given.controllers)
             return 1 if row.findings else 0
-        rows = campaign.run(given.faults, given.brokers, rows_file, network, say, stopping)
-    counts = campaign.summary(given.brokers, rows)
+        rows = campaign.run(given.faults, given.brokers, rows_file, network, say, stopping, given.controllers)
+    counts = campaign.summary(given.brokers + ("" if given.controllers == 1 else ", 3 controllers"), rows)
     print(counts)
     if not tried.endswith("+"):
         proof.add("cluster", tried, counts)

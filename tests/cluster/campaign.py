@@ -47,6 +47,8 @@ class Series:
     commits: int = 0
     whole_s: float = 0.0
     """The longest time from a fault's end until all was in sync and every client had gone on."""
+    renumbered: list[str] = field(default_factory=list)
+    """Records that a client was right to send as new ones, and the log has twice: `tests.cluster.judge`."""
     findings: list[str] = field(default_factory=list)
 
 
@@ -59,12 +61,13 @@ def run_series(
     stopping: Callable[[], bool],
     kinds: Sequence[str] = (),
     cheat: str = "",
+    controllers: int = 1,
 ) -> Series:
     """A cluster, its faults (`kinds`, or SERIES that are drawn), and the judgement."""
     row = Series(number, brokers)
     chance = random.Random(f"{brokers} {number}")
     directory.mkdir(parents=True)
-    scene = Scene(directory, KINDS_OF_BROKERS[brokers], links, number, cheat)
+    scene = Scene(directory, KINDS_OF_BROKERS[brokers], links, number, cheat, controller_count=controllers)
     try:
         scene.start()
         for kind in kinds or draw(chance)[:SERIES]:
@@ -82,6 +85,7 @@ def run_series(
     row.acknowledged, row.commits = history.acknowledged, sum(history.commits.values())
     row.transactions = history.transactional.count(Outcome.COMMITTED)
     row.aborted = history.transactional.count(Outcome.ABORTED)
+    row.renumbered = history.renumbered
     return row
 
 
@@ -122,6 +126,7 @@ def run(
     links: Links,
     say: Callable[[str], None],
     stopping: Callable[[], bool],
+    controllers: int = 1,
 ) -> list[dict[str, Any]]:
     """Goes on until so many faults are written down, or it is to stop; all rows."""
     rows = [json.loads(line) for line in rows_file.read_text().splitlines()] if rows_file.exists() else []
@@ -129,7 +134,7 @@ def run(
     with rows_file.open("a") as written:
         while sum(row["faults"] for row in rows) < count and not stopping():
             directory = folder / str(len(rows))
-            row = asdict(run_series(len(rows), brokers, directory, links, say, stopping))
+            row = asdict(run_series(len(rows), brokers, directory, links, say, stopping, controllers=controllers))
             rows.append(row)
             written.write(json.dumps(row) + "\n")
             written.flush()
@@ -148,10 +153,11 @@ def one_series(
     say: Callable[[str], None],
     stopping: Callable[[], bool],
     cheat: str = "",
+    controllers: int = 1,
 ) -> Series:
     """Of these faults; the clients' seed is the time."""
     directory = Path(tempfile.mkdtemp(prefix="kafkalite-cluster-")) / "0"
-    row = run_series(time.time_ns() % 1_000_000, brokers, directory, links, say, stopping, kinds, cheat)
+    row = run_series(time.time_ns() % 1_000_000, brokers, directory, links, say, stopping, kinds, cheat, controllers)
     say(str(row))
     if row.findings:
         say(f"its directories stay in {directory}")
@@ -165,4 +171,5 @@ def summary(brokers: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     counts: dict[str, Any] = {
         key: sum(row[key] for row in rows) for key in ("faults", "acknowledged", "transactions", "aborted", "commits")
     }
+    counts["renumbered"] = sum(len(row.get("renumbered", ())) for row in rows)
     return {"brokers": brokers, **counts, "findings": sum(len(row["findings"]) for row in rows)}

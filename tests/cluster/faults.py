@@ -7,14 +7,15 @@ import signal
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.cluster.links import ALL
-from tests.cluster.scene import CONTROLLER, SESSION_S, kill, send_signal
+from tests.cluster.scene import SESSION_S, kill, send_signal
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from tests.cluster.scene import Scene, Server
+    from tests.cluster.scene import Scene
+    from tests.kit.processes.mixed_cluster import Server
 
 SHORT_S = (0.3, 0.7 * SESSION_S)
 LONG_S = (1.3 * SESSION_S, 2.5 * SESSION_S)
@@ -121,32 +122,47 @@ def alone(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
 def island(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
     """A broker that only clients reach; the others go on without it."""
     [number] = some(scene, chance)
-    rest = [CONTROLLER, *(other for other in scene.brokers if other != number)]
+    rest = [*scene.controllers, *(other for other in scene.brokers if other != number)]
     return severed(scene, *((number, other) for other in rest), *((other, number) for other in rest))
 
 
 def unruled(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
-    """A broker and the controller; it goes on leading for whoever asks it."""
+    """A broker and the controllers, or the active one of several; it goes on leading for whoever asks it."""
     [number] = some(scene, chance)
-    ways = [(number, CONTROLLER), (CONTROLLER, number)]
-    return severed(scene, *chance.choice([ways, ways[:1], ways[1:]]))
+    hosts = [controller(scene, chance)] if chance.random() < 0.3 else [*scene.controllers]
+    ways = ([(number, host) for host in hosts], [(host, number) for host in hosts])
+    return severed(scene, *chance.choice([[*ways[0], *ways[1]], *ways]))
+
+
+def controller(scene: Scene, chance: random.Random) -> int:
+    """The host of one of them, most often of the active one."""
+    active = scene.active_controller() if chance.random() < 0.75 else None
+    return chance.choice([*scene.controllers]) if active is None else active
 
 
 @contextlib.contextmanager
 def controller_killed(scene: Scene, chance: random.Random) -> Iterator[str]:
-    """kill -9 of the controller, and now and then of a broker before it is back."""
-    kill(scene.controller)
+    """kill -9 of a controller, and now and then of a broker before it is back."""
+    host = controller(scene, chance)
+    kill(scene.controllers[host])
     numbers = some(scene, chance) if chance.random() < 0.3 else []
     for number in numbers:
         kill(scene.brokers[number])
-    yield f"the controller, brokers {numbers}"
-    scene.controller.launch()
+    yield f"controller {host}, brokers {numbers}"
+    scene.controllers[host].launch()
     for number in numbers:
         scene.launch(number)
 
 
 def controller_paused(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
-    return frozen(scene.controller, "the controller")
+    host = controller(scene, chance)
+    return frozen(scene.controllers[host], f"controller {host}")
+
+
+def controller_cut(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
+    """A controller that nobody reaches, nor hears."""
+    host = controller(scene, chance)
+    return severed(scene, *chance.choice([((host, ALL), (ALL, host)), ((host, ALL),), ((ALL, host),)]))
 
 
 FAULTS = {
@@ -166,6 +182,7 @@ FAULTS = {
     "unruled": Fault(unruled, LONG_S),
     "controller killed": Fault(controller_killed, ANY_S),
     "controller paused": Fault(controller_paused, LONG_S),
+    "controller cut": Fault(controller_cut, LONG_S),
 }
 
 

@@ -11,10 +11,17 @@ A client's process writes what happens to it as events, one JSON object each:
     swept         reader                                           it has read all that is committed, to the end
     spoiled       reader, text                                     a record whose checksums do not fit
     committed     group, at, positions {place: offset}             a commit that was acknowledged at this time
+    refused       id, epoch, place, sequence                       a producer's batch was out of order: it raised its
+                                                                   epoch, and sent anew what was not answered
     asked         group, at, positions {place: offset}             what was told to one who began to ask at this time
 
 Times are seconds of the machine's monotonic clock, which all its processes share. A transaction's number is unique for
 its producer. A reader is one stretch of reading, without a rebalance in it.
+
+A record that stands twice in a log is no finding if all of this is proved: its producer has sent it under two epochs,
+so that no broker could know it; it had raised its epoch on a refusal; and the refusal was right, for the record before
+the refused one is not in its log. librdkafka does so with records that were not answered, in all partitions at once,
+when a batch behind a failed one was refused (its issue 4953, seen with Apache Kafka's brokers). They are counted.
 
 To the findings of `tests.kit.checkers` a cluster adds:
 
@@ -27,11 +34,13 @@ To the findings of `tests.kit.checkers` a cluster adds:
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.cluster import plan
-from tests.kit.checkers.ledger import EXAMPLE_COUNT_MAX, Identity, Ledger, Read, ReadRecord, Verdict
+from tests.cluster.replicas import Written
+from tests.kit.checkers.ledger import EXAMPLE_COUNT_MAX, Identity, Ledger, Read, ReadRecord, Verdict, parse_record
 from tests.kit.checkers.transaction_ledger import (
     Outcome,
     Transaction,
@@ -55,6 +64,17 @@ class Final(NamedTuple):
     """Records of transactions that were committed, in all topics that are written so."""
     positions: Mapping[str, Mapping[int, int]]
     """Of groups, by place."""
+    written: Mapping[int, Mapping[int, Written]] = {}
+    """As whose the records of `plain` stand there, by place and offset."""
+
+
+class Refusal(NamedTuple):
+    """A producer was told that this batch's first record does not follow what the log has of it."""
+
+    producer_id: int
+    producer_epoch: int
+    place: int
+    sequence: int
 
 
 class Told(NamedTuple):
@@ -72,6 +92,9 @@ class History:
         self.transactional = TransactionLedger()
         self.acknowledged = 0
         """Records: plain ones, and those of committed transactions."""
+        self.renumbered: list[str] = []
+        """Records that their client has sent as new ones, as judge() has found them."""
+        self._refusals: list[Refusal] = []
         self._transactions: dict[tuple[int, int], Transaction] = {}
         self._given: dict[str, dict[int, list[ReadRecord]]] = defaultdict(lambda: defaultdict(list))
         self._given_to: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
@@ -92,6 +115,7 @@ class History:
             "swept": self._take_swept,
             "spoiled": self._take_spoiled,
             "committed": self._take_committed,
+            "refused": self._take_refused,
             "asked": self._take_asked,
         }
         takers[event["event"]](event)
@@ -103,7 +127,9 @@ class History:
 
     def judge(self, final: Final) -> list[str]:
         """Every way in which `final` does not fit, a sentence a kind, with examples."""
-        found = [*sentences("plain", self.plain.judge(final.plain))]
+        renumbered = find_renumbered(final, self._refusals)
+        self.renumbered = [str(identity) for identity in renumbered]
+        found = [*sentences("plain", self.plain.judge(final.plain, renumbered=renumbered))]
         found += sentences("transactions", self.transactional.judge(_of(final.committed, plan.TRANSACTIONAL)))
         everything = {**final.plain, **final.committed}
         for reader, records in self._given.items():
@@ -169,6 +195,9 @@ class History:
     def _take_committed(self, event: Event) -> None:
         self._committed[event["group"]].append(_told(event))
 
+    def _take_refused(self, event: Event) -> None:
+        self._refusals.append(Refusal(event["id"], event["epoch"], event["place"], event["sequence"]))
+
     def _take_asked(self, event: Event) -> None:
         self._asked[event["group"]].append(_told(event))
 
@@ -198,6 +227,36 @@ def _judge_copies(final: Final) -> Verdict:
     }
     copies = {plan.topic_of(place)[1]: records for place, records in _of(final.committed, [plan.COPY]).items()}
     return judge_copy(source, copies, positions)
+
+
+def find_renumbered(final: Final, refusals: Iterable[Refusal]) -> list[Identity]:
+    """Plain records that are there more than once since their client has sent them as new ones, and had to."""
+    known = {place: set(rows.values()) for place, rows in final.written.items()}
+    raised = {
+        (refusal.producer_id, refusal.producer_epoch)
+        for refusal in refusals
+        if refusal.place in known
+        and refusal.sequence > 0
+        and Written(refusal.producer_id, refusal.producer_epoch, refusal.sequence - 1) not in known[refusal.place]
+    }
+
+    def had_to(first: Written, second: Written) -> bool:
+        epochs = range(first.producer_epoch, second.producer_epoch)
+        return first.producer_id == second.producer_id and bool(epochs) and all((first[0], e) in raised for e in epochs)
+
+    found = []
+    for place, records in final.plain.items():
+        copies: dict[Identity, list[Written]] = defaultdict(list)
+        for record in records if place in final.written else ():
+            identity = parse_record(record)
+            if isinstance(identity, Identity):
+                copies[identity].append(final.written[place][record.offset])
+        found += [
+            identity
+            for identity, rows in copies.items()
+            if len(rows) > 1 and all(itertools.starmap(had_to, itertools.pairwise(rows)))
+        ]
+    return found
 
 
 def judge_sweep(given: Read, final: Read) -> Verdict:

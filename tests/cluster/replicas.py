@@ -124,6 +124,24 @@ def records(stored: Stored, high_watermark: int) -> list[ReadRecord]:
     ]
 
 
+class Written(NamedTuple):
+    """As whose a record stands in the log: its producer and its number, as the batch has them."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+def written(stored: Stored, high_watermark: int) -> dict[int, Written]:
+    """The same of all records below an offset, by their offsets."""
+    return {
+        batch.base_offset + number: Written(batch.producer_id, batch.producer_epoch, batch.base_sequence + number)
+        for batch in stored.batches
+        if batch.base_offset < high_watermark and not batch.attributes & CONTROL
+        for number in range(batch.last_offset_delta + 1)
+    }
+
+
 def committed(name: str, stored: Stored, high_watermark: int) -> tuple[list[ReadRecord], Verdict]:
     """Records of transactions that ended in a commit, in order of offsets; what is undecided is a finding."""
     verdict = Verdict()

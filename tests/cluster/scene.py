@@ -1,4 +1,5 @@
-"""A cluster of one controller and three brokers of either kind, each on a host of its own, and clients on another."""
+"""A cluster of one controller or three, and three brokers of either kind, each on a host of its own, and clients on
+another."""
 
 from __future__ import annotations
 
@@ -10,28 +11,46 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
+from kafkalite.client.connection import Connection
+from kafkalite.client.errors import ClientError
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
 from tests.cluster import plan, replicas
 from tests.cluster.judge import Event, Final, History
 from tests.cluster.links import Links, address
 from tests.cluster.workload import EARLY_ANSWERS, EARLY_COMMITS, KINDS, QUICK, consumer_of
 from tests.kit.checkers.ledger import Verdict
 from tests.kit.harness.load import quiet
-from tests.kit.processes.apache_kafka import SMALL_HEAP, KafkaBroker, KafkaController, jars
+from tests.kit.processes.apache_kafka import (
+    SMALL_HEAP,
+    KafkaBroker,
+    KafkaController,
+    jars,
+    quorum_of,
+    topic_id_text,
+)
 from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tests.kit.processes.mixed_cluster import Server
+
 PORT = 9092
-CONTROLLER = 100
+CONTROLLERS = (100, 101, 102)
 CLIENTS = 200
 """Hosts."""
 SESSION_S = 3.0
@@ -79,22 +98,6 @@ BROKER_SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "1000",
 }
 TOPIC_SETTINGS = {"min.insync.replicas": str(plan.MIN_IN_SYNC), "segment.bytes": str(1 << 20)}
-
-
-class Server(Protocol):
-    """A broker's or a controller's process, of either kind."""
-
-    process: subprocess.Popen[bytes] | None
-
-    @property
-    def data_dir(self) -> Path: ...
-    @property
-    def alive(self) -> bool: ...
-    def launch(self) -> None: ...
-    def stop(self) -> object: ...
-    def close(self) -> None: ...
-    def wait_ready(self, timeout_s: float) -> None: ...
-    def log(self) -> str: ...
 
 
 def send_signal(server: Server, number: signal.Signals) -> None:
@@ -246,18 +249,30 @@ class Scene:
     cheat: str = ""
     """One of CHEATS, which has to be found."""
     brokers: dict[int, Server] = field(default_factory=dict)
+    controller_count: int = 1
+    controllers: dict[int, KafkaController] = field(default_factory=dict)
+    """By host, which is their node id, too."""
 
     def __post_init__(self) -> None:
         self._commits_asked: dict[str, int] = {}
-        for number in (CONTROLLER, CLIENTS, *range(1, len(self.kinds) + 1)):
+        hosts = CONTROLLERS[: self.controller_count]
+        for number in (*hosts, CLIENTS, *range(1, len(self.kinds) + 1)):
             self.links.join(number)
-        self.controller = KafkaController(
-            self.directory / "controller",
-            CONTROLLER_SETTINGS,
-            controller_port=PORT,
-            host=address(CONTROLLER),
-            prefix=self.links.prefix(CONTROLLER),
-        )
+        addresses = {number: f"{address(number)}:{PORT}" for number in hosts}
+        quorum = quorum_of(addresses) if len(hosts) > 1 else ()
+        self.servers = ",".join(addresses.values())
+        self.cluster_id = topic_id_text(uuid.uuid4().bytes)
+        for number in hosts:
+            self.controllers[number] = KafkaController(
+                self.directory / f"controller-{number}",
+                CONTROLLER_SETTINGS,
+                controller_port=PORT,
+                cluster_id=self.cluster_id,
+                host=address(number),
+                prefix=self.links.prefix(number),
+                node_id=number,
+                quorum=quorum,
+            )
         for number, kind in enumerate(self.kinds, 1):
             self.brokers[number] = self._java(number) if kind == "java" else self._kafkalite(number)
         self.bootstrap = ",".join(f"{address(number)}:{PORT}" for number in self.brokers)
@@ -267,7 +282,7 @@ class Scene:
         return {
             "process.roles": "broker",
             "node.id": str(number),
-            "controller.quorum.bootstrap.servers": self.controller.address,
+            "controller.quorum.bootstrap.servers": self.servers,
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{address(number)}:{PORT}",
             **BROKER_SETTINGS,
@@ -278,7 +293,7 @@ class Scene:
             self.directory / f"broker-{number}",
             self._settings(number),
             port=PORT,
-            cluster_id=self.controller.cluster_id,
+            cluster_id=self.cluster_id,
             java_options=SMALL_HEAP,
             host=address(number),
             prefix=self.links.prefix(number),
@@ -290,7 +305,10 @@ class Scene:
         return BrokerProcess(directory, self._settings(number), PORT, prefix=self.links.prefix(number))
 
     def start(self) -> None:
-        self.controller.start()
+        for controller in self.controllers.values():
+            controller.launch()
+        for controller in self.controllers.values():
+            controller.wait_ready(PATIENCE_S)
         for broker in self.brokers.values():
             broker.launch()
         for broker in self.brokers.values():
@@ -316,7 +334,7 @@ class Scene:
 
     def close(self) -> None:
         self.workers.close()
-        for server in (*self.brokers.values(), self.controller):
+        for server in (*self.brokers.values(), *self.controllers.values()):
             send_signal(server, signal.SIGCONT)
             server.close()
         self.links.close()
@@ -329,9 +347,27 @@ class Scene:
         for changed in self.admin.incremental_alter_configs([resource]).values():
             changed.result(PATIENCE_S)
 
+    def active_controller(self) -> int | None:
+        """The host of the one that leads the quorum, as it says itself; None while there is none that can be asked."""
+        if len(self.controllers) == 1:
+            return next(iter(self.controllers))
+        topic = DescribeQuorumRequestTopicData(
+            topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartitionData()]
+        )
+        for number in self.controllers:
+            with contextlib.suppress(ClientError):
+                connection = Connection.connect(
+                    address(number), PORT, client_id="checker", connect_timeout_s=2.0, request_timeout_s=2.0
+                )
+                with contextlib.closing(connection):
+                    answer = connection.request(api.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=[topic]))
+                if not answer.error_code and not answer.topics[0].partitions[0].error_code:
+                    return int(answer.topics[0].partitions[0].leader_id)
+        return None
+
     def not_whole(self) -> str:
         """The first partition that is not in sync on all its replicas; empty when there is none."""
-        for number, server in {**self.brokers, CONTROLLER: self.controller}.items():
+        for number, server in {**self.brokers, **self.controllers}.items():
             if not server.alive:
                 return f"host {number} does not run: {server.log()[-1000:]}"
         if ended := self.workers.ended():
@@ -405,18 +441,19 @@ class Scene:
     def final(self) -> tuple[Final, Verdict]:
         """What the logs hold when no client writes any more, and transactions that nobody has ended."""
         told, stored = self.look()
-        plain, committed, verdict = {}, {}, Verdict()
+        plain, committed, written, verdict = {}, {}, {}, Verdict()
         for place in plan.places(*plan.TOPICS):
             topic, number = plan.topic_of(place)
             name = f"{topic}-{number}"
             one = next(iter(stored[name].values()))
             if topic == plan.PLAIN:
                 plain[place] = replicas.records(one, told[name])
+                written[place] = replicas.written(one, told[name])
             else:
                 committed[place], undecided = replicas.committed(name, one, told[name])
                 for kind, texts in undecided.findings.items():
                     verdict.findings[kind] += texts
-        return Final(plain, committed, self.positions()), verdict
+        return Final(plain, committed, self.positions(), written), verdict
 
     def ask(self) -> None:
         """Lets the history know where groups stand whose positions have changed: when the cluster is whole.

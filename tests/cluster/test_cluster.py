@@ -26,7 +26,7 @@ def never() -> bool:
 def test_campaign_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
 
-    def series(number: int, brokers: str, *_: Any) -> Series:
+    def series(number: int, brokers: str, *_: Any, **__: Any) -> Series:
         done.append(number)
         return Series(number, brokers, faults=4, acknowledged=3000, transactions=20, aborted=5, commits=30)
 
@@ -39,8 +39,8 @@ def test_campaign_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pyte
     assert [json.loads(line) for line in rows_file.read_text().splitlines()] == rows
     campaign.run(100, "java", rows_file, network, print, lambda: True)
     assert done == [0, 1, 2]
-    counts = {"faults": 12, "acknowledged": 9000, "transactions": 60, "aborted": 15, "commits": 90, "findings": 0}
-    assert campaign.summary("java", rows) == {"brokers": "java", **counts}
+    counts = {"faults": 12, "acknowledged": 9000, "transactions": 60, "aborted": 15, "commits": 90}
+    assert campaign.summary("java", rows) == {"brokers": "java", **counts, "renumbered": 0, "findings": 0}
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
@@ -121,6 +121,16 @@ def test_nothing_is_found_in_a_cluster_of_apache_kafkas(kafka_jars: Path) -> Non
     done = run("--brokers", "java", "--kinds", "kill,alone,pause,stop,controller killed")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "faults=5" in done.stdout
+
+
+@needs_network
+@pytest.mark.slow
+def test_brokers_go_on_with_the_next_of_three_controllers(kafka_jars: Path) -> None:
+    assert kafka_jars
+    kinds = "controller killed,controller paused,controller cut,kill"
+    done = run("--brokers", "kafkalite", "--controllers", "3", "--kinds", kinds)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "faults=4" in done.stdout
 
 
 @needs_network

@@ -10,7 +10,9 @@ import pytest
 
 from tests.cluster import plan
 from tests.cluster.judge import Event, Final, History
+from tests.cluster.replicas import Written
 from tests.kit.checkers.ledger import Identity, ReadRecord, make_key, make_value
+from tests.kit.checkers.transaction_ledger import judge_copy
 
 SIZE = 60
 
@@ -102,13 +104,13 @@ class Play:
         self.tell("given", reader="sweep", group=None, records=everything)
         self.tell("swept", reader="sweep")
 
-    def judge(self) -> list[str]:
-        history = History()
+    def judge(self, written: dict[int, dict[int, Written]] | None = None) -> list[str]:
+        self.history = history = History()
         for event in self.events:
             history.take(event)
         plain = {place: self.logs[place] for place in plan.places(plan.PLAIN)}
         committed = {place: self.logs[place] for place in plan.places(*plan.TRANSACTIONAL, plan.COPY)}
-        return history.judge(Final(plain, committed, self.positions))
+        return history.judge(Final(plain, committed, self.positions, written or {}))
 
 
 PLAIN_PLACE = plan.place_of(plan.PLAIN, 1)
@@ -262,3 +264,50 @@ def test_transaction_of_unknown_outcome_is_there_whole_or_not_at_all() -> None:
     assert play.judge() == []
     play.logs[LEFT_PLACE] = renumbered([r for r in play.logs[LEFT_PLACE] if f"/{2 * unknown};".encode() not in r.value])
     assert any(text.startswith("part: ") for text in play.judge())
+
+
+def sent_anew(play: Play, **changed: int) -> dict[int, dict[int, Written]]:
+    """The last record of a partition stands there twice, under two epochs of its producer, or as `changed` says."""
+    place = PLAIN_PLACE
+    twice(play)
+    written = {
+        each: {record.offset: Written(5, 0, record.offset) for record in play.logs[each]}
+        for each in plan.places(plan.PLAIN)
+    }
+    written[place][len(play.logs[place]) - 1] = Written(changed.get("id", 5), changed.get("epoch", 1), 0)
+    return written
+
+
+def refused(play: Play, beyond: int) -> None:
+    """The producer was told, in epoch 0, that a batch so far beyond the end of another partition is out of order."""
+    other = plan.place_of(plan.PLAIN, 2)
+    play.tell("refused", id=5, epoch=0, place=other, sequence=len(play.logs[other]) + beyond)
+
+
+def test_record_that_its_client_had_to_send_as_a_new_one_is_counted_and_no_finding() -> None:
+    play = Play(1)
+    written = sent_anew(play)
+    refused(play, 1)
+    assert play.judge(written) == []
+    assert len(play.history.renumbered) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "beyond"),
+    [({}, None), ({}, 0), ({"epoch": 0}, 1), ({"epoch": 2}, 1), ({"id": 6}, 1)],
+    ids=["nothing was refused", "it was in order", "same epoch", "an epoch between", "another producer"],
+)
+def test_record_that_is_there_twice_is_found_unless_all_is_proved(changed: dict[str, int], beyond: int | None) -> None:
+    play = Play(1)
+    written = sent_anew(play, **changed)
+    if beyond is not None:
+        refused(play, beyond)
+    assert any(text.startswith("doubled: plain") for text in play.judge(written)), play.judge(written)
+    assert play.history.renumbered == []
+
+
+@pytest.mark.parametrize(("copied", "kinds"), [("aba", set()), ("ab", {"lost"}), ("abaa", {"doubled"})])
+def test_copy_has_what_its_source_has_twice_as_often(copied: str, kinds: set[str]) -> None:
+    records = [ReadRecord(offset, b"", letter.encode()) for offset, letter in enumerate(copied)]
+    verdict = judge_copy({0: [b"a", b"b", b"a"]}, {0: records}, {0: 3})
+    assert verdict.kinds - {"reordered"} == kinds

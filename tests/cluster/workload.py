@@ -13,8 +13,10 @@ import contextlib
 import faulthandler
 import itertools
 import json
+import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +78,31 @@ def tell(event: str, **fields: object) -> None:
     with _telling:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+
+SKIPPED = re.compile(
+    r"ProduceRequest for (\S+) \[(\d+)\] .* skipped sequence numbers \(PID\{Id:(\d+),Epoch:(\d+)\}, base seq (\d+) >"
+)
+"""What librdkafka (2.16) logs before it raises its epoch."""
+
+
+class Refusals(logging.Handler):
+    """Tells of batches that were refused since they do not follow what their log has."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := SKIPPED.search(record.getMessage()):
+            topic, partition, producer_id, epoch, sequence = found.groups()
+            place = plan.place_of(topic, int(partition))
+            tell("refused", id=int(producer_id), epoch=int(epoch), place=place, sequence=int(sequence))
+
+
+def refusals() -> logging.Logger:
+    """Of one that is told all about producers' epochs."""
+    logger = logging.getLogger("tests.cluster.workload")
+    logger.addHandler(Refusals())
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    return logger
 
 
 class ToldLedger:
@@ -374,7 +401,8 @@ def run(kind: str, bootstrap: str, seed: int, cheat: str) -> None:
         case "producers":
             early = {"acks": 1, "enable.idempotence": False, "max.in.flight": 1} if cheat == EARLY_ANSWERS else {}
             fields: dict[str, Any] = {"rate_per_s": RATE_PER_S, "sizes": SIZES, "producer_count": PRODUCERS}
-            fields["settings"] = {"socket.timeout.ms": 6000, **early}
+            fields["settings"] = {"socket.timeout.ms": 6000, "debug": "eos", **early}
+            fields["logger"] = refusals()
             load(Producers, bootstrap, topic=plan.PLAIN, seed=seed, **fields)
         case "transactions":
             fields = {"records": (1, 5, 20), "producer_count": TRANSACTIONAL_PRODUCERS, "settings": RECONNECTING}

@@ -37,6 +37,30 @@ def test_path_benchmark_runs(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("name", ["metadata", "placement"])
+def test_benchmark_of_clusters_on_paper_runs(name: str, tmp_path: Path) -> None:
+    assert run_of_clusters(name, tmp_path)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["partitions", "replication", "rates"])
+def test_benchmark_of_clusters_runs(name: str, kafka_jars: Path, tmp_path: Path) -> None:
+    assert kafka_jars
+    assert run_of_clusters(name, tmp_path)
+
+
+def run_of_clusters(name: str, folder: Path) -> dict[str, object]:
+    """What it has found."""
+    command = [sys.executable, "-m", "benchmarks.cluster", "--small", "--repeats", "1", name]
+    environment = {**os.environ, "KAFKALITE_BENCH_RESULTS": str(folder)}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    found: dict[str, object] = json.loads((folder / f"cluster-{name}.json").read_text())
+    return found
+
+
+@pytest.mark.integration
 @pytest.mark.slow
 def test_a_day_is_stopped_taken_up_again_and_complete(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.day", "--folder", str(tmp_path), "--minutes", "10"]

@@ -1,5 +1,6 @@
 """`kafkalite groups` against a broker of this process."""
 
+import csv
 import json
 
 import pytest
@@ -127,6 +128,11 @@ def test_reset_from_a_file(broker, client, capsys, tmp_path):
     path.write_text("logs;0;1\n")
     assert call(broker, capsys, *flags)[0] == 2
     assert call(broker, capsys, *flags[:-1], str(tmp_path / "none"))[0] == 2
+    csv.field_size_limit(131_072)  # as it is unless somebody has changed it in this process
+    path.write_text('logs,0,"' + "1" * 200_000)
+    capsys.readouterr()
+    assert main(["groups", *flags, "-b", broker.bootstrap_servers]) == 2
+    assert "line 1 cannot be read: field larger than field limit" in capsys.readouterr().err
 
 
 def test_refusals(broker, client, capsys):

@@ -3,6 +3,7 @@ cluster's, however it was changed."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -214,7 +215,7 @@ def test_no_producer_id_is_given_twice_in_a_cluster(kafka_jars: Path, tmp_path: 
     assert len(set(given)) == len(given) == 9000
 
 
-SEED = 20261123
+SEED = int(os.environ.get("KAFKALITE_SEED", "20261123"))
 STORM_STEPS = 200
 
 

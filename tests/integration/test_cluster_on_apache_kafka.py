@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import os
 import re
 import uuid
 from collections import Counter
@@ -46,7 +47,7 @@ pytestmark = pytest.mark.slow
 WAIT_S = 120
 SESSION_MS = "3000"
 QUICK_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "1500"}
-SEED = 20261122
+SEED = int(os.environ.get("KAFKALITE_SEED", "20261122"))
 STORM_STEPS = 250
 
 

@@ -27,6 +27,11 @@ from kafkalite.protocol.messages.broker_registration import BrokerRegistrationRe
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kafkalite.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    TopicRequest,
+)
 from kafkalite.protocol.messages.envelope import EnvelopeResponse
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kit.fakes.controller import ScriptedController, snapshot_of
@@ -145,6 +150,38 @@ def test_clients_are_told_of_the_cluster(controller: ScriptedController, tmp_pat
         refused = connection.request(api.DESCRIBE_CLUSTER, DescribeClusterRequest(endpoint_type=2))
         assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
         assert connection.features["metadata.version"] == 27
+        connection.close()
+
+
+def test_topics_are_described_in_pages_with_those_that_may_lead_out_of_sync(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    place = {"topic_id": TOPIC_ID, "replicas": [7, 8, 9], "leader": 7, "leader_epoch": 3, "partition_epoch": 4}
+    controller.append(
+        types.TopicRecord(name="orders", topic_id=TOPIC_ID),
+        types.PartitionRecord(partition_id=0, isr=[7], eligible_leader_replicas=[8], last_known_elr=[9], **place),
+        types.PartitionRecord(partition_id=1, isr=[7], **{**place, "leader": -1}),
+    )
+    with Broker(settings(controller, tmp_path)) as broker:
+        connection = Connection.connect("127.0.0.1", broker.port, client_id="test")
+        page = connection.request(
+            api.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest(response_partition_limit=1)
+        )
+        (topic,) = page.topics
+        (first,) = topic.partitions
+        assert (topic.name, topic.topic_id, topic.error_code) == ("orders", TOPIC_ID, 0)
+        assert (first.leader_id, first.leader_epoch, first.isr_nodes) == (7, 3, [7])
+        assert (first.eligible_leader_replicas, first.last_known_elr, first.offline_replicas) == ([8], [9], [8, 9])
+        cursor = DescribeTopicPartitionsRequestCursor(
+            topic_name=page.next_cursor.topic_name, partition_index=page.next_cursor.partition_index
+        )
+        rest = connection.request(api.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest(cursor=cursor))
+        (second,) = rest.topics[0].partitions
+        assert (second.partition_index, second.leader_id, second.error_code) == (1, -1, 0)
+        assert (second.eligible_leader_replicas, second.last_known_elr, rest.next_cursor) == ([], [], None)
+        unknown = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="nothing")])
+        (nothing,) = connection.request(api.DESCRIBE_TOPIC_PARTITIONS, unknown).topics
+        assert nothing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         connection.close()
 
 
@@ -275,7 +312,7 @@ def test_process_without_controllers_ends_with_one_sentence(tmp_path: Path) -> N
         running(tmp_path, settings=settings(gone, tmp_path / "data", initial_broker_registration_timeout_ms=200)),
     ):
         pass
-    assert ended.value.status == 2
+    assert ended.value.status == 1  # systemd starts it again
     (line,) = [line for line in ended.value.log.splitlines() if "no controller tells" in line]
     assert gone.address in line
 
@@ -475,7 +512,7 @@ def test_broker_that_stands_alone_loads_none_of_it() -> None:
     program = (
         "import sys; from kafkalite.broker import Broker; broker = Broker().start(); broker.stop();"
         "print([name for name in sys.modules if 'cluster' in name.split('.')[1:2] or 'in_cluster' in name"
-        " or name == 'kafkalite.coordinator.remote'])"
+        " or name in ('kafkalite.coordinator.remote', 'kafkalite.coordinator.led', 'kafkalite.log.replica_log')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert done.stdout == "[]\n"

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from pyarrow import parquet
@@ -378,6 +378,7 @@ def test_offsets_move_as_was_shown_or_not_at_all(visitor: Visitor, client: Clien
         ("read,9,1", "there is no partition read-9"),
         ("none-such,0,1", "there is no partition none-such-0"),
         ('"read,0,1', "line 1 is not"),
+        ("read,0,1\n" + "9" * 200_000, "line 2 cannot be read: field larger than field limit"),
     ):
         answer = visitor.send_any("/groups/mover/reset-from-file", {"csv": text})
         assert (answer.status, why in answer.text) == (400, True), answer.text
@@ -409,6 +410,18 @@ def test_a_group_goes_when_its_name_was_typed(visitor: Visitor, client: Client) 
     assert visitor.form("/groups/leaving/delete", {"confirm": "leave"}).status == 400
     assert visitor.form("/groups/leaving/delete", {"confirm": "leaving"}).status == 303
     assert visitor.get("/groups/leaving").status == 404
+
+
+def test_names_that_clients_choose_are_shown_whole(visitor: Visitor, client: Client) -> None:
+    hidden, turned = "pay\u202etxt\u200b", "pay⟦U+202E⟧txt⟦U+200B⟧"
+    client.groups.commit(hidden, {TopicPartition("orders", 0): 0})
+    own = "/groups/" + quote(hidden)
+    for path in ("/groups", own, own + "/reset", own + "/delete", "/topics/orders"):
+        text = visitor.get(path).text
+        assert turned in text, path
+        assert hidden not in text, path
+    assert visitor.form(own + "/delete", {"confirm": turned}).status == 303
+    assert visitor.get(own).status == 404
 
 
 # --- live -------------------------------------------------------------------------------------------------------------

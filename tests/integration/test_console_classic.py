@@ -44,8 +44,8 @@ def test_topics_groups_owners_and_lag_as_its_own_tool_tells(
     assert (broker["id"], broker["host"]) == (1, "127.0.0.1")
     assert page["topics"] == [{"name": "visits", "partitions": 2, "brokers": [1]}]
     assert page["groups"] == [
-        {"group": "old", "members": 0, "topics": ["gone", "visits"], "lag": None},
-        {"group": "reports", "members": 1, "topics": ["visits"], "lag": 2 * MESSAGE},
+        {"group": "old", "members": 0, "topics": ["gone", "visits"], "topic_count": 2, "lag": None},
+        {"group": "reports", "members": 1, "topics": ["visits"], "topic_count": 1, "lag": 2 * MESSAGE},
     ]
     group = data(console, "/classic/groups/reports")
     assert group["members"] == [{"member": "reports_c1", "reads": "visits (1)", "partitions": 2}]
@@ -61,10 +61,8 @@ def test_topics_groups_owners_and_lag_as_its_own_tool_tells(
     assert f"Consumer lag = {first['lag']}\n" in capsys.readouterr().out
     topic = data(console, "/classic/topics/visits")
     assert [(row["start"], row["end"]) for row in topic["partitions"]] == [(0, 3 * MESSAGE), (0, 0)]
-    assert (topic["groups"], topic["served"]) == (
-        [{"group": "old", "lag": None}, {"group": "reports", "lag": 2 * MESSAGE}],
-        True,
-    )
+    assert topic["groups"] == [{"group": "old", "lag": None}, {"group": "reports", "lag": 2 * MESSAGE}]
+    assert (topic["partition_count"], topic["complete"], topic["served"]) == (2, True, True)
     assert [row["value"]["text"] for row in data(console, "/topics/visits/messages")["records"]][:1] == ["3" * SIZE]
 
 
@@ -74,6 +72,59 @@ def test_what_is_no_offset_and_a_broker_that_has_gone_are_told(console: ConsoleS
     assert (odd["offset"], odd["failure"]) == (None, "not an offset: b'nonsense'")
     assert data(console, "/classic?q=rep")["groups"][0]["group"] == "reports"
     assert data(console, "/classic?q=rep")["topics"] == []
+
+
+def test_a_page_reads_no_more_than_its_share_and_says_so(
+    console: ConsoleServer, zookeeper_client: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        zookeeper_client.create(f"/consumers/many/offsets/t{number}/1-0", b"1", makepath=True)
+        zookeeper_client.create(f"/consumers/g{number}/offsets/visits/1-0", b"1", makepath=True)
+    whole = data(console, "/classic/groups/many")
+    assert (len(whole["partitions"]), whole["complete"]) == (30, True)
+    monkeypatch.setattr("kafkalite.console.classic.READS_MAX", 60)
+    cut = data(console, "/classic/groups/many")
+    assert 0 < len(cut["partitions"]) < 30
+    assert not cut["complete"]
+    page = data(console, "/classic")
+    assert 0 < len(page["groups"]) < page["group_count"] == 33
+    zookeeper_client.create("/brokers/topics/visits/2", b"70")
+    topic = data(console, "/classic/topics/visits")
+    assert (len(topic["partitions"]), topic["partition_count"], topic["complete"]) == (60, 72, False)
+    assert len(topic["groups"]) < 32
+    monkeypatch.setattr("kafkalite.console.classic.PART_S_MAX", -1.0)
+    for path in ("/classic", "/classic/groups/many", "/classic/topics/visits"):
+        assert ask(console, path).status == 200
+    assert data(console, "/classic")["groups"] == []
+
+
+def test_an_expression_that_might_take_for_ever_is_not_tried(
+    console: ConsoleServer, zookeeper_client: KazooClient
+) -> None:
+    zookeeper_client.create(f"/brokers/topics/{'a' * 200}", b"")
+    for name, pattern in (("hangs", "(?=a)(a+)+b"), ("linear", "(v+)+.*")):
+        zookeeper_client.create(f"/consumers/odd/ids/{name}", f"*1*{pattern}".encode(), makepath=True)
+    page = data(console, "/classic/groups/odd")
+    assert [row["reads"] for row in page["members"]] == [
+        "topics like (?=a)(a+)+b (1); '(?=a)(a+)+b' is not tried: it may take for ever",
+        "topics like (v+)+.* (1)",
+    ]
+    assert {row["topic"] for row in page["partitions"]} == {"visits"}
+
+
+def test_names_that_would_turn_a_line_around_are_shown_as_they_are(
+    console: ConsoleServer, zookeeper_client: KazooClient
+) -> None:
+    name = "pay\u202eees"
+    zookeeper_client.create(f"/consumers/{name}/offsets/{name}/1-0", b"1", makepath=True)
+    zookeeper_client.create(f"/consumers/{name}/offsets/visits/1-0", b"1", makepath=True)
+    zookeeper_client.create(f"/brokers/topics/{name}", b"")
+    quoted = "pay%E2%80%AEees"
+    for path in ("/classic", f"/classic/groups/{quoted}", f"/classic/topics/{quoted}", "/classic/topics/visits"):
+        text = ask(console, path).text
+        assert "pay⟦U+202E⟧ees" in text
+        assert "\u202e" not in text
+    assert data(console, f"/classic/groups/{quoted}")["group"] == name
 
 
 @pytest.mark.parametrize(

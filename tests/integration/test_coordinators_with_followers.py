@@ -73,7 +73,14 @@ def coordinating(controller: ScriptedController, directory: Path, **settings: ob
         assert groups is not None
         assert transactions is not None
         wait_until(lambda: groups.error_of("g") == 0 and transactions.error_of("t") == 0, WAIT_S, "it coordinates")
+        wait_until(lambda: has_producer_ids(broker), WAIT_S, "the controllers have given it producer ids")
         yield broker
+
+
+def has_producer_ids(broker: Broker) -> bool:
+    request = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    with connect(broker) as connection:
+        return bool(connection.request(api.INIT_PRODUCER_ID, request).error_code == 0)
 
 
 def connect(broker: Broker) -> closing[Connection]:

@@ -25,13 +25,22 @@ from kafkalite.audit import AuditedProducer
 from kafkalite.audit.following import Follower
 from kafkalite.audit.run import Plan
 from kafkalite.client import Client
+from kafkalite.clock import SystemClock
+from kafkalite.cluster import metadata_types as types
+from kafkalite.cluster.alter_partition import InSyncReplicas
+from kafkalite.cluster.brokers import Brokers
+from kafkalite.cluster.fetchers import Fetchers, OwnBroker
+from kafkalite.cluster.image import EMPTY
+from kafkalite.deferred import Deferred
 from kafkalite.errors import KafkaError
 from kafkalite.load.status import LoadStatus
 from kafkalite.metrics.command import CommandPage
 from kafkalite.mirror import Mirror, MirrorStatus, TopicFilter
 from kafkalite.schema_registry.server import RegistryServer
+from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness import wire
 from tests.kit.harness.certificates import Authority
+from tests.kit.harness.clustered import cluster_settings
 from tests.kit.harness.quotas import set_quotas
 from tests.kit.harness.scrape import Scrape
 from tests.kit.processes.broker import REPOSITORY, free_port, wait_until
@@ -87,26 +96,41 @@ def exchange(broker: Broker) -> None:
     consumer.close()
 
 
-def test_every_metric_that_is_named_is_in_a_scrape(broker: Broker) -> None:
+def test_every_metric_that_is_named_is_in_a_scrape(broker: Broker, tmp_path: Path) -> None:
     panels = [text for dashboard in (DASHBOARD, PIPELINE) for _, text in expressions(dashboard)]
     named = set(METRIC.findall("\n".join(panels) + (FOLDER / "alerts.yml").read_text(encoding="utf-8")))
     with wire.Connection(broker.port) as client:
         client.produce("a", 0, wire.batch_of([wire.Record(None, b"x")]))  # so that there is a connection
         told = {name for name, _ in Scrape.of(broker.metrics_urls[0]).samples} | told_by_commands(broker)
+    told |= told_in_a_cluster(tmp_path / "cluster")
     assert len(named) > 60
     assert named - told == set()
 
 
 def told_by_commands(broker: Broker) -> set[str]:
-    """Names of a mirror's, an audit's, a registry's and a load's metrics, errors among them."""
+    """Names of the metrics of a mirror, an audit, a registry and a load, errors among them, and a cluster."""
     mirror, load = MirrorStatus("m", "live:9092"), LoadStatus(2.0)
     mirror.lost(KafkaError("away"))
     load.failed("away")
     with RegistryServer(broker.bootstrap_servers, port=0) as registry, Client(broker.bootstrap_servers) as client:
         registry.store.follow_error = "away"
         audit = Follower(Plan(client), lambda _: None)
+        fetchers = Fetchers(OwnBroker(1, lambda: EMPTY), Brokers(lambda: EMPTY, ""), broker.config, SystemClock())
+        in_sync = InSyncReplicas(1, lambda: -1, lambda _key, _request: Deferred(), SystemClock(), lag_s_max=30)
         sources = (mirror.families, audit.families, load.families, registry.status.families)
+        sources = (*sources, fetchers.families, in_sync.families)
         return {family.name + SUFFIX.get(family.kind, "") for source in sources for family in source()}
+
+
+def told_in_a_cluster(directory: Path) -> set[str]:
+    """Names of the metrics of a broker that leads a partition with a follower, which is not there."""
+    name, topic_id = types.TopicRecord(name="a", topic_id=bytes(range(16))), bytes(range(16))
+    led = types.PartitionRecord(partition_id=0, topic_id=topic_id, replicas=[7, 8], isr=[7], leader=7, leader_epoch=0)
+    with ScriptedController("aaaaaaaaaaaaaaaaaaaaaQ") as controller:
+        controller.append(types.FeatureLevelRecord(name="metadata.version", feature_level=27), name, led)
+        settings = cluster_settings(controller.address, directory)
+        with Broker({**settings, "metrics.listeners": "http://127.0.0.1:0"}) as broker:
+            return {name for name, _ in Scrape.of(broker.metrics_urls[0]).samples}
 
 
 OTHERS_ASK_FOR = {

@@ -29,6 +29,7 @@ QUICK = (
 WITH_SPARK = ("data-engineer.md", "load.md", "spark.md", "streams.md")
 """Run by tests/spark/test_docs_examples.py."""
 ELSEWHERE = {
+    "cluster.md": "tests/integration/test_cluster_page.py",
     "moving.md": "tests/integration/test_moving_from_kafka.py",
     "testing.md": "tests/integration/test_testing_docs.py",
 }

@@ -15,7 +15,7 @@ from kafkalite.client import Client
 from kafkalite.errors import CorruptMessage, KafkaError, StartupError
 from kafkalite.failures import Failed, Ignore, Ledger, Limit, Message, Policy, RetryForever, RetryHere, RetryTopics, run
 from kafkalite.failures.adapters.columnar import ColumnarPort
-from kafkalite.failures.events import Failure
+from kafkalite.failures.events import Alarm, Failure
 from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.mover import Written
 from kafkalite.failures.rows import Row, State
@@ -157,7 +157,12 @@ def test_a_handler_that_fails_for_all_opens_the_breaker_which_closes_after_the_r
 
     limit = Limit(0.5, "1 min", least=20)
     policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]), limit=limit)
-    options = {"on_alarm": lambda alarm: alarms.append(alarm.text)}
+
+    def alarmed(alarm: Alarm) -> None:
+        alarms.append(alarm.text)
+        raise AssertionError("what a hook raises ends nobody")
+
+    options = {"on_alarm": alarmed}
     with MemberThread(broker.bootstrap_servers, policy, handle, **options) as member:
         member.wait_until(lambda: bool(alarms), "the breaker is open")
         assert member.runner is not None

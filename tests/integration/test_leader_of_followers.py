@@ -3,9 +3,10 @@ sync is proposed to a scripted controller, and acks=all waits for all of that.""
 
 from __future__ import annotations
 
+import gc
 import select
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client.connection import Connection
 from kafkalite.cluster import metadata_types as types
+from kafkalite.coordinator.timers import CANCELLED_KEPT_MIN
 from kafkalite.errors import ErrorCode
 from kafkalite.log.replica_log import ReplicaLog
 from kafkalite.protocol import api
@@ -35,6 +37,7 @@ WAIT_S = 60
 OWN, TWO, THREE, STRANGER = 7, 2, 3, 9
 EPOCH_OF = {TWO: 12, THREE: 13, STRANGER: 19}
 LEADER_EPOCH = 4
+DAYS_MS = (1 << 31) - 1
 
 
 def registered(node_id: int, epoch: int) -> object:
@@ -468,11 +471,14 @@ def test_a_write_that_began_before_leadership_is_not_taken_for_replicated(
         types.ConfigRecord(resource_type=2, resource_name="orders", name="compression.type", value="gzip")
     )
     change(controller, leader=TWO)
-    with leading(controller, tmp_path) as broker, connect(broker) as writer:
+    with leading(controller, tmp_path) as broker, connect(broker) as writer, connect(broker) as follower:
         wait_until(lambda: not core_of(broker).led, WAIT_S, "another leads")
         write(writer)
-        assert code_of(writer) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert (core_of(broker).log_end_offset, core_of(broker).high_watermark) == (1, 0)
+        wait_until(lambda: core_of(broker).log_end_offset == 1, WAIT_S, "it is written")
+        assert core_of(broker).high_watermark == 0
+        assert code(follower, 1, leader_epoch=core_of(broker).leader_epoch) == 0
+        assert code_of(writer) == 0
+        assert core_of(broker).high_watermark == 1
 
 
 def test_a_write_that_waits_is_told_that_leadership_is_lost(controller: ScriptedController, tmp_path: Path) -> None:
@@ -538,6 +544,67 @@ def test_the_end_is_the_log_s_for_followers_and_the_high_watermark_for_consumers
         assert latest(reader) == (0, 3)
 
 
+# --- elections while a write is under way -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recoded(controller: ScriptedController) -> None:
+    """The topic's batches get another codec before they are appended, and a flush is asked for after it."""
+    for name, value in (("compression.type", "gzip"), ("flush.messages", "1"), ("min.insync.replicas", "2")):
+        controller.append(types.ConfigRecord(resource_type=2, resource_name="orders", name=name, value=value))
+
+
+@pytest.mark.usefixtures("recoded")
+def test_a_write_between_two_elections_is_not_safe(
+    controller: ScriptedController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Led by nobody here when it is looked at first and when it has been written, led in between."""
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as client:
+        log = broker.logs.topics["orders"].partitions[0]
+        assert isinstance(log, ReplicaLog)
+        wanted = log.assignment
+        elsewhere = wanted._replace(leads=False, leader_id=TWO)
+        recode, flush_due = ReplicaLog.recode, ReplicaLog.flush_due
+
+        def led(self: ReplicaLog, batch: bytes, codec: int) -> bytearray:
+            self.lead(wanted)
+            return recode(self, batch, codec)
+
+        def resigned(self: ReplicaLog, end_offset: int) -> None:
+            flush_due(self, end_offset)
+            self.resign(elsewhere)
+
+        monkeypatch.setattr(ReplicaLog, "recode", led)
+        monkeypatch.setattr(ReplicaLog, "flush_due", resigned)
+        log.resign(elsewhere)
+        write(client)
+        assert code_of(client) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert log.log_end_offset == 1
+
+
+@pytest.mark.usefixtures("recoded")
+def test_a_write_in_an_election_is_refused_where_too_few_are_in_sync_by_then(
+    controller: ScriptedController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as client:
+        log = broker.logs.topics["orders"].partitions[0]
+        assert isinstance(log, ReplicaLog)
+        wanted = log.assignment
+        recode = ReplicaLog.recode
+
+        def led(self: ReplicaLog, batch: bytes, codec: int) -> bytearray:
+            self.lead(wanted._replace(isr=(OWN,)))
+            return recode(self, batch, codec)
+
+        monkeypatch.setattr(ReplicaLog, "recode", led)
+        log.resign(wanted._replace(leads=False, leader_id=TWO))
+        write(client)
+        assert code_of(client) == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert log.log_end_offset == 0
+
+
 # --- DeleteRecords ----------------------------------------------------------------------------------------------------
 
 
@@ -591,6 +658,52 @@ def test_deleting_ends_with_leadership(controller: ScriptedController, tmp_path:
         wait_until(lambda: core_of(broker).log_start_offset == 2, WAIT_S, "the leader has done so")
         change(controller, leader=TWO)
         assert deleted(client) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def test_deleting_ends_with_the_topic(controller: ScriptedController, tmp_path: Path) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as follower:
+        write_and_follow(client, follower)
+        delete(client, 2)
+        core = core_of(broker)
+        wait_until(lambda: core.log_start_offset == 2, WAIT_S, "the leader has done so")
+        controller.append(types.RemoveTopicRecord(topic_id=TOPIC))
+        assert deleted(client) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+def waiting(kind: str) -> int:
+    """How many objects of a class there are."""
+    gc.collect()
+    return sum(type(each).__name__ == kind for each in gc.get_objects())
+
+
+def test_nothing_waits_for_clients_that_have_gone_however_long_they_would_have_waited(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    give(controller, (OWN, TWO), (OWN, TWO))
+    with leading(controller, tmp_path) as broker, ExitStack() as clients:
+        rounds = 20
+        several = [clients.enter_context(connect(broker)) for _ in range(20)]
+        first = several[0]
+        write(first, acks=1)
+        assert code_of(first) == 0
+        with connect(broker) as follower:
+            follow(follower, 1)
+        for client in several:
+            for _ in range(rounds):
+                write(client, timeout_ms=DAYS_MS)
+        wait_until(lambda: waiting("PendingProduce") == rounds * len(several), WAIT_S, "all writes wait")
+        for client in several:
+            client.close()
+        wait_until(lambda: waiting("PendingProduce") == 0, WAIT_S, "nobody waits for replicas")
+        several = [clients.enter_context(connect(broker)) for _ in range(20)]
+        for client in several:
+            for _ in range(rounds):
+                delete(client, 1, timeout_ms=DAYS_MS)
+        wait_until(lambda: waiting("_Waiting") == rounds * len(several), WAIT_S, "all wait for followers to delete")
+        for client in several:
+            client.close()
+        wait_until(lambda: waiting("_Waiting") <= CANCELLED_KEPT_MIN, WAIT_S, "nobody waits for the low watermark")
 
 
 def test_deleting_does_not_wait_for_one_that_is_no_replica_any_more(
@@ -664,6 +777,10 @@ def test_metrics_tell_of_followers(controller: ScriptedController, tmp_path: Pat
             return Scrape.of(broker.metrics_urls[0])(name, **more)
 
         here = {"topic": "orders", "partition": 0}
+        names = {name for name, _ in Scrape.of(broker.metrics_urls[0]).samples}
+        assert [name for name in names if name.startswith("kafka_controller")] == [], "that is the controllers' to tell"
+        assert told("kafka_topic_partition_leader_is_preferred", **here) == 1
+        assert told("kafka_server_replicamanager_leadercount") == 1
         write(client, acks=1, count=3)
         assert code_of(client) == 0
         assert told("kafka_server_replicamanager_underreplicatedpartitions") == 1
@@ -685,3 +802,7 @@ def test_metrics_tell_of_followers(controller: ScriptedController, tmp_path: Pat
             == 2
         )
         assert told("kafkalite_follower_lag_records", **here, replica=2) == 0
+        change(controller, replicas=[TWO, OWN])
+        wait_until(
+            lambda: not told("kafka_topic_partition_leader_is_preferred", **here), WAIT_S, "another is preferred"
+        )

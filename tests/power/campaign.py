@@ -2,6 +2,7 @@
 
     build/power/COMMIT/seed-N/          a recording; made once
     build/power/COMMIT/seed-N.states    a line of JSON a judged state
+    build/power/COMMIT/replicas-N…      the same of a broker of a cluster
     build/power/COMMIT/audit-N          a line of JSON a recording that was made for the audit alone
 
 Every recording and every part of its states is the work of a process of its own, so that whoever forks has no threads.
@@ -23,6 +24,7 @@ from tests.power import proof
 from tests.power.audit import audit
 from tests.power.prove import State, describe, judge_states, plan
 from tests.power.recording import Recording, record
+from tests.power.replicas.recording import ReplicaRecording, record_replicas
 from tests.power.sites import sites
 
 if TYPE_CHECKING:
@@ -31,9 +33,12 @@ if TYPE_CHECKING:
 
     from tests.power.judge import Verdict
 
+ALONE, REPLICAS = "seed", "replicas"
+"""Kinds of recordings, as their names begin."""
 STEPS = 1500
 AUDIT_STEPS = 14_000
 AUDIT_CROWD = 24
+REPLICA_STEPS = 1200
 PART = 50
 """States that one process judges in a row."""
 
@@ -50,15 +55,16 @@ def prove(seeds: list[int], state_count: int, acks: int, jobs: int, overrides: d
     place = REPOSITORY / "build" / "power" / (commit() + "".join(f" {key}={text}" for key, text in overrides.items()))
     place.mkdir(parents=True, exist_ok=True)
     with _pool(jobs) as pool:
-        for seed in seeds:
-            pool.submit(_record, place, seed, overrides).result()
+        names = [f"{kind}-{seed}" for seed in seeds for kind in (ALONE, REPLICAS)]
+        for name in names:
+            pool.submit(_record, place, name, overrides).result()
         parts = [
-            (seed, numbers[i : i + PART])
-            for seed in seeds
-            for numbers in [_missing(place, seed, state_count)]
+            (name, numbers[i : i + PART])
+            for name in names
+            for numbers in [_missing(place, name, state_count)]
             for i in range(0, len(numbers), PART)
         ]
-        for done in as_completed([pool.submit(_judge_part, place, seed, numbers) for seed, numbers in parts]):
+        for done in as_completed([pool.submit(_judge_part, place, name, numbers) for name, numbers in parts]):
             for text in done.result():
                 print(text, flush=True)
         seed = 1000
@@ -83,15 +89,20 @@ def _path(place: Path, name: str) -> Path:
     return place / name
 
 
-def _record(place: Path, seed: int, overrides: dict[str, str]) -> None:
+def _record(place: Path, name: str, overrides: dict[str, str]) -> None:
     """Makes a recording, unless there is one."""
-    target = place / f"seed-{seed}"
+    target = place / name
     if not (target / "about.json").exists():
-        recording = record(seed, steps=STEPS, overrides=overrides)
+        kind, _, seed = name.partition("-")
+        recording = (
+            record(int(seed), steps=STEPS, overrides=overrides)
+            if kind == ALONE
+            else record_replicas(int(seed), steps=REPLICA_STEPS, overrides=overrides)
+        )
         recording.save(target)
         found = audit(recording)
         row = {"count": found.count, "gone": found.gone, "early": found.early[:20], "early_count": len(found.early)}
-        (place / f"audit-{seed}").write_text(json.dumps(row))
+        (place / f"audit-{seed if kind == ALONE else name}").write_text(json.dumps(row))
 
 
 def _audit_only(place: Path, seed: int, overrides: dict[str, str]) -> None:
@@ -113,17 +124,21 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 continue  # the process was ended while it wrote
 
 
-def _missing(place: Path, seed: int, count: int) -> list[int]:
-    done = {row["number"] for row in _rows(place / f"seed-{seed}.states")}
+def _missing(place: Path, name: str, count: int) -> list[int]:
+    done = {row["number"] for row in _rows(place / f"{name}.states")}
     return [number for number in range(count) if number not in done]
 
 
-def _judge_part(place: Path, seed: int, numbers: list[int]) -> list[str]:
+def _load(saved: Path) -> Recording:
+    return (ReplicaRecording if saved.name.startswith(REPLICAS) else Recording).load(saved)
+
+
+def _judge_part(place: Path, name: str, numbers: list[int]) -> list[str]:
     """Judges some states of a recording and writes a line for each; what is to be told."""
-    saved = place / f"seed-{seed}"
-    recording = Recording.load(saved)
+    saved = place / name
+    recording = _load(saved)
     told = []
-    descriptor = os.open(place / f"seed-{seed}.states", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    descriptor = os.open(place / f"{name}.states", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for state, verdict in judge_states(recording, plan(recording, numbers)):
         os.write(descriptor, (json.dumps(row_of(state, verdict)) + "\n").encode())
         if verdict.findings:
@@ -152,20 +167,23 @@ def _audited(place: Path) -> tuple[int, int]:
 def summarise(place: Path) -> dict[str, Any]:
     """Counts of everything that was done for a commit."""
     states: dict[str, int] = {}
+    replicas: dict[str, int] = {}
     findings = refused = 0
     cpu_s = 0.0
-    files = sorted(place.glob("seed-*.states"))
-    for path in files:
+    files = sorted(place.glob(f"{ALONE}-*.states"))
+    for path in (*files, *sorted(place.glob(f"{REPLICAS}-*.states"))):
+        counted = states if path in files else replicas
         for row in {row["number"]: row for row in _rows(path)}.values():
-            states[row["model"]] = states.get(row["model"], 0) + 1
+            counted[row["model"]] = counted.get(row["model"], 0) + 1
             findings += bool(row["findings"])
             refused += bool(row["refused"])
             cpu_s += row["cpu_s"]
     audited, early = _audited(place)
-    count = sum(states.values())
+    count = sum(states.values()) + sum(replicas.values())
     return {
         "seeds": len(files),
         "states": states,
+        "replicas": replicas,
         "findings": findings,
         "refused": refused,
         "audited": audited,
@@ -177,7 +195,7 @@ def summarise(place: Path) -> dict[str, Any]:
 def again(saved: Path, number: int, keep: Path | None) -> int:
     """One state once more; its directory may be kept."""
     os.environ["POWER_SHOW_LOG"] = "1"
-    recording = Recording.load(saved)
+    recording = _load(saved)
     for state, verdict in judge_states(recording, plan(recording, [number]), keep=keep):
         print(describe(recording, state, verdict, saved))
         return 1 if verdict.findings else 0

@@ -19,7 +19,7 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalite.broker import Broker
 from kafkalite.errors import StartupError
@@ -28,6 +28,8 @@ from tests.power.promises import PROMISES
 from tests.power.promises.base import Past
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.power.recording import Recording
 
 TIME_MAX_S = 120
@@ -76,13 +78,18 @@ def where(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error} at {places}"
 
 
-def judge(data_directory: Path, recording: Recording, moment: int) -> Verdict:
-    """Starts a broker in a fork of this process and judges it."""
+def judge(
+    data_directory: Path,
+    recording: Recording,
+    moment: int,
+    look: Callable[[Verdict, Path, Recording, int], list[str]] | None = None,
+) -> Verdict:
+    """Starts a broker in a fork of this process and judges it, by default by PROMISES."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _in_fork(writing, data_directory, recording, moment)
+        _in_fork(writing, look or _look, data_directory, recording, moment)
     os.close(writing)
     answer = _read_all(reading)
     os.close(reading)
@@ -111,14 +118,20 @@ def _read_all(descriptor: int) -> bytes:
         pieces.append(piece)
 
 
-def _in_fork(descriptor: int, data_directory: Path, recording: Recording, moment: int) -> None:
+def _in_fork(
+    descriptor: int,
+    look: Callable[[Verdict, Path, Recording, int], list[str]],
+    data_directory: Path,
+    recording: Recording,
+    moment: int,
+) -> None:
     status = 1
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE_MAX, FILE_SIZE_MAX))
         resource.setrlimit(resource.RLIMIT_CPU, (TIME_MAX_S, TIME_MAX_S))
         verdict = Verdict()
         try:
-            verdict.findings = list(_look(verdict, data_directory, recording, moment))
+            verdict.findings = look(verdict, data_directory, recording, moment)
         except BaseException as error:  # noqa: BLE001 - whatever it was, it is the verdict
             verdict.findings.append(f"judging failed: {where(error)}")
         told = [text[:TEXT_MAX] for text in verdict.findings[:FINDINGS_MAX]]
@@ -129,7 +142,7 @@ def _in_fork(descriptor: int, data_directory: Path, recording: Recording, moment
         os._exit(status)
 
 
-def _look(verdict: Verdict, data_directory: Path, recording: Recording, moment: int) -> Any:
+def _look(verdict: Verdict, data_directory: Path, recording: Recording, moment: int) -> list[str]:
     lines = Lines()
     logger = logging.getLogger("kafkalite")
     logger.addHandler(lines)

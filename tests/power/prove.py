@@ -13,6 +13,8 @@ from tests.power.disk import Disk
 from tests.power.judge import Verdict, judge
 from tests.power.moments import Moments
 from tests.power.recorder import scratch
+from tests.power.replicas.judge import look_at_replicas
+from tests.power.replicas.recording import ReplicaRecording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,6 +49,7 @@ def judge_states(
 ) -> Iterator[tuple[State, Verdict]]:
     """Judges states in the order of their moments; a copy of each as it was may be kept."""
     disk = Disk(recording.root)
+    look = look_at_replicas if isinstance(recording, ReplicaRecording) else None
     records = iter(recording.records)
     following = next(records, None)
     place = scratch()
@@ -63,7 +66,7 @@ def judge_states(
             if keep is not None:
                 shutil.copytree(root, keep / str(state.number), symlinks=True)
             spent = time.process_time() - began
-            verdict = judge(root / "var" / "data", recording, state.moment)
+            verdict = judge(root / "var" / "data", recording, state.moment, look)
             verdict.cpu_s += spent
             shutil.rmtree(root)
             yield state, verdict

@@ -28,20 +28,22 @@ def row(number: int, model: str = "posix", **changes: object) -> dict[str, objec
 
 def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     path = write_rows(tmp_path, 1, row(0), row(2))
-    assert campaign._missing(tmp_path, 1, 4) == [1, 3]
+    assert campaign._missing(tmp_path, "seed-1", 4) == [1, 3]
     path.write_text(path.read_text() + json.dumps(row(3))[:20])
-    assert campaign._missing(tmp_path, 1, 4) == [1, 3], "a line that was cut off counts for nothing"
-    assert campaign._missing(tmp_path, 2, 2) == [0, 1]
+    assert campaign._missing(tmp_path, "seed-1", 4) == [1, 3], "a line that was cut off counts for nothing"
+    assert campaign._missing(tmp_path, "seed-2", 2) == [0, 1]
 
 
 def test_counts_of_a_commit(tmp_path: Path) -> None:
     write_rows(tmp_path, 1, row(0), row(1, "ext4", findings=["x", "y"]), row(1, "ext4", findings=["x", "y"]))
     write_rows(tmp_path, 2, row(0, refused="no"), row(2))
+    (tmp_path / "replicas-1.states").write_text(json.dumps(row(0)) + "\n")
     (tmp_path / "audit-1").write_text(json.dumps({"count": 10, "gone": 1, "early": ["z"], "early_count": 1}))
     (tmp_path / "audit-2").write_text(json.dumps({"count": 5, "gone": 0, "early": [], "early_count": 0}))
     assert campaign.summarise(tmp_path) == {
         "seeds": 2,
         "states": {"posix": 3, "ext4": 1},
+        "replicas": {"posix": 1},
         "findings": 1,
         "refused": 1,
         "audited": 15,
@@ -56,9 +58,10 @@ def test_page_is_that_of_the_counts() -> None:
 
 
 def test_page_has_a_row_a_commit() -> None:
-    counts = {"seeds": 5, "states": {"posix": 1500, "ext4": 1500}, "findings": 0, "audited": 50_001, "early": 0}
+    models = {"posix": 1500, "ext4": 1500}
+    counts = {"seeds": 5, "states": models, "replicas": models, "findings": 0, "audited": 50_001, "early": 0}
     text = proof.page([{"commit": "abc", "cpu_s_per_state": 0.123, **counts}], [], [], [])
-    assert "| `abc` | 5 | 1,500 | 1,500 | 0 | 50,001 | 0 | 0.12 s |" in text
+    assert "| `abc` | 5 | 1,500 | 1,500 | 3,000 | 0 | 50,001 | 0 | 0.12 s |" in text
     kills = {"kills": 200, "acknowledged": 70_000, "in_doubt": 4_800, "kept": 100, "findings": 0}
     assert "| `def` | 200 | 70,000 | 4,800 | 100 | 0 |" in proof.page([], [{"commit": "def", **kills}], [], [])
     cluster = {"faults": 200, "acknowledged": 200_000, "transactions": 4_000, "aborted": 900, "commits": 7_000}

@@ -89,6 +89,10 @@ KNOWN: dict[str, str] = {
         f"found: {REPLICAS}::test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name"
     ),
     f"{LOG}leader_epochs:LeaderEpochs._replace#0": f"found: {REPLICAS}, durable, seed 5002: epochs are missing",
+    f"{LOG}handover:_empty_journal#0": "none: no broker is recorded that goes into a cluster; the journal is a copy",
+    f"{LOG}handover:_give_topic_ids#0": "none: no broker is recorded that goes into a cluster; an id is written again",
+    f"{LOG}handover:finish#0": "none: no broker is recorded that goes into a cluster; a last step is done again",
+    f"{LOG}handover:write#0": "none: no broker is recorded that goes into a cluster; an empty plan is no start, told",
     f"{LOG}journal:Journal.open#0": "none: a torn last line that comes again is cut off again",
     f"{LOG}journal:Journal.record#0": "found: ext4, seed 1: topics that were made are missing",
     f"{LOG}journal:Journal.rewrite#0": f"found: {SITES}test_journal_that_was_made_shorter_is_whole",
@@ -121,6 +125,9 @@ KNOWN: dict[str, str] = {
     f"{LOG}repair:_put_in_place#0": OFFLINE,
     f"{LOG}repair:_put_in_place#1": OFFLINE,
     f"{LOG}repair:_write_without#0": OFFLINE,
+    f"{LOG}replica_log:ReplicaLog.roll_locked#0": (
+        f"found: {ASSIGNED}test_front_of_a_replica_has_its_name_before_the_next_segment"
+    ),
     f"{LOG}swap:_announce#0": (
         f"found: {COMPACTION}test_segments_behind_a_compacted_one_are_on_the_disk_before_it_counts"
     ),

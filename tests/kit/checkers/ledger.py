@@ -26,7 +26,7 @@ import struct
 import threading
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -161,9 +161,18 @@ class Ledger:
             return sum(self._next.values())
 
     def judge(
-        self, read: Read, *, doubles_allowed: bool = False, order_required: bool = True, gaps_allowed: bool = False
+        self,
+        read: Read,
+        *,
+        doubles_allowed: bool = False,
+        order_required: bool = True,
+        gaps_allowed: bool = False,
+        renumbered: Collection[Identity] = (),
     ) -> Verdict:
-        """Compares `read` (by partition, as read from the log's start to its end) with what was sent."""
+        """Compares `read` (by partition, as read from the log's start to its end) with what was sent.
+
+        Records in `renumbered` may be there more than once: their client is known to have sent them as new ones.
+        """
         with self._lock:
             acknowledged, sent = dict(self._acknowledged), Counter(self._next)
         verdict = Verdict(
@@ -183,7 +192,8 @@ class Ledger:
                     verdict.add("invented", f"{partition}@{record.offset}: {identity}")
                 else:
                     places[identity].append((partition, record.offset))
-        _judge_places(verdict, places, acknowledged, doubles_allowed=doubles_allowed)
+        allowed = places.keys() if doubles_allowed else set(renumbered)
+        _judge_places(verdict, places, acknowledged, allowed)
         if order_required:
             _judge_order(verdict, places)
         return verdict
@@ -199,11 +209,10 @@ def _judge_places(
     verdict: Verdict,
     places: Mapping[Identity, list[tuple[int, int]]],
     acknowledged: Mapping[Identity, int | None],
-    *,
-    doubles_allowed: bool,
+    doubles_allowed: Collection[Identity],
 ) -> None:
     for identity, found in places.items():
-        if len(found) > 1 and not doubles_allowed:
+        if len(found) > 1 and identity not in doubles_allowed:
             verdict.add("doubled", f"{identity} at {found}")
         for partition, offset in found:
             if partition != identity.partition:

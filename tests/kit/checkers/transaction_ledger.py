@@ -209,15 +209,14 @@ def judge_copy(source: Mapping[int, Sequence[bytes]], copy: Read, positions: Map
     verdict = Verdict(read_count=sum(map(len, copy.values())), sent_count=sum(map(len, source.values())))
     for partition, values in source.items():
         records = copy.get(partition, ())
-        copies = Counter(record.value for record in records)
-        known = set(values)
+        copies, known = Counter(record.value for record in records), Counter(values)
         for value, count in copies.items():
-            if value not in known:
+            if value is None or not known[value]:
                 verdict.add("invented", f"partition {partition}: {value!r}")
-            elif count > 1:
+            elif count > known[value]:
                 verdict.add("doubled", f"partition {partition}: {value!r}, {count} times")
-        for value in values:
-            if not copies[value]:
+        for value, count in known.items():
+            if copies[value] < count:
                 verdict.add("lost", f"partition {partition}: {value!r}")
         if verdict and [record.value for record in records] != list(values):
             verdict.add("reordered", f"partition {partition}: the right records in another order")

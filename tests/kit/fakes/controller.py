@@ -29,6 +29,7 @@ from kafkalite.protocol.messages.alter_partition import (
     AlterPartitionResponseTopicData,
 )
 from kafkalite.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kafkalite.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kafkalite.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from kafkalite.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
@@ -75,6 +76,7 @@ SERVED = {
     api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
     api.ALLOCATE_PRODUCER_IDS: (0, 0),
     api.ALTER_PARTITION: (2, 3),
+    api.ASSIGN_REPLICAS_TO_DIRS: (0, 0),
     api.CREATE_DELEGATION_TOKEN: (1, 3),
     api.RENEW_DELEGATION_TOKEN: (1, 2),
     api.EXPIRE_DELEGATION_TOKEN: (1, 2),
@@ -267,6 +269,7 @@ class ScriptedController:
                 api.BROKER_HEARTBEAT: self._beat,
                 api.ALLOCATE_PRODUCER_IDS: self._allocate,
                 api.ALTER_PARTITION: self.alter_partition,
+                api.ASSIGN_REPLICAS_TO_DIRS: lambda _: AssignReplicasToDirsResponse(),
             }
             return handlers[key](request)
 

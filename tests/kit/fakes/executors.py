@@ -24,11 +24,21 @@ class FakeWorker:
         self.turn = lambda: None
 
 
+class FakeJob:
+    """One that is done when somebody waits for it."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.join = work
+
+
 class FakeExecutors:
-    """`kafkalite.executors.Executors`, as far as workers go."""
+    """`kafkalite.executors.Executors`, as far as workers and jobs go."""
 
     def __init__(self) -> None:
         self.workers: dict[str, FakeWorker] = {}
+
+    def job(self, _name: str, work: Callable[[], object]) -> FakeJob:
+        return FakeJob(work)
 
     def worker(self, name: str, turn: Callable[[], float | None]) -> FakeWorker:
         self.workers[name] = FakeWorker(turn)

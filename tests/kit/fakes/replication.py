@@ -82,6 +82,9 @@ class Connection:
             raise ConnectionFailed("the answer was lost")
         return answer
 
+    def end_answer(self) -> None:
+        """Nothing was kept for it."""
+
     def abort(self) -> None:
         self.closed = True
 

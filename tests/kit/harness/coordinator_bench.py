@@ -20,7 +20,7 @@ from kafkalite.coordinator.transactions import TransactionCoordinator
 from kafkalite.deferred import Deferred
 from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for
 from kafkalite.log.markers import marker_batch
-from kafkalite.log.partition_log import AppendInfo
+from kafkalite.log.partition_log import ANY_EPOCH, AppendInfo
 from kafkalite.model import TopicPartition, new_uuid
 from kafkalite.record.batches import BatchReader, whole_batches
 from kafkalite.settings.broker import BrokerConfig
@@ -91,8 +91,13 @@ class MemoryLog:
         opened = [state.open_from for state in self.producers.values() if state.open_from is not None]
         return min(opened, default=self.log_end_offset)
 
-    def append(self, batch: Any) -> AppendInfo:
+    def append(self, batch: Any, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
+        self._check_epoch(in_epoch)
         return self._put(bytes(batch))
+
+    def _check_epoch(self, in_epoch: int) -> None:
+        if in_epoch not in (ANY_EPOCH, self.leader_epoch):
+            raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     append_internal = append
 
@@ -133,7 +138,9 @@ class MemoryLog:
         *,
         commit: bool,
         transaction_version: int = 1,
+        in_epoch: int = ANY_EPOCH,
     ) -> int:
+        self._check_epoch(in_epoch)
         known = self.producers.get(producer_id)
         opened = None if known is None else known.open_from
         if known is not None and opened is not None and transaction_version >= 2 and producer_epoch == known.epoch:

@@ -59,6 +59,7 @@ class LogInMemory:
     segments: tuple[None, ...] = (None,)
     REPLICATED: ClassVar[bool] = False
     followers: None = None
+    replicated: bool = False
 
     @property
     def core(self) -> LogInMemory:
@@ -125,9 +126,9 @@ class LogInMemory:
 
     def delete_records(self, offset: int) -> int:
         self._fail()
-        if offset > self.high_watermark:
+        if not -1 <= offset <= self.high_watermark:
             raise OffsetOutOfRange
-        gone = max(offset - self.log_start_offset, 0)
+        gone = max((self.high_watermark if offset == -1 else offset) - self.log_start_offset, 0)
         self.timestamps = self.timestamps[gone:]
         self.log_start_offset += gone
         return self.log_start_offset

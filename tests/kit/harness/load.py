@@ -53,6 +53,8 @@ class Load:
     producer_count: int = 3
     settings: dict[str, Any] = field(default_factory=dict)
     seed: int = 1
+    logger: logging.Logger = quiet
+    """Which gets what librdkafka logs."""
     _threads: list[threading.Thread] = field(default_factory=list)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _problems: list[str] = field(default_factory=list)
@@ -101,7 +103,7 @@ class Producers(Load):
             **RECONNECTING,
             **self.settings,
         }
-        producer = Producer(options, logger=quiet)
+        producer = Producer(options, logger=self.logger)
         began, sent = time.monotonic(), 0
         while not self._stopping.is_set():
             for _ in range(20):

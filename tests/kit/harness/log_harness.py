@@ -146,7 +146,7 @@ class LogHarness:
         log_start: int | None = None,
         epoch: int = 0,
         replicated: bool = False,
-        alone: bool = False,
+        sole: bool = False,
         high_watermark: int | None = None,
         partition: int = 0,
     ) -> PartitionLog:
@@ -162,7 +162,7 @@ class LogHarness:
             log_start=log_start,
             leader_epoch=epoch,
             replicated=replicated,
-            alone=alone,
+            sole=sole,
             high_watermark=high_watermark,
         )
         return load(plan, self.services)

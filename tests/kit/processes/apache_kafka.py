@@ -14,7 +14,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -197,10 +197,13 @@ SMALL_HEAP = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 @dataclass
 class KafkaController(ApacheKafka):
-    """One controller alone, on `controller_port`; its quorum is dynamic, unless `voters` is set."""
+    """A controller on `controller_port`: alone, its quorum dynamic unless `voters` is set, or one of several."""
 
     java_options: Sequence[str] = SMALL_HEAP
     voters: bool = False
+    node_id: int = 3000
+    quorum: Sequence[str] = ()
+    """Of several: all of them, as `quorum_of` gives it."""
 
     @property
     def address(self) -> str:
@@ -208,14 +211,15 @@ class KafkaController(ApacheKafka):
         return f"{self.host}:{self.controller_port}"
 
     def defaults(self) -> dict[str, str]:
+        servers = ",".join(each.partition("@")[2].rpartition(":")[0] for each in self.quorum) or self.address
         quorum = (
-            {"controller.quorum.voters": f"3000@{self.address}"}
+            {"controller.quorum.voters": f"{self.node_id}@{self.address}"}
             if self.voters
-            else {"controller.quorum.bootstrap.servers": self.address}
+            else {"controller.quorum.bootstrap.servers": servers}
         )
         return {
             "process.roles": "controller",
-            "node.id": "3000",
+            "node.id": str(self.node_id),
             **quorum,
             "listeners": f"CONTROLLER://{self.address}",
             "controller.listener.names": "CONTROLLER",
@@ -225,7 +229,9 @@ class KafkaController(ApacheKafka):
         }
 
     def prepare(self) -> None:
-        if not self.voters:
+        if self.quorum:
+            self.format_options = (*self.format_options, "--initial-controllers", ",".join(self.quorum))
+        elif not self.voters:
             self.format_options = (*self.format_options, "--standalone")
         super().prepare()
 
@@ -239,6 +245,11 @@ class KafkaController(ApacheKafka):
                 return
             time.sleep(0.1)
         raise NotAvailable(f"the controller was not ready within {timeout_s} s:\n{self.log()[-3000:]}")
+
+
+def quorum_of(addresses: Mapping[int, str]) -> tuple[str, ...]:
+    """The controllers of a quorum, by node id where they are, as they are formatted: each has to be told the same."""
+    return tuple(f"{number}@{address}:{topic_id_text(uuid.uuid4().bytes)}" for number, address in addresses.items())
 
 
 @dataclass
