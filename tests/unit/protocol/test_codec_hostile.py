@@ -1,5 +1,7 @@
 """The codec against bytes that are not a message: a value or our error, and memory bounded by what was sent."""
 
+import concurrent.futures
+import multiprocessing
 import random
 import tracemalloc
 
@@ -64,19 +66,31 @@ def test_flipped_bytes_give_a_message_or_our_error(case):
             assert decoded_or_refused(case, program(*case).encode(message)) is not None
 
 
-@pytest.mark.parametrize("case", EVERY_MESSAGE, ids=message_id)
-def test_hostile_counts_allocate_nothing_for_the_claim(case):
-    """Every place of a frame takes a huge int32 and a huge varint in turn: some of them are counts and lengths."""
+def memory_for_hostile_counts(number: int) -> int:
+    """The most bytes that decoding one of EVERY_MESSAGE took, with lies at each place; tracemalloc traces already."""
+    case = EVERY_MESSAGE[number]
     whole = program(*case).encode(MessageMaker(5, items_max=1).make(*case))
-    tracemalloc.start()
-    try:
-        for position in range(len(whole)):
-            for count in COUNTS:
-                decoded_or_refused(case, whole[:position] + count.to_bytes(4, "big") + whole[position + 4 :])
-                decoded_or_refused(case, whole[:position] + b"\xff\xff\xff\xff\x0f" + whole[position + 1 :])
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    for position in range(len(whole)):
+        for count in COUNTS:
+            decoded_or_refused(case, whole[:position] + count.to_bytes(4, "big") + whole[position + 4 :])
+            decoded_or_refused(case, whole[:position] + b"\xff\xff\xff\xff\x0f" + whole[position + 1 :])
+    return tracemalloc.get_traced_memory()[1] - before
+
+
+@pytest.fixture(scope="module")
+def traced_process():
+    """One thread, traced all its life: starting and stopping that beside other threads may crash (gh-128679)."""
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn, initializer=tracemalloc.start) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("number", range(len(EVERY_MESSAGE)), ids=[message_id(case) for case in EVERY_MESSAGE])
+def test_hostile_counts_allocate_nothing_for_the_claim(number, traced_process):
+    """Every place of a frame takes a huge int32 and a huge varint in turn: some of them are counts and lengths."""
+    assert traced_process.submit(memory_for_hostile_counts, number).result() < 1_000_000
 
 
 @pytest.mark.parametrize("case", [case for case in EVERY_MESSAGE if program(*case).flexible], ids=message_id)
