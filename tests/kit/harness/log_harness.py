@@ -220,6 +220,7 @@ def _fail(error: BaseException) -> None:
 def abandon(manager: LogManager) -> None:
     """What kill -9 leaves: threads gone, lock free, no clean marker, the page cache as it is."""
     manager._started = False
+    manager.cleaner.stop()
     manager.housekeeper.stop()
     manager.sealer.stop()
     manager.flusher.stop()
