@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.kit.harness import sanitiser
+from tests.kit.harness import leftovers, sanitiser
+from tests.kit.harness.watchdog import Watchdog
 
 # A slow machine is no failing example.
 settings.register_profile("kafkalite", deadline=None)
@@ -20,11 +21,26 @@ pytest_plugins = ["kafkalite.testing", "pytester", "tests.kit.harness.fixtures"]
 NATIVE = Path(__file__).resolve().parent.parent / "ext" / "kafkalite" / "_native"
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A run in a shell's background ignores Ctrl-C, and programs it starts would inherit that; some tests send it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     sanitiser.install()
+    config.pluginmanager.register(Watchdog(float(config.getini("timeout"))))
+    if _began_the_run(config):
+        leftovers.adopt()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _began_the_run(config):
+        for command in leftovers.end():
+            print(f"still ran when the tests had ended: {command}")
+
+
+def _began_the_run(config: pytest.Config) -> bool:
+    """Whether this is the run's first process, not a worker of xdist."""
+    return not hasattr(config, "workerinput")
 
 
 @pytest.fixture(autouse=True)
