@@ -91,10 +91,12 @@ def judge(
         os.close(reading)
         _in_fork(writing, look or _look, data_directory, recording, moment)
     os.close(writing)
-    answer = _read_all(reading)
-    os.close(reading)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
+    try:
+        answer = _read_all(reading)
+    finally:
+        os.close(reading)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
     _, status, usage = os.wait4(child, 0)
     try:
         verdict = Verdict(**json.loads(answer))
