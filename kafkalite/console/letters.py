@@ -72,7 +72,7 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
                     "offset": message.offset,
                     "timestamp": message.timestamp,
                     "state": entry.state,
-                    "group": visible(entry.found.letter.group),
+                    "group": entry.found.letter.group,
                     "failures": entry.found.letter.attempt,
                     "family": reason.family,
                     "exception": visible(reason.exception),
@@ -82,7 +82,7 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
             )
     return {
         "topic": topic,
-        "group": group or visible(next((name for name, _ in groups.most_common(1)), "")),
+        "group": group or next((name for name, _ in groups.most_common(1)), ""),
         "exception": choice.exception or "",
         "day": choice.day or "",
         "key": choice.key or "",

@@ -162,7 +162,7 @@ def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
         "origin_topic": letter.partition.topic,
         "origin_partition": letter.partition.partition,
         "origin_offset": letter.offset,
-        "group": visible(letter.group) or group_of(topic),
+        "group": letter.group or group_of(topic),
         "failures": letter.attempt,
         "rounds": letter.rounds,
         "exception": visible(reason.exception),

@@ -134,6 +134,6 @@ def step_row(request: Request, step: Step) -> dict[str, Any]:
         "value": cell(record.value)._asdict(),
         "origin": visible(step.origin) if letter is not None else "",
         "attempt": 0 if letter is None else letter.letter.attempt,
-        "group": "" if letter is None else visible(letter.letter.group),
+        "group": "" if letter is None else letter.letter.group,
         "exception": "" if letter is None else visible(letter.reason.exception),
     }

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -49,12 +50,12 @@ def client(broker: Broker) -> Iterator[Client]:
         yield made
 
 
-def letter(number: int, value: bytes) -> Record:
+def letter(number: int, value: bytes, group: str = "billing") -> Record:
     texts = {
         "topic": "orders",
         "partition": "0",
         "offset": str(number),
-        "group": "billing",
+        "group": group,
         "id": f"orders-0-{number}/0.1",
         "attempt": "1",
         "exception": "KeyError" if number % 2 else "ValueError",
@@ -133,6 +134,14 @@ def test_one_letter_is_shown_edited_and_redriven(visitor: Visitor, client: Clien
     assert headers["own"] == b"1"
     assert headers["dlq.edited"] == hashlib.sha256(b'{"id": 6, "card": "4111"}').hexdigest().encode()
     assert visitor.get(f"/letters/{LETTERS}/0/99").status == 404
+
+
+def test_group_with_hidden_characters_is_shown_whole_and_linked_by_its_name(visitor: Visitor, client: Client) -> None:
+    hidden = "bil\u202eling"
+    client.produce(LETTERS, 0, [letter(10, b"{}", hidden)])
+    assert visitor.data(f"/letters/{LETTERS}?all=1")["letters"][-1]["group"] == hidden
+    page = visitor.get(f"/letters/{LETTERS}/0/10").text
+    assert f'href="/groups/{quote(hidden)}">bil⟦U+202E⟧ling</a>' in page
 
 
 def test_letters_that_are_too_many_for_a_page_are_for_the_command_line(
