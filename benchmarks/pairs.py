@@ -30,7 +30,7 @@ from benchmarks.path.harness import ROOT, Kafkalite, Row, Server, client, cpu_se
 from tests.kit.harness.load import create_topic
 from tests.kit.processes.broker import BrokerProcess
 
-T_95 = {9: 2.262, 14: 2.145, 19: 2.093, 24: 2.064, 29: 2.045, 39: 2.023, 59: 2.001}
+T_95 = {4: 2.776, 6: 2.447, 9: 2.262, 14: 2.145, 19: 2.093, 24: 2.064, 29: 2.045, 39: 2.023, 59: 2.001}
 """Student's t for a two-sided 95 % interval, by degrees of freedom; between two of them the stricter one holds."""
 
 Work = Callable[["TreeServer", int], Row]

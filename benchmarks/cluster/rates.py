@@ -1,9 +1,9 @@
 """What three brokers take when each record is on all of them, beside three of Apache Kafka's, in turns.
 
 One librdkafka producer, idempotent, acks=all, messages of 200 bytes to twelve partitions with three replicas, in
-batches of 50 or of up to 10,000. Neither side waits for its disks; kafkalite as it is without further settings, which
-does where acks=all is asked, stands beside it. All clusters are up all the time, and idle while another works. CPU is
-that of the three brokers.
+batches of 50 or of up to 10,000, to a topic of its own each time (GONE_AT_ONCE). Neither side waits for its disks;
+kafkalite as it is without further settings, which does where acks=all is asked, stands beside it. All clusters are up
+all the time, and idle while another works. CPU is that of the three brokers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from benchmarks.cluster.clusters import Cluster
+from benchmarks.cluster.clusters import GONE_AT_ONCE, Cluster
 from benchmarks.pairs import interval
 from benchmarks.path.harness import Row, client, write_result
 
@@ -25,12 +25,21 @@ SIDES: Final = {
     JAVA: ("java", {}),
 }
 """Name → kind of brokers, and their settings."""
-BATCHES: Final = {50: 300_000, 10_000: 1_500_000}
+BATCHES: Final = {50: 300_000, 10_000: 3_000_000}
 """Messages a batch at most → messages a turn."""
+LINGER_MS: Final = {50: 5, 10_000: 100}
+"""Messages a batch at most → how long a batch is waited for, long enough to be full."""
 PARTITIONS: Final = 12
 REPLICAS: Final = 3
 SIZE: Final = 200
-PRODUCER: Final = ("enable.idempotence=true", "linger.ms=5", "batch.size=4000000")
+PRODUCER: Final = (
+    "enable.idempotence=true",
+    "batch.size=4000000",
+    "queue.buffering.max.messages=1000000",
+    "queue.buffering.max.kbytes=1000000",
+)
+WARM_ROUNDS: Final = 3
+"""Before any counts: Java compiles what it runs often."""
 
 Turns = dict[tuple[str, int], list[Row]]
 
@@ -39,17 +48,15 @@ def main(*, small: bool, repeats: int) -> list[Path]:
     turns: Turns = {(side, batch): [] for side in SIDES for batch in BATCHES}
     with tempfile.TemporaryDirectory(prefix="kafkalite-cluster-") as folder, ExitStack() as stack:
         clusters = {
-            side: stack.enter_context(Cluster(kind, Path(folder) / side, settings=settings))
+            side: stack.enter_context(Cluster(kind, Path(folder) / side, settings={**GONE_AT_ONCE, **settings}))
             for side, (kind, settings) in SIDES.items()
         }
-        for cluster in clusters.values():
-            cluster.create([f"batch-{batch}" for batch in BATCHES], PARTITIONS, REPLICAS)
-        for repeat in range(repeats + 1):
+        for repeat in range(-(1 if small else WARM_ROUNDS), repeats):
             names = list(SIDES)
             for side in names[repeat % len(names) :] + names[: repeat % len(names)]:
                 for batch, count in BATCHES.items():
                     row = turn(clusters[side], batch, count // 100 if small else count)
-                    if repeat > 0:  # before, nothing is warm
+                    if repeat >= 0:
                         turns[side, batch].append(row)
                         print(side, batch, {key: round(value, 3) for key, value in row.items()}, flush=True)
     return [write_result("cluster-rates", {"size": SIZE, "medians": medians_of(turns), "turns": told(turns)})]
@@ -57,16 +64,20 @@ def main(*, small: bool, repeats: int) -> list[Path]:
 
 def turn(cluster: Cluster, batch: int, count: int) -> Row:
     """One producer's messages."""
-    options = [word for pair in (*PRODUCER, f"batch.num.messages={batch}") for word in ("-X", pair)]
+    wanted = (*PRODUCER, f"batch.num.messages={batch}", f"linger.ms={LINGER_MS[batch]}")
+    options = [word for pair in wanted for word in ("-X", pair)]
+    topic = f"batch-{batch}"
+    cluster.create([topic], PARTITIONS, REPLICAS)
     before = cluster.counted()
     row = client(
         "rdk_bench",
-        *("produce", "--brokers", cluster.bootstrap, "--topic", f"batch-{batch}", "--count", count),
+        *("produce", "--brokers", cluster.bootstrap, "--topic", topic, "--count", count),
         *("--size", SIZE, "--partitions", PARTITIONS, *options),
     )
     if row["failed"]:
         raise RuntimeError(f"{row['failed']} messages were not taken")
     cpu_s = cluster.counted().brokers_cpu_s - before.brokers_cpu_s
+    cluster.delete(topic)
     return {"rate_per_s": row["rate_per_s"], "brokers_cpu_s_per_million": cpu_s / count * 1e6}
 
 

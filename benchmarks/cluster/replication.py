@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from benchmarks.cluster.clusters import Cluster
+from benchmarks.cluster.clusters import GONE_AT_ONCE, Cluster
 from benchmarks.path.harness import Row, client, write_result
 
 SHAPES: Final = ((1, 1), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3))
@@ -51,17 +51,21 @@ def main(*, small: bool, repeats: int) -> list[Path]:
 def measured(brokers: int, folder: Path, count: int) -> dict[tuple[int, int], Row]:
     """The shapes of so many brokers, one after the other, by one producer of acks=all."""
     found = {}
-    with Cluster("kafkalite", folder, brokers, replicas=min(3, brokers)) as cluster:
+    with Cluster("kafkalite", folder, brokers, replicas=min(3, brokers), settings=GONE_AT_ONCE) as cluster:
         for replicas in [replicas for number, replicas in SHAPES if number == brokers]:
             name = f"topic-{replicas}"
-            cluster.create([name], PARTITIONS, replicas)
             target = ["--brokers", cluster.bootstrap, "--topic", name, "--size", SIZE, "--partitions", PARTITIONS]
-            client("rdk_bench", "produce", *target, "--count", count // 20)  # so that nothing is new
-            time.sleep(SETTLE_S)
+            for share in (1, 20):  # so that nothing is new, pages of memory least of all
+                cluster.create([name], PARTITIONS, replicas)
+                client("rdk_bench", "produce", *target, "--count", count // share)
+                time.sleep(SETTLE_S)
+                if share == 1:
+                    cluster.delete(name)
             before = cluster.counted()
             row = client("rdk_bench", "produce", *target, "--count", count, "-X", "acks=all", "-X", "linger.ms=5")
             time.sleep(SETTLE_S)  # followers that are not in sync any more catch up
             after = cluster.counted()
+            cluster.delete(name)
             found[brokers, replicas] = {
                 "mb_per_s": count * SIZE / row["wall_s"] / 1e6,
                 "cpu_s_per_gb": (after.brokers_cpu_s - before.brokers_cpu_s) / (count * SIZE / 1e9),
