@@ -103,12 +103,10 @@ class LeaderEpochs:
 
     def correct(self, offset: int, limit: int, found: Iterable[tuple[int, int]]) -> bool:
         """The epochs that begin in [offset, limit) are those that the batches there say, and no others; whether that is
-        news. OSError."""
-        entries = (
-            *(entry for entry in self.entries if entry[1] < offset),
-            *found,
-            *(entry for entry in self.entries if entry[1] >= limit),
-        )
+        news. One that is said to begin again behind them, since the log once began there, goes on there. OSError."""
+        known = (*(entry for entry in self.entries if entry[1] < offset), *found)
+        last = known[-1][0] if known else UNDEFINED
+        entries = (*known, *(entry for entry in self.entries if entry[1] >= limit and entry[0] != last))
         if entries == self.entries or any(after[0] <= before[0] for before, after in itertools.pairwise(entries)):
             return False  # nothing that can be written down follows from batches whose epochs fall
         self._replace(entries)

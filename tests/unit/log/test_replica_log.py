@@ -520,6 +520,21 @@ def test_epochs_come_back_from_the_batches_that_were_walked(tmp_path: Path) -> N
     assert again.epochs.entries == ((1, 0), (4, 3), (6, 6))
 
 
+def test_epochs_come_back_where_the_log_once_began_inside_one(tmp_path: Path) -> None:
+    """A power cut while the log began anew: its start was forgotten, and its epochs were still those from there on."""
+    harness = LogHarness(tmp_path, segment_bytes=250)
+    log = opened(harness)
+    for first, epoch in ((0, 1), (3, 4), (6, 4), (9, 4), (12, 6)):
+        log.append_as_follower(leaders(first, 3, epoch=epoch), 6)
+    assert len(log.segments) > 3
+    release(log)
+    for index in harness.path.glob("*.klindex"):
+        index.unlink()
+    (harness.path / "leader-epoch-checkpoint").write_text("0\n2\n4 8\n6 12\n")
+    again = opened(harness, clean=False, recovery_point=0)
+    assert again.epochs.entries == ((1, 0), (4, 3), (6, 12))
+
+
 @pytest.mark.parametrize(("written", "found"), [(None, 0), (3, 3), (99, 5)])
 def test_the_high_watermark_of_a_checkpoint_is_kept_inside_the_log(
     tmp_path: Path, written: int | None, found: int
