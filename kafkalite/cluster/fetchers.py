@@ -56,6 +56,10 @@ logger = logging.getLogger("kafkalite.cluster")
 CONNECT_TIMEOUT_S: Final = 10.0
 ROWS_MAX: Final = 10_000
 """Partitions whose lag metrics tell."""
+WHOLE_ASKED_S: Final = 1.0
+"""Between two questions to a leader whether a replica has again what it had lost."""
+WHOLE_ASKED_MAX: Final = 20
+"""Such questions after one answer, so that other partitions are copied meanwhile."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
@@ -123,6 +127,8 @@ class Fetcher:
         self._limit = limit
         self._limited: dict[Key, int] = {}
         """Partitions that are limited and, as far as is known, behind, with the epochs that they are followed in."""
+        self._lacking: dict[Key, float] = {}
+        """Partitions whose logs have lost something, and when their leader may be asked whether it is there again."""
         self._connection: ControllerConnection | None = None
         self._worker = executors.worker(self._name, self._turn)
         self._put: list[tuple[ReplicaLog, Assignment | None]] = []  # guarded by the worker's lock, as the next
@@ -183,10 +189,12 @@ class Fetcher:
                 self.lags.pop(key, None)
                 self._unknown.discard(key)
                 self._limited.pop(key, None)
+                self._lacking.pop(key, None)
             elif self._follower.leader_epoch(key) != assignment.leader_epoch or self._logs.get(key) is not log:
                 self._logs[key] = log
                 self._begin(key, log, assignment.leader_epoch)
             if assignment is not None and log.behind:
+                self._lacking.setdefault(key, 0.0)
                 self._mend(key, log, assignment)
 
     def _begin(self, key: Key, log: ReplicaLog, leader_epoch: int) -> None:
@@ -257,6 +265,8 @@ class Fetcher:
                     self._carry_out(step)
                 if self._connection is not None:
                     self._connection.end_answer()
+                if self._lacking:
+                    self._look_at_lacking()
         return self._follower.wait(self._clock.monotonic())
 
     def _signed(self, request: FetchRequest) -> FetchRequest:
@@ -346,8 +356,29 @@ class Fetcher:
         if appended.size == 0 and step.records:
             return False  # they are a newer leader's: metadata will tell
         if log.behind:
-            log.caught_up(step.high_watermark)
+            self._lacking.setdefault(step.key, 0.0)
+            if log.epochs.latest == step.leader_epoch:
+                log.caught_up(step.high_watermark)
         return True
+
+    def _look_at_lacking(self) -> None:
+        """Whether logs that had lost something have all that was acknowledged: below the leader's high watermark, once
+        they have records of its epoch. Until then that may be older than what was committed (KIP-207), and of a
+        partition that nobody writes to it is not said again: such a leader is asked where its log ends. Source:
+        Partition.isFollowerInSync."""
+        now = self._clock.monotonic()
+        left = WHOLE_ASKED_MAX
+        for key, ask_from in tuple(self._lacking.items()):
+            log, epoch = self._logs[key], self._follower.leader_epoch(key)
+            if not log.behind:
+                del self._lacking[key]
+            elif left and now >= ask_from and key not in self._unknown and self._follower.is_told(key, place_of(log)):
+                left -= 1
+                self._lacking[key] = now + WHOLE_ASKED_S
+                try:
+                    log.caught_up(self._list(log, epoch, LATEST))
+                except ConnectionFailed as error:
+                    logger.debug("a leader does not tell where its log ends", extra=fields(reason=str(error)))
 
     def _cut(self, log: ReplicaLog, step: Diverged) -> bool:
         offset = place_to_cut(step, log.epoch_end(step.epoch), log.log_end_offset)

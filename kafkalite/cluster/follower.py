@@ -268,6 +268,11 @@ class Follower:
         found = self._present(key, leader_epoch)
         return found is not None and found.fetched
 
+    def is_told(self, key: Key, place: Place) -> bool:
+        """Whether the leader has heard that the log of a partition stands there, and has nothing to say against it."""
+        found = self._followed.get(key)
+        return found is not None and found.fetched and self._session.sent.get(key) == (found.leader_epoch, place)
+
     def take_up(self, now: float) -> None:
         """What has waited long enough is asked for again; a request begins with that."""
         while self._delayed and self._delayed[0][0] <= now:

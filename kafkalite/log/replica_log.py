@@ -174,10 +174,11 @@ class ReplicaLog(truncation.TruncatableLog):
             self.behind = True
             self.services.fitness_changed(self)
 
-    def caught_up(self, high_watermark: int) -> None:
-        """It was given all that its leader had at that high watermark: what it had lost is there again, unless more
-        damage has been found since, which `note_damage` did not tell of one that is behind."""
-        if self.behind and 0 <= high_watermark <= self.log_end_offset and self.damage_start is None:
+    def caught_up(self, acknowledged: int) -> None:
+        """Its leader's log and this one are the same, as far as this one goes, and nothing was acknowledged at that
+        offset or above: where the log reaches it, what it had lost is there again, unless more damage has been found
+        since, which `note_damage` did not tell of one that is behind."""
+        if self.behind and 0 <= acknowledged <= self.log_end_offset and self.damage_start is None:
             self.behind = False
             logger.info("the replica has again what it had lost", extra=fields(log=self.name, end=self.log_end_offset))
             self.services.fitness_changed(self)

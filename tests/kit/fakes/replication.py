@@ -58,7 +58,7 @@ class Node:
     ends: dict[int, int] = field(default_factory=dict)
     """Where it knows the others' logs to end, as a leader."""
     sessions: dict[int, list[Any]] = field(default_factory=dict)
-    """id → [epoch, the partition as it was asked for last]"""
+    """id → [epoch, the partition as it was asked for last, what was said of it last]"""
 
 
 class Connection:
@@ -210,16 +210,23 @@ class World:
             node.sessions.pop(request.session_id, None)
             self.session_count += 1
             request.session_id = self.session_count
-            session = node.sessions[request.session_id] = [0, None]
+            session = node.sessions[request.session_id] = [0, None, None]
         session[0] += 1
         if request.forgotten_topics_data:
-            session[1] = None
+            session[1] = session[2] = None
         if request.topics:
             ((asked,),) = [topic.partitions for topic in request.topics]
+            if session[1] is None or asked.current_leader_epoch != session[1].current_leader_epoch:
+                session[2] = None
             session[1] = asked
         if session[1] is None:
             return FetchResponse(session_id=request.session_id)
         part = self._answer(node, request.replica_id, session[1])
+        said = (part.high_watermark, part.log_start_offset)
+        goes_well = not part.error_code and part.diverging_epoch.end_offset < 0
+        if goes_well and said == session[2] and not part.records:
+            return FetchResponse(session_id=request.session_id)
+        session[2] = said if goes_well else None
         topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[part])
         return FetchResponse(session_id=request.session_id, responses=[topic])
 

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.errors import StorageError
+from kafkalite.errors import ErrorCode, StorageError
 from kafkalite.log.assignment import LOST, NOWHERE
 from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
-from tests.kit.fakes.replication import World, batches_of
+from kafkalite.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tests.kit.fakes.replication import Node, World, batches_of
+from tests.kit.harness.replica_harness import leaders
 
 
 def run(directory: Path, seed: int, *, unclean: bool, steps: int) -> None:
@@ -96,6 +102,84 @@ def test_a_damaged_replica_is_cut_once_nobody_counts_on_it_and_copied_again(tmp_
     world.settle()
     assert (log.fit, log.damage_start, log.log_end_offset) == (True, None, world.nodes[1].log.log_end_offset)
     assert batches_of(log) == before
+    world.close()
+
+
+def damaged_at_its_end(world: World, follower: Node) -> None:
+    """Behind all that the leader has, the follower has a batch that turns out to be damaged; nobody counts on it."""
+    log = follower.log
+    end, size = log.log_end_offset, log.active.size
+    log.append_as_follower(leaders(end, 1), 0)
+    log.segments[0].add_damage(size, log.active.size, end, log.log_end_offset)
+    world.decide(isr=(1, 3), directory=LOST)
+    while follower.news:
+        world.hear(follower, follower.news.pop(0))
+    log.note_damage()
+    follower.fetchers.mend(log)
+
+
+def test_a_replica_is_fit_again_though_its_leader_has_nothing_new_to_say(tmp_path: Path) -> None:
+    world = calm(tmp_path)
+    leader, follower = world.nodes[1], world.nodes[2]
+    for _ in range(3):
+        world.turn(follower)
+    end = leader.log.log_end_offset
+    damaged_at_its_end(world, follower)
+    for _ in range(10):
+        world.turn(follower)
+    assert (follower.log.log_end_offset, leader.log.log_end_offset) == (end, end)
+    assert follower.log.fit
+    world.close()
+
+
+def test_a_replica_is_not_fit_again_before_it_has_what_a_new_leader_found(tmp_path: Path) -> None:
+    """The new leader does not know yet how much of its log was acknowledged."""
+    world = calm(tmp_path)
+    leader, follower, next_leader = world.nodes[1], world.nodes[2], world.nodes[3]
+    for _ in range(50):
+        world.turn(next_leader)
+    world.write(leader)
+    for _ in range(5):
+        world.turn(next_leader)
+    known, end = next_leader.log.high_watermark, next_leader.log.log_end_offset
+    assert leader.log.log_end_offset == end > known
+    follower.log.truncate_to(known)
+    follower.log.behind = True
+    world.decide(leader_id=3, leader_epoch=1, isr=(3, 1), directory=LOST)
+    for node in (next_leader, follower):
+        world.hear(node, node.news.pop(0))
+    fits = []
+    for _ in range(20):
+        world.turn(follower)
+        fits.append((follower.log.log_end_offset, follower.log.fit))
+    assert next_leader.log.high_watermark == known, "nobody else in sync has fetched"
+    assert (end, True) in fits
+    assert [each for each in fits if each[1] and each[0] < end] == []
+    world.close()
+
+
+def test_a_leader_that_does_not_tell_its_end_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = calm(tmp_path)
+    follower = world.nodes[2]
+    for _ in range(3):
+        world.turn(follower)
+    asked: list[int] = []
+
+    def refuses(_world: World, number: int, _request: object) -> ListOffsetsResponse:
+        asked.append(number)
+        part = ListOffsetsPartitionResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(partitions=[part])])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(World, "list_offsets", refuses)
+        damaged_at_its_end(world, follower)
+        for _ in range(10):
+            world.turn(follower)
+    assert len(asked) > 1
+    assert not follower.log.fit
+    for _ in range(10):
+        world.turn(follower)
+    assert follower.log.fit
     world.close()
 
 
