@@ -6,7 +6,9 @@ in none (KIP-858). So a damaged replica stops leading and counting, and comes ba
         ──AssignReplicasToDirs: this broker's directory──▶ in sync again, when its leader says so
 
 One in a directory that is lost cannot be elected nor join, whatever the controllers think it has: they keep it eligible
-(KIP-966) where fewer than min.insync.replicas are left, although it was cut. Where nobody else is in sync it stays, and
+(KIP-966) where fewer than min.insync.replicas are left, and a leader of Apache Kafka's may take it in by what it had
+before, although it was cut. So one that was cut and is counted on stays there, even where nobody else is left: only an
+unclean election may do without what was acknowledged. Where nobody else is in sync one that was not cut stays, and
 leads with what it has: damaged records are not served, and no offset is given out twice.
 
 A partition that lost its last other replica at the same moment has no leader: asked a second time for the directory in
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kafkalite.clock import Clock
+    from kafkalite.cluster.image import Image
     from kafkalite.deferred import Deferred
     from kafkalite.executors import Executors
     from kafkalite.log.partition_log import PartitionLog
@@ -49,7 +52,9 @@ logger = logging.getLogger("kafkalite.cluster")
 ASSIGNMENTS_MAX: Final = 2250
 """Of one request, as controllers take them."""
 RETRY_S: Final = 0.5
-"""Before what was refused, or not answered, is asked for again."""
+"""Before what was refused, or not answered, is asked for again; each time in a row twice as long,"""
+RETRY_S_MAX: Final = 10.0
+"""up to this."""
 ROOM_S: Final = 5.0
 """Between two looks whether a full disk has room again."""
 SINCE: Final = 17
@@ -103,6 +108,7 @@ class DirectoryAssignments:
         self._taken: dict[ReplicaLog, _Asked] = {}  # what was answered: metadata tells what became of it
         self._given_up: set[ReplicaLog] = set()  # put into LOST, and not back yet
         self._send_from = 0.0
+        self._refusals = 0  # in a row
         self._look_at = 0.0
 
     def start(self) -> None:
@@ -133,6 +139,11 @@ class DirectoryAssignments:
         if isinstance(log, ReplicaLog):
             self._call([log])
 
+    def use_features(self, before: Image, now: Image) -> None:
+        """A listener of the member's: controllers of a newer metadata.version may know directories."""
+        if now.features is not before.features:
+            self._call(())
+
     def _call(self, due: Sequence[ReplicaLog]) -> None:
         with self._worker.lock:
             self._due.update(dict.fromkeys(due))
@@ -147,9 +158,17 @@ class DirectoryAssignments:
             due, self._due = self._due, {}
             answered, self._answered = self._answered, []
         now = self._clock.monotonic()
+        self._watched.update(due)
+        try:
+            return self._go_on(answered, now)
+        except Exception:  # the worker must live
+            logger.exception("it could not be seen to where replicas are: it is tried again")
+            self._send_from = now + RETRY_S
+            return RETRY_S
+
+    def _go_on(self, answered: Sequence[tuple[dict[ReplicaLog, _Asked], Any]], now: float) -> float | None:
         for asked, answer in answered:
             self._take_in(asked, answer, now)
-        self._watched.update(due)
         self._look_for_room(now)
         wanted = {log: wish for log in tuple(self._watched) if (wish := self._to_ask(log)) is not None}
         if self._level() < SINCE:
@@ -180,10 +199,12 @@ class DirectoryAssignments:
             return None
         others_in_sync = any(each != self._node_id for each in assignment.isr)
         lost = assignment.directory == LOST
-        if not log.fit and (others_in_sync or (lost and assignment.others_whole)):
+        counted_on = self._node_id in assignment.isr or self._node_id in assignment.elr
+        was_cut = log.behind and log.damage_start is None
+        if not log.fit and (others_in_sync or (lost and (assignment.others_whole or (was_cut and counted_on)))):
             if lost and log.damage_start is not None and not assignment.leads:
                 self._mend(log)
-            joined = self._node_id in assignment.isr and log.damage_start is not None  # its leader knew no better
+            joined = others_in_sync and self._node_id in assignment.isr  # its leader knew no better
             return LOST if joined or not lost else None
         if assignment.directory != self._own:
             return self._own
@@ -239,7 +260,12 @@ class DirectoryAssignments:
                 for directory, topics in by_directory.items()
             ],
         )
-        self._ask(api.ASSIGN_REPLICAS_TO_DIRS, request).then(lambda answer: self._on_answer(wanted, answer))
+        try:
+            answer = self._ask(api.ASSIGN_REPLICAS_TO_DIRS, request)
+        except BaseException:
+            self._asked = {}
+            raise
+        answer.then(lambda response: self._on_answer(wanted, response))
 
     def _on_answer(self, asked: dict[ReplicaLog, _Asked], answer: Any) -> None:
         """An AssignReplicasToDirsResponse, or None where there was no controller to give one. Any thread."""
@@ -252,7 +278,7 @@ class DirectoryAssignments:
         self._asked = {}
         code = None if answer is None else answer.error_code
         if code != 0:
-            self._send_from = now + RETRY_S
+            self._back_off(now)
             logger.info("the controllers did not take where replicas are", extra=fields(code=code, count=len(asked)))
             return
         refused = {
@@ -262,13 +288,20 @@ class DirectoryAssignments:
             for row in topic.partitions
             if row.error_code
         }
+        if refused:
+            self._back_off(now)
+        else:
+            self._refusals = 0
         for log, each in asked.items():
             found = refused.get((log.topic_id, log.partition))
             if found is None:
                 self._taken[log] = each
             else:
-                self._send_from = now + RETRY_S
                 logger.info("the controllers did not take where a replica is", extra=fields(log=log.name, code=found))
+
+    def _back_off(self, now: float) -> None:
+        self._send_from = now + min(RETRY_S_MAX, RETRY_S * 2**self._refusals)
+        self._refusals = min(self._refusals + 1, 16)
 
     # --- metrics, on any thread ---------------------------------------------------------------------------------------
 

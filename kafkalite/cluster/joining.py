@@ -174,6 +174,7 @@ def assign_directories(
     )
     logs.services.fitness_changed = assignments.fitness_changed
     logs.replica_listeners.append(assignments.replicas_changed)
+    member.listeners.append(assignments.use_features)
     assignments.start()
     return assignments
 

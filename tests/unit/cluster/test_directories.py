@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafkalite.cluster.directories import RETRY_S, ROOM_S, DirectoryAssignments
-from kafkalite.cluster.image import MIGRATING
+from kafkalite.cluster.directories import RETRY_S, RETRY_S_MAX, ROOM_S, DirectoryAssignments
+from kafkalite.cluster.image import MIGRATING, Image
 from kafkalite.cluster.joining import has_room
 from kafkalite.deferred import Deferred
 from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError
@@ -64,7 +65,15 @@ class Broker:
         self.asked.append((request, Deferred()))
         return self.asked[-1][1]
 
-    def tell(self, isr: Sequence[int], *, directory: bytes = HOME, leader: int = OWN, epoch: int = 5) -> None:
+    def tell(
+        self,
+        isr: Sequence[int],
+        *,
+        directory: bytes = HOME,
+        leader: int = OWN,
+        epoch: int = 5,
+        elr: Sequence[int] = (),
+    ) -> None:
         """What metadata says."""
         before = self.log.assignment
         now = Assignment(
@@ -74,9 +83,10 @@ class Broker:
             leader_epoch=epoch,
             replicas=(OWN, TWO, THREE),
             isr=tuple(isr),
+            elr=tuple(elr),
             partition_epoch=before.partition_epoch + 1,
             directory=directory,
-            others_whole=any(each != OWN for each in isr),
+            others_whole=any(each != OWN for each in (*isr, *elr)),
         )
         (self.log.lead if now.leads else self.log.resign)(now)
         self.assignments.replicas_changed([ReplicaChange(self.log, before, now)])
@@ -168,10 +178,41 @@ def test_one_that_its_leader_took_in_again_before_it_was_cut_is_given_up_again(b
     broker.tell([TWO], directory=LOST, leader=TWO, epoch=6)
     broker.log.truncate_to(1, leader_epoch=6)
     broker.tell([TWO, OWN], directory=LOST, leader=TWO, epoch=6)
-    broker.clock.advance(RETRY_S)
-    assert broker.turn() is None
-    assert broker.wanted == [LOST, LOST], "it is cut: what is missing comes from its leader"
+    assert broker.wanted == [LOST, LOST, LOST], "it was cut, and is not whole yet"
+    broker.answer()
+    broker.tell([TWO, OWN], directory=LOST, leader=TWO, epoch=6)
+    broker.log.caught_up(1)
+    broker.turn()
+    assert broker.wanted[-1] == LOST, "one at a time"
+    broker.answer()
+    broker.turn()
+    assert broker.wanted[-1] == HOME
     assert broker.assignments.given_up == 1
+
+
+@pytest.mark.parametrize("elr", [(), (OWN,)])
+def test_one_that_was_cut_does_not_lead_when_the_others_fail_too(broker: Broker, elr: tuple[int, ...]) -> None:
+    """The controllers would elect it as one that has all there is."""
+    broker.tell([OWN, TWO])
+    broker.damage()
+    broker.turn()
+    broker.answer()
+    broker.tell([TWO], directory=LOST, leader=TWO, epoch=6, elr=elr)
+    broker.log.truncate_to(1, leader_epoch=6)
+    broker.tell(() if elr else [OWN], directory=LOST, leader=-1, epoch=7, elr=elr)
+    assert broker.turn() is None
+    assert broker.wanted == [LOST]
+    broker.tell((), directory=LOST, leader=-1, epoch=7)
+    assert broker.wanted == [LOST, HOME], "nobody counts on it: only an unclean election can choose it"
+
+
+def test_one_that_was_not_cut_leads_when_the_others_fail_too(broker: Broker) -> None:
+    broker.tell([OWN, TWO])
+    broker.damage()
+    broker.turn()
+    broker.answer()
+    broker.tell((), directory=LOST, leader=-1, epoch=6, elr=[OWN])
+    assert broker.wanted == [LOST, HOME]
 
 
 def test_damage_that_is_found_while_it_is_copied_again_is_cut_too(broker: Broker) -> None:
@@ -273,6 +314,21 @@ def test_what_was_not_taken_is_asked_for_again(broker: Broker, refusal: str) -> 
     broker.clock.advance(RETRY_S)
     broker.turn()
     assert broker.wanted == [LOST, LOST]
+    waits = []
+    for _ in range(8):
+        broker.asked[-1][1].complete(None)
+        wait_s = broker.turn()
+        assert wait_s is not None
+        waits.append(wait_s)
+        broker.clock.advance(wait_s)
+        broker.turn()
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (2 * RETRY_S, RETRY_S_MAX)
+    broker.answer()
+    assert broker.turn() is None
+    broker.tell([OWN, TWO, THREE])
+    broker.asked[-1][1].complete(None)
+    assert broker.turn() == RETRY_S
 
 
 def test_where_the_last_other_one_left_at_the_same_moment_somebody_is_elected_all_the_same(broker: Broker) -> None:
@@ -297,14 +353,38 @@ def test_where_the_last_other_one_left_at_the_same_moment_somebody_is_elected_al
 
 
 def test_a_replica_of_which_nobody_has_said_where_it_is_is_told_of_once_the_cluster_knows_directories(
-    broker: Broker,
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.level = 16
     broker.tell([OWN, TWO], directory=MIGRATING)
     assert (broker.turn(), broker.asked) == (None, [])
+    called: list[None] = []
+    monkeypatch.setattr(broker.executors.workers["kafkalite-directories"], "call_locked", lambda: called.append(None))
+    old = Image(features={"metadata.version": 16})
+    broker.assignments.use_features(old, replace(old, offset=old.offset + 1))
+    assert called == []
     broker.level = 17
-    broker.tell([OWN, TWO, THREE], directory=MIGRATING)
+    broker.assignments.use_features(old, Image(features={"metadata.version": 17}))
+    assert called == [None]
+    broker.turn()
     assert broker.wanted == [HOME]
+
+
+def test_what_fails_here_is_logged_and_tried_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_key: int, _request: object) -> Deferred[Any]:
+        raise LookupError("nobody knows why")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.assignments, "_ask", fails)
+        broker.tell([OWN, TWO])
+        broker.damage()
+        assert broker.turn() == RETRY_S
+    assert [record.exc_info is not None for record in caplog.records if record.name == "kafkalite.cluster"][-1]
+    broker.clock.advance(RETRY_S)
+    broker.turn()
+    assert broker.wanted == [LOST]
 
 
 def test_what_was_taken_is_not_asked_for_again_before_metadata_tells_of_the_partition(broker: Broker) -> None:
