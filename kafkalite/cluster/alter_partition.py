@@ -24,7 +24,6 @@ from kafkalite._native.log.followers import BrokerEpochs, Followers
 from kafkalite._native.log.leading import settle_low_waits
 from kafkalite.cluster.in_sync import Answer, InSync, Proposal, Verdict
 from kafkalite.cluster.replication_limits import is_limited
-from kafkalite.errors import KafkaError
 from kafkalite.executors import THREADS
 from kafkalite.families import Family, labels
 from kafkalite.logging import fields
@@ -50,6 +49,8 @@ logger = logging.getLogger("kafkalite.cluster")
 
 RETRY_S: Final = 0.05
 """Before what got no answer, or one that says nothing, is sent again."""
+FAILED_S: Final = 1.0
+"""Before what failed here is tried again."""
 ROWS_MAX: Final = 10_000
 """Partitions whose followers metrics tell of."""
 _RECOVERED: Final = 0
@@ -111,8 +112,10 @@ class InSyncReplicas:
         self._brokers = BrokerEpochs()
         self._led: dict[ReplicaLog, _Led] = {}
         self._worker = executors.worker("kafkalite-in-sync", self._turn)
-        self._due: dict[ReplicaLog, None] = {}  # guarded by the worker's lock, as the next three
+        self._due: dict[ReplicaLog, None] = {}  # guarded by the worker's lock, as the next four
         self._answered: tuple[Sequence[_Item], Any] | None = None
+        self._flushed: list[tuple[_Item, int]] = []
+        """Proposals that waited for the disk, with an error code of Kafka's."""
         self._under_way = False
         self._stopping = False
         self._waiting: list[_Item] = []  # the worker's, as the next two
@@ -250,18 +253,45 @@ class InSyncReplicas:
             if self._stopping:
                 return None
             due, self._due = self._due, {}
+            flushed, self._flushed = self._flushed, []
             answered, self._answered = self._answered, None
             if answered is not None:
                 self._under_way = False
+        try:
+            return self._go_on(now, due, flushed, answered)
+        except Exception:  # the worker must live: who lags would stay in sync for ever, and who caught up out of it
+            logger.exception("proposals of who is in sync could not be seen to: they are tried again")
+            for item, error in flushed:
+                self._take_up(item, error)
+            for item in () if answered is None else answered[0]:
+                self._take_up(item, 0)
+            with self._worker.lock:
+                self._due = {**due, **self._due}
+            self._send_from = now + FAILED_S
+            return FAILED_S
+
+    def _go_on(
+        self,
+        now: float,
+        due: Iterable[ReplicaLog],
+        flushed: Iterable[tuple[_Item, int]],
+        answered: tuple[Sequence[_Item], Any] | None,
+    ) -> float:
         if answered is not None:
             self._take_in(*answered, now)
+        for item, error in flushed:
+            self._take_up(item, error)
         check = now >= self._check_at
         if check:
             self._check_at = now + self._lag_s_max / 2
         for log in tuple(self._led) if check else due:
-            self._review(log, now, check=check)
-            if check:
-                log.core.advance(now)  # one that is not in sync has been away for so long that it does not count
+            try:
+                self._review(log, now, check=check)
+                if check:
+                    log.core.advance(now)  # one that is not in sync has been away for so long that it does not count
+            except Exception:  # the others are looked at all the same
+                logger.exception("who is in sync could not be looked at", extra=fields(log=log.name))
+                self._check_at = min(self._check_at, now + FAILED_S)
         self._send(now)
         wait_s = self._check_at - now
         return max(0.0, min(wait_s, self._send_from - now) if self._waiting and not self._under_way else wait_s)
@@ -269,7 +299,7 @@ class InSyncReplicas:
     def _review(self, log: ReplicaLog, now: float, *, check: bool) -> None:
         with log.core.locked():
             led = self._led.get(log)
-            if led is None or not log.led or led.in_sync.pending is not None:
+            if led is None or not log.led or log.offline or led.in_sync.pending is not None:
                 return
             lost = log.assignment.lost
             joining = [each for each in led.followers.joinable(log.high_watermark, now) if each not in lost]
@@ -279,17 +309,40 @@ class InSyncReplicas:
                 return
             led.followers.propose(proposal.isr)
             epochs = led.followers.epochs_of(replica for replica in proposal.isr if replica != self._node_id)
+            item = _Item(log, led, proposal, epochs)
+            end = log.log_end_offset
         told = fields(log=log.name, isr=led.in_sync.isr, proposed=proposal.isr, epoch=proposal.partition_epoch)
         if leaving and not joining:
             logger.info("followers lag behind: the controllers are asked for fewer replicas in sync", extra=told)
         else:
             logger.info("followers have caught up: the controllers are asked for more replicas in sync", extra=told)
         if self._flush and proposal.isr == (self._node_id,):
-            try:
-                log.flush()
-            except KafkaError:  # it is offline, or deleted: that is told by whoever made it so
-                return
-        self._waiting.append(_Item(log, led, proposal, epochs))
+            log.flush_async(end, lambda error: self._on_flushed(item, error))  # others do not wait for this disk
+        else:
+            self._take_up(item, 0)
+
+    def _take_up(self, item: _Item, error: int) -> None:
+        """It is to be sent, or, with the error of its flush, not to be made after all."""
+        if error:
+            self._withdraw(item, error)
+        elif item not in self._waiting:
+            self._waiting.append(item)
+
+    def _on_flushed(self, item: _Item, error: int) -> None:
+        """What a proposal had to wait for is on the disk, or never will be. Any thread."""
+        with self._worker.lock:
+            self._flushed.append((item, error))
+            self._worker.call_locked()
+
+    def _withdraw(self, item: _Item, error: int) -> None:
+        """It is not proposed: the log is offline, or deleted, or cannot be written now."""
+        with item.log.core.locked():
+            if item.led.in_sync.withdraw(item.proposal):
+                item.led.followers.set_in_sync(item.led.in_sync.isr)
+        logger.warning(
+            "fewer replicas in sync are not asked for, since what they have could not be put on the disk",
+            extra=fields(log=item.log.name, proposed=item.proposal.isr, code=error),
+        )
 
     # --- requests and answers, on the worker --------------------------------------------------------------------------
 
@@ -297,11 +350,9 @@ class InSyncReplicas:
         """One request with all that waits, if none is under way."""
         if self._under_way or now < self._send_from:
             return
-        items = [each for each in self._waiting if self._is_wanted(each)]
-        self._waiting = []
+        items = self._waiting = [each for each in self._waiting if self._is_wanted(each)]
         if not items:
             return
-        self._under_way = True
         topics: dict[bytes, list[AlterPartitionRequestPartitionData]] = {}
         for each in items:
             topics.setdefault(each.log.topic_id, []).append(self._partition(each))
@@ -310,7 +361,14 @@ class InSyncReplicas:
             broker_epoch=self._epoch(),
             topics=[AlterPartitionRequestTopicData(topic_id=key, partitions=rows) for key, rows in topics.items()],
         )
-        self._ask(api.ALTER_PARTITION, request).then(lambda answer: self._on_answer(items, answer))
+        self._under_way = True
+        try:
+            answer = self._ask(api.ALTER_PARTITION, request)
+        except BaseException:
+            self._under_way = False
+            raise
+        self._waiting = []
+        answer.then(lambda response: self._on_answer(items, response))
 
     def _is_wanted(self, item: _Item) -> bool:
         return self._led.get(item.log) is item.led and item.led.in_sync.pending is item.proposal

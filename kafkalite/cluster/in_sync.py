@@ -1,7 +1,7 @@
 """Who is in sync with a partition that this broker leads: what its leader proposes, and what becomes of that.
 
     COMMITTED ──propose──▶ PENDING ─┬─ answered: taken ──────────▶ COMMITTED, as the answer says
-        ▲                           ├─ answered: refused for now ─▶ COMMITTED, as before
+        ▲                           ├─ answered: refused for now, or withdrawn ─▶ COMMITTED, as before
         │                           ├─ answered: not understood ──▶ PENDING, sent again
         │                           └─ answered: out of date ─────▶ PENDING, until metadata tells
         └──────── metadata: a newer partition epoch, or another leader epoch ────────┘
@@ -112,6 +112,13 @@ class InSync:
             return None
         self.pending = Proposal(self.leader_epoch, self.partition_epoch, wanted)
         return self.pending
+
+    def withdraw(self, proposal: Proposal) -> bool:
+        """A proposal that was not sent is not made after all; whether it was pending."""
+        if proposal is not self.pending:
+            return False
+        self.pending = None
+        return True
 
     def answered(self, proposal: Proposal, answer: Answer) -> Verdict:
         """The controllers have answered a proposal."""

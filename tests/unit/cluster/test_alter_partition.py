@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from kafkalite._native.log.leading import fetched_by, wait_low, wait_replicated
-from kafkalite.cluster.alter_partition import RETRY_S, InSyncReplicas
+from kafkalite.cluster.alter_partition import FAILED_S, RETRY_S, InSyncReplicas
 from kafkalite.cluster.image import BrokerState, Image
+from kafkalite.cluster.in_sync import InSync
 from kafkalite.deferred import Deferred
 from kafkalite.errors import ErrorCode
 from kafkalite.log.assignment import NOWHERE, Assignment
@@ -98,6 +99,12 @@ class Leader:
 
     def turn(self) -> float | None:
         return self.executors.turn("kafkalite-in-sync")
+
+    def lag(self) -> None:
+        """Nobody has fetched for so long; what is proposed then is on the disk first."""
+        self.clock.advance(LAG_S * 1.5)
+        self.turn()
+        self.turn()
 
     @property
     def last(self) -> dict[int, list[tuple[int, int]]]:
@@ -188,8 +195,7 @@ def test_all_that_wait_go_together_and_one_request_is_under_way(leader: Leader) 
 def test_an_answer_moves_what_waited_for_one_that_left(leader: Leader) -> None:
     log = leader.lead((OWN, TWO))
     told = waits(log)
-    leader.clock.advance(LAG_S * 1.5)
-    leader.turn()
+    leader.lag()
     assert leader.last == {0: [(OWN, OWN_EPOCH)]}
     assert (told(), log.high_watermark) == ([], 0)
     leader.answer(p0=taken(OWN))
@@ -226,8 +232,7 @@ def test_one_that_is_fenced_before_it_joined_is_not_waited_for(leader: Leader) -
 def test_metadata_that_comes_before_the_answer_moves_it_too(leader: Leader) -> None:
     log = leader.lead((OWN, TWO))
     told = waits(log)
-    leader.clock.advance(LAG_S * 1.5)
-    leader.turn()
+    leader.lag()
     leader.tell(log, (OWN,), partition_epoch=8)
     assert (told(), leader.in_sync.changes.shrinks) == ([0], 1)
     leader.answer(p0=taken(OWN))
@@ -371,10 +376,118 @@ def test_what_others_acknowledged_is_on_the_disk_before_nobody_else_counts(leade
     leader.fetch(log, TWO, 1)
     waits(log)
     assert log.flushed_offset == 0
-    leader.clock.advance(LAG_S * 1.5)
-    leader.turn()
+    leader.lag()
     assert leader.last == {0: [(OWN, OWN_EPOCH)]}
     assert log.flushed_offset == 2
+
+
+def lagging(leader: Leader, log: ReplicaLog) -> list[tuple[int, Callable[[int], object]]]:
+    """Replica 2 lags behind what it had; gives who waits for the disk of the log."""
+    asked: list[tuple[int, Callable[[int], object]]] = []
+    log.services.request_flush = lambda _log, end, callback: asked.append((end, callback))
+    log.append(make_batch())
+    leader.clock.advance(LAG_S * 1.5)
+    return asked
+
+
+def test_a_slow_disk_holds_up_no_other_partition(leader: Leader) -> None:
+    log, other = leader.lead((OWN, TWO)), leader.lead((OWN,))
+    flushes = lagging(leader, log)
+    assert leader.turn() is not None
+    assert [end for end, _ in flushes] == [1]
+    leader.fetch(other, TWO, 0)
+    leader.turn()
+    assert leader.last == {1: [(OWN, OWN_EPOCH), (TWO, 12)]}
+    leader.answer(p1=taken(OWN, TWO))
+    flushes[0][1](0)
+    leader.turn()
+    assert leader.last == {0: [(OWN, OWN_EPOCH)]}
+
+
+def test_a_proposal_whose_flush_failed_is_not_pending_any_more(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    flushes = lagging(leader, log)
+    leader.turn()
+    flushes[0][1](ErrorCode.KAFKA_STORAGE_ERROR)
+    leader.turn()
+    assert leader.asked == []
+    leader.clock.advance(LAG_S)
+    leader.turn()
+    assert [end for end, _ in flushes] == [1, 1]
+    flushes[1][1](0)
+    leader.turn()
+    assert leader.last == {0: [(OWN, OWN_EPOCH)]}
+
+
+def test_a_flush_that_fails_too_late_takes_nothing_back(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    flushes = lagging(leader, log)
+    leader.turn()
+    leader.tell(log, (OWN, TWO, THREE), partition_epoch=8)
+    leader.clock.advance(LAG_S)
+    leader.turn()
+    flushes[0][1](ErrorCode.KAFKA_STORAGE_ERROR)
+    flushes[1][1](0)
+    leader.turn()
+    assert leader.last == {0: [(OWN, OWN_EPOCH)]}
+
+
+def test_nothing_is_proposed_for_a_log_that_is_offline(leader: Leader) -> None:
+    log = leader.lead((OWN, TWO))
+    flushes = lagging(leader, log)
+    log.go_offline("a test says so")
+    leader.turn()
+    assert (leader.asked, flushes) == ([], [])
+
+
+def test_what_fails_for_one_partition_is_logged_and_tried_again(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = leader.lead((OWN, TWO)), leader.lead((OWN, TWO))
+    propose = InSync.propose
+
+    def fails(_in_sync: InSync, *_: object) -> None:
+        monkeypatch.setattr(InSync, "propose", propose)
+        raise LookupError("nobody knows why")
+
+    monkeypatch.setattr(InSync, "propose", fails)
+    for log in (first, second):
+        log.append(make_batch())
+    leader.clock.advance(LAG_S * 1.5)
+    assert leader.turn() == FAILED_S
+    assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True]
+    leader.turn()
+    assert leader.last == {1: [(OWN, OWN_EPOCH)]}
+    leader.answer(p1=taken(OWN))
+    leader.clock.advance(FAILED_S)
+    leader.turn()
+    leader.turn()
+    assert leader.last == {0: [(OWN, OWN_EPOCH)]}
+
+
+@pytest.mark.parametrize("when", ["asking", "answered"])
+def test_what_fails_for_all_is_logged_and_tried_again(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, when: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise LookupError("nobody knows why")
+
+    log = leader.lead((OWN,))
+    with monkeypatch.context() as patched:
+        patched.setattr(leader.in_sync, "_ask" if when == "asking" else "_settle", fails)
+        leader.fetch(log, TWO, 0)
+        if when == "answered":
+            leader.turn()
+            leader.answer(p0=taken(OWN, TWO))
+        else:
+            assert leader.turn() == FAILED_S
+    assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True]
+    leader.clock.advance(FAILED_S)
+    leader.turn()
+    assert len(leader.asked) == (2 if when == "answered" else 1)
+    assert leader.last == {0: [(OWN, OWN_EPOCH), (TWO, 12)]}
+    leader.answer(p0=taken(OWN, TWO))
+    assert leader.in_sync.changes.expands == 1
 
 
 def test_what_others_acknowledged_goes_on_the_disk_when_the_controllers_took_them_out(leader: Leader) -> None:
