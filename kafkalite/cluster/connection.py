@@ -24,7 +24,7 @@ from kafkalite.security.sasl import Refused
 from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kafkalite.cluster.quorum import Address
     from kafkalite.cluster.security import Security
@@ -41,13 +41,36 @@ _PIECE: Final = 1 << 20
 
 class LargeAnswers:
     """Answers above a size, of which those who share this have one at a time: a leader may have to give more than it
-    was asked for (a batch is never cut), but not all leaders at once."""
-
-    __slots__ = ("lock", "size")
+    was asked for (a batch is never cut), but not all leaders at once. Any thread."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._taken = False  # guarded by it
+
+    @property
+    def taken(self) -> bool:
+        """Whether somebody has one."""
+        return self._taken
+
+    def take(self, timeout_s: float, given_up: Callable[[], bool]) -> bool:
+        """Waits so long for its turn, or until it is given up (`look` tells so); whether it came."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._taken or given_up(), timeout_s) or given_up():
+                return False
+            self._taken = True
+            return True
+
+    def end(self) -> None:
+        """The answer is not needed any more."""
+        with self._changed:
+            self._taken = False
+            self._changed.notify_all()
+
+    def look(self) -> None:
+        """Somebody may have given up."""
+        with self._changed:
+            self._changed.notify_all()
 
 
 class ConnectionFailed(OSError):
@@ -140,13 +163,15 @@ class ControllerConnection:
         """The last answer, and views into it, are not needed any more. Implied by the next request, and `close`."""
         if self._has_large and self.large is not None:
             self._has_large = False
-            self.large.lock.release()
+            self.large.end()
 
     def abort(self) -> None:
         """Ends what waits for an answer, now. Any thread."""
         self.closed = True
         with contextlib.suppress(OSError):  # it is closed already
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # an SSLSocket's own would change its state
+        if self.large is not None:
+            self.large.look()
 
     def close(self) -> None:
         """Idempotent."""
@@ -184,7 +209,7 @@ class ControllerConnection:
         if not _SIZE.size <= size <= RESPONSE_SIZE_MAX:
             raise ConnectionFailed(f"{self._node} announced an answer of {size} bytes")
         if self.large is not None and size > self.large.size:
-            self._has_large = self.large.lock.acquire(timeout=timeout_s)
+            self._has_large = self.large.take(timeout_s, lambda: self.closed)
             if not self._has_large:
                 raise ConnectionFailed(f"there was no room for an answer of {size} bytes of {self._node}")
         return self._receive(size)
