@@ -681,7 +681,8 @@ def test_nothing_waits_for_clients_that_have_gone_however_long_they_would_have_w
     controller: ScriptedController, tmp_path: Path
 ) -> None:
     give(controller, (OWN, TWO), (OWN, TWO))
-    with leading(controller, tmp_path) as broker, ExitStack() as clients:
+    metrics = {"metrics.listeners": "http://127.0.0.1:0"}
+    with leading(controller, tmp_path, **metrics) as broker, ExitStack() as clients:
         rounds = 20
         several = [clients.enter_context(connect(broker)) for _ in range(20)]
         first = several[0]
@@ -696,6 +697,13 @@ def test_nothing_waits_for_clients_that_have_gone_however_long_they_would_have_w
         for client in several:
             client.close()
         wait_until(lambda: waiting("PendingProduce") == 0, WAIT_S, "nobody waits for replicas")
+        told = Scrape.of(broker.metrics_urls[0]).samples
+        answers = {
+            dict(labels)["error"]: count
+            for (name, labels), count in told.items()
+            if name == "kafka_network_requestmetrics_errors_total" and dict(labels)["request"] == "Produce"
+        }
+        assert answers == {"NONE": 1}, "nobody was told that his time was over"
         several = [clients.enter_context(connect(broker)) for _ in range(20)]
         for client in several:
             for _ in range(rounds):

@@ -602,7 +602,9 @@ cdef class PendingProduce(WaitingRequest):
         return <void*>part.log
 
     def give_up(self):
-        """Its client has gone: replicas are not waited for any more, however long he was ready to wait."""
+        """Its client has gone: replicas are not waited for any more, however long he was ready to wait. Nobody is told
+        of it, so no error counts."""
+        self.counters = None
         self.expire(0.0)
 
     cdef int append(self, WaitingPart waiting) except -1:
