@@ -51,8 +51,9 @@ class LogRows:
     flush_on_acks_all: bool = setting(
         BOOLEAN,
         True,
-        "acks=all is answered once the batch is on the disk. false: once it is in the page cache, as Kafka does, which"
-        " survives the death of the process but not of the machine.",
+        "acks=all is answered once the batch is on the disk; in a cluster, where others are in sync, once it is in the"
+        " page cache of all of those. false: never waits for a disk, as Kafka does, which survives the death of the"
+        " process but not of the machine.",
     )
     log_flush_interval_messages: int = setting(
         LONG, INT64_MAX, "Flush a partition after so many messages.", low=1, dynamic=True
