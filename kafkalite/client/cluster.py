@@ -281,6 +281,21 @@ class Cluster:
             time.sleep(backoff)
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
+    def of_controller(self, attempt: Callable[[], Result]) -> Result:
+        """What the controllers answer, asked again while they say that it cannot be done yet, or that another one of
+        them leads (NOT_CONTROLLER); where no answer comes the outcome is the caller's to look into."""
+        deadline = time.monotonic() + self.retry_timeout_s
+        backoff = self.retry_backoff_s
+        while True:
+            try:
+                return attempt()
+            except KafkaError as error:
+                if not self.is_passing(error) or time.monotonic() + backoff > deadline:
+                    raise
+            self.refresh([])
+            time.sleep(backoff)
+            backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
+
     def is_passing(self, error: Exception) -> bool:
         """Whether asking again may help. A cluster never reached will not be there a moment later either."""
         if isinstance(error, KafkaError):

@@ -4,13 +4,15 @@ Nothing is kept but what the cluster knows: whoever is interrupted plans again, 
 under way then goes on without anybody; `cancel` takes it back.
 
 A throttle is Kafka's (KIP-73): `leader.` and `follower.replication.throttled.rate` of the brokers that send and
-receive, `…throttled.replicas` of the topics. All of these are taken away at the end.
+receive, `…throttled.replicas` of the topics. All of these are taken away at the end; where that is an error, as soon as
+nothing moves any more: what is under way stays as slow as it was to be, and whoever ends it, or cancels it, takes them.
 
 Thread rule: one thread at a time, that of the Client.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -71,7 +73,18 @@ class Mover:
 
     def run(self) -> dict[TopicPartition, str]:
         """Moves, waits until all have moved, then has preferred leaders lead; why those do not that cannot. KafkaError
-        for what is refused."""
+        for what is refused, ClientError."""
+        try:
+            self._move()
+        except (KafkaError, ClientError):
+            _unthrottle_unless_moving(self._client, {key.topic for key in self._present})
+            raise
+        if self._throttle is not None or is_throttled(self._client):
+            unthrottle(self._client, {key.topic for key in self._present})
+        moved = sorted(self._wanted.keys() | self._moving.keys())
+        return self._client.reassignments.elect_preferred(moved) if moved else {}
+
+    def _move(self) -> None:
         if self._throttle is not None:
             throttle(self._client, self._throttle, self._present, self._wanted, self._moving)
         waiting = list(self._wanted)
@@ -88,9 +101,6 @@ class Mover:
             self._told(Progress(done, len(under_way), len(all_of_them)))
             if len(under_way) >= self._at_once or (under_way and not waiting):
                 time.sleep(LOOK_S)
-        if self._throttle is not None or is_throttled(self._client):
-            unthrottle(self._client, {key.topic for key in self._present})
-        return self._client.reassignments.elect_preferred(all_of_them) if all_of_them else {}
 
 
 def is_throttled(client: Client) -> bool:
@@ -108,10 +118,21 @@ def cancel(client: Client, topics: Iterable[str] | None = None) -> list[TopicPar
     chosen = None if topics is None else set(topics)
     found = [key for key in client.reassignments.list_all() if chosen is None or key.topic in chosen]
     if found:
-        late = set(client.reassignments.alter(dict.fromkeys(found)))
+        try:
+            late = set(client.reassignments.alter(dict.fromkeys(found)))
+        except (KafkaError, ClientError):
+            _unthrottle_unless_moving(client, chosen)
+            raise
         found = [key for key in found if key not in late]
     unthrottle(client, throttled_topics(client) if chosen is None else chosen)
     return sorted(found)
+
+
+def _unthrottle_unless_moving(client: Client, topics: set[str] | None) -> None:
+    """After an error, which is what is told: throttles of these topics, or of all, go if nothing is under way."""
+    with contextlib.suppress(KafkaError, ClientError):
+        if not client.reassignments.list_all():
+            unthrottle(client, throttled_topics(client) if topics is None else topics)
 
 
 def throttled_topics(client: Client) -> set[str]:
@@ -152,13 +173,21 @@ def throttle(
 
 
 def unthrottle(client: Client, topics: Iterable[str]) -> None:
-    """Takes throttles away: of these topics, and of all brokers in service. A topic that is gone needs nothing."""
-    there = client.topics()
-    for topic in sorted(set(topics) & there.keys()):
-        client.admin.alter_topic_configs(topic, dict.fromkeys(THROTTLED))
+    """Takes throttles away: of these topics, and of all brokers in service. A topic that is gone needs nothing, nor a
+    broker. KafkaError or ClientError for the first that could not be taken away, after all others were."""
+    failed: list[Exception] = []
+    there = client.topics().keys()
+    for topic in sorted(set(topics) & there):
+        try:
+            client.admin.alter_topic_configs(topic, dict.fromkeys(THROTTLED))
+        except (KafkaError, ClientError) as error:
+            if topic in client.topics():
+                failed.append(error)
     for broker in client.brokers():
         try:
             client.admin.alter_broker_configs(broker.node_id, dict.fromkeys(RATES))
-        except (KafkaError, ClientError):
+        except (KafkaError, ClientError) as error:
             if broker.node_id in {each.node_id for each in client.brokers()}:
-                raise
+                failed.append(error)
+    if failed:
+        raise failed[0]

@@ -129,7 +129,7 @@ class Admin:
             for row in answer.topics:
                 raise_for(row.error_code, f"topic {row.name}", row.error_message)
 
-        self._repeated(ask)
+        self._client.of_controller(ask)
         if not validate_only:
             self._wait_for(name, 1)
 
@@ -143,7 +143,7 @@ class Admin:
             for row in answer.responses:
                 raise_for(row.error_code, f"topic {row.name}", row.error_message)
 
-        self._repeated(ask)
+        self._client.of_controller(ask)
         self._client.forget(name)
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -158,7 +158,7 @@ class Admin:
             for row in answer.results:
                 raise_for(row.error_code, f"topic {row.name}", row.error_message)
 
-        self._repeated(ask)
+        self._client.of_controller(ask)
         self._wait_for(name, total)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -321,24 +321,7 @@ class Admin:
             for row in answer.responses:
                 raise_for(row.error_code, f"{KINDS[kind]} {name}", row.error_message)
 
-        self._repeated(ask)
-
-    def _repeated(self, ask: Callable[[], None]) -> None:
-        """Asks until the answer is not "not yet"; an unknown outcome is the caller's to look into."""
-        deadline = time.monotonic() + self._client.retry_timeout_s
-        backoff = self._client.retry_backoff_s
-        while True:
-            try:
-                ask()
-            except KafkaError as error:
-                passing = self._client.is_passing(error) or error.code == ErrorCode.NOT_CONTROLLER
-                if not passing or time.monotonic() + backoff > deadline:
-                    raise
-            else:
-                return
-            self._client.refresh([])
-            time.sleep(backoff)
-            backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
+        self._client.of_controller(ask)
 
     def _wait_for(self, name: str, partitions: int) -> TopicDescription | None:
         """Until metadata shows the topic with so many partitions, each with a leader; a slow cluster may not yet."""

@@ -64,13 +64,12 @@ class Reassignments:
                 for row in topic.partitions
             }
 
-        return self._client.with_retries(ask)
+        return self._client.with_retries(lambda: self._client.of_controller(ask))
 
     def alter(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[TopicPartition]:
         """Begins to move partitions to these replicas, the preferred leader first; None takes back what is under way.
         Returns those of the latter that were not under way any more. KafkaError for the first that is refused: others
         may have begun."""
-        late: list[TopicPartition] = []
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=self._timeout_ms,
             topics=[
@@ -87,16 +86,21 @@ class Reassignments:
                 for topic, numbers in by_topic(targets)
             ],
         )
-        answer = self._client.controller().request(api.ALTER_PARTITION_REASSIGNMENTS, request)
-        raise_for(answer.error_code, "reassignments", answer.error_message)
-        for topic in answer.responses:
-            for row in topic.partitions:
-                key = TopicPartition(topic.name, row.partition_index)
-                if row.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and targets.get(key) is None:
-                    late.append(key)
-                else:
-                    raise_for(row.error_code, f"the replicas of {key}", row.error_message)
-        return late
+
+        def ask() -> list[TopicPartition]:
+            late: list[TopicPartition] = []
+            answer = self._client.controller().request(api.ALTER_PARTITION_REASSIGNMENTS, request)
+            raise_for(answer.error_code, "reassignments", answer.error_message)
+            for topic in answer.responses:
+                for row in topic.partitions:
+                    key = TopicPartition(topic.name, row.partition_index)
+                    if row.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and targets.get(key) is None:
+                        late.append(key)
+                    else:
+                        raise_for(row.error_code, f"the replicas of {key}", row.error_message)
+            return late
+
+        return self._client.of_controller(ask)
 
     def elect_preferred(self, keys: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
         """Has preferred leaders lead, of these partitions or of all; why those do not that cannot."""
@@ -104,19 +108,28 @@ class Reassignments:
         if keys is not None:
             wanted = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(keys)]
         request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=wanted, timeout_ms=self._timeout_ms)
-        answer = self._client.controller().request(api.ELECT_LEADERS, request)
-        raise_for(answer.error_code, "elections")
-        return {
-            TopicPartition(topic.topic, row.partition_id): row.error_message or f"error {row.error_code}"
-            for topic in answer.replica_election_results
-            for row in topic.partition_result
-            if row.error_code not in _NOTHING_TO_DO
-        }
+
+        def ask() -> dict[TopicPartition, str]:
+            answer = self._client.controller().request(api.ELECT_LEADERS, request)
+            raise_for(answer.error_code, "elections")
+            return {
+                TopicPartition(topic.topic, row.partition_id): row.error_message or f"error {row.error_code}"
+                for topic in answer.replica_election_results
+                for row in topic.partition_result
+                if row.error_code not in _NOTHING_TO_DO
+            }
+
+        return self._client.of_controller(ask)
 
     def unregister(self, broker: int) -> None:
         """Has the controllers forget a broker that does not run. KafkaError (BROKER_ID_NOT_REGISTERED)."""
-        answer = self._client.controller().request(api.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker))
-        raise_for(answer.error_code, f"broker {broker}", answer.error_message)
+
+        def ask() -> None:
+            request = UnregisterBrokerRequest(broker_id=broker)
+            answer = self._client.controller().request(api.UNREGISTER_BROKER, request)
+            raise_for(answer.error_code, f"broker {broker}", answer.error_message)
+
+        self._client.of_controller(ask)
 
     @property
     def _timeout_ms(self) -> int:

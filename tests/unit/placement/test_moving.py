@@ -12,7 +12,7 @@ from kafkalite.client.admin.reassignments import Reassignment
 from kafkalite.client.errors import ClientError, RequestTimeout
 from kafkalite.model import TopicPartition
 from kafkalite.placement import overview
-from kafkalite.placement.moving import throttle
+from kafkalite.placement.moving import Mover, cancel, throttle, unthrottle
 
 
 class Settings:
@@ -79,3 +79,61 @@ def test_nothing_is_planned_without_what_moves_which_is_asked_first(monkeypatch:
     with pytest.raises(RequestTimeout):
         overview.look(silent, to_move=True)
     assert silent.asked == ["what moves"]
+
+
+class Moved(Settings):
+    """A cluster of two brokers and two topics, that refuses to alter what moves; whether that `stays` under way."""
+
+    def __init__(self, *, stays: bool) -> None:
+        super().__init__()
+        self.moving = True
+        self.stays = stays
+        self.refused: set[object] = set()
+
+    def brokers_in_service(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(node_id=number) for number in (1, 2)]
+
+    def client(self) -> Any:
+        names = {"t": None, "u": None}
+        return SimpleNamespace(brokers=self.brokers_in_service, admin=self, reassignments=self, topics=lambda: names)
+
+    def list_all(self) -> dict[TopicPartition, Reassignment]:
+        return {TopicPartition("t", 0): Reassignment((1, 2), (2,), (1,))} if self.moving else {}
+
+    def alter(self, _targets: object) -> list[TopicPartition]:
+        self.moving = self.stays
+        raise ClientError("it is refused")
+
+    def alter_topic_configs(self, topic: str, values: Mapping[str, str | None]) -> None:
+        if topic in self.refused:
+            raise ClientError(f"{topic} is refused")
+        super().alter_topic_configs(topic, values)
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing is throttled any more that was."""
+        given = [*self.brokers.values(), *self.topics.values()]
+        return bool(given) and all(value is None for values in given for value in values.values())
+
+
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("what", ["move", "cancel"])
+def test_throttles_outlive_an_error_only_where_something_moves(what: str, stays: bool) -> None:
+    cluster = Moved(stays=stays)
+    client, key = cluster.client(), TopicPartition("t", 0)
+    throttle(client, 1000, {key: (1,)}, {key: (2,)}, {})
+    assert not cluster.free
+    mover = Mover(client, {key: (1,)}, {key: (2,)}, throttle=1000)
+    with pytest.raises(ClientError, match="it is refused"):
+        mover.run() if what == "move" else cancel(client, ["t"])
+    assert cluster.free == (not stays)
+
+
+def test_one_throttle_that_stays_keeps_no_other() -> None:
+    cluster = Moved(stays=False)
+    cluster.refused = {"t"}
+    with pytest.raises(ClientError, match="t is refused"):
+        unthrottle(cluster.client(), ["t", "u"])
+    assert cluster.topics.keys() == {"u"}
+    assert cluster.brokers.keys() == {1, 2}
+    assert cluster.free
