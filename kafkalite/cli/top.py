@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from kafkalite import http_get
+from kafkalite import http_ask
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.common import add_client_arguments, open_client, print_json, quantity, seconds
 from kafkalite.logging import escaped
@@ -92,7 +92,7 @@ def _read(url: str, token: str | None, timeout_s: float) -> Read:
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     try:
-        text = http_get.get(url, headers=headers, connect_s=timeout_s, whole_s=timeout_s, size_max=SIZE_MAX).decode()
+        text = http_ask.read(url, headers=headers, connect_s=timeout_s, whole_s=timeout_s, size_max=SIZE_MAX).decode()
         return reading.parse(text, time.monotonic())
     except urllib.error.HTTPError as error:
         why = "who asks has to sign in: --token-file" if error.code == 401 else f"HTTP {error.code}"

@@ -17,9 +17,10 @@ import threading
 import time
 import urllib.error
 import urllib.parse
-import urllib.request
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite import http_ask
 from kafkalite.errors import ConfigError
 from kafkalite.security.sasl import Refused
 
@@ -30,17 +31,11 @@ URL_KEY: Final = "sasl.oauthbearer.token.endpoint.url"
 ID_KEY: Final = "sasl.oauthbearer.client.credentials.client.id"
 SECRET_KEY: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105  # a setting's name
 SCOPE_KEY: Final = "sasl.oauthbearer.scope"
-TIMEOUT_S: Final = 10.0
+ASK_S: Final = 10.0
+"""For one question as a whole, however slowly the answer comes."""
 ANSWER_SIZE_MAX: Final = 1024 * 1024
 KEPT_SHARE: Final = 0.8
 """Of a token's time, after which another one is asked for."""
-
-
-class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Whoever answers for an endpoint is the endpoint."""
-
-    def redirect_request(self, *_arguments: Any) -> None:
-        return None
 
 
 class TokenEndpoint:
@@ -80,18 +75,15 @@ class TokenEndpoint:
 
     def _ask(self) -> tuple[str, float]:
         headers = {"Authorization": self._authorization, "Accept": "application/json"}
-        request = urllib.request.Request(self._url, self._body, headers)  # noqa: S310  # the scheme was checked
-        opener = urllib.request.build_opener(NoRedirect)
         try:
-            with opener.open(request, timeout=TIMEOUT_S) as answer:
-                data = answer.read(ANSWER_SIZE_MAX + 1)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise Refused(f"the token endpoint answers {error.code}") from None
-        except OSError as error:
-            raise Refused(f"the token endpoint does not answer: {getattr(error, 'reason', None) or error}") from None
-        try:
-            found: Any = json.loads(data) if len(data) <= ANSWER_SIZE_MAX else None
+            data = http_ask.read(
+                self._url, self._body, headers=headers, connect_s=ASK_S, whole_s=ASK_S, size_max=ANSWER_SIZE_MAX
+            )
+            found: Any = json.loads(data)
             return str(found["access_token"]), float(found.get("expires_in", 0))
+        except urllib.error.HTTPError as error:
+            raise Refused(f"the token endpoint answers {error.code}") from None
+        except (OSError, HTTPException) as error:
+            raise Refused(f"the token endpoint does not answer: {getattr(error, 'reason', None) or error}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise Refused("the token endpoint's answer holds no token") from None

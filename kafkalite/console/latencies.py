@@ -20,7 +20,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kafkalite import http_get
+from kafkalite import http_ask
 from kafkalite.console.rings import Value
 from kafkalite.errors import StartupError
 
@@ -111,7 +111,7 @@ class Latencies:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            raw = http_get.get(source.url, headers=headers, connect_s=TIMEOUT_S, whole_s=READ_S_MAX, size_max=SIZE_MAX)
+            raw = http_ask.read(source.url, headers=headers, connect_s=TIMEOUT_S, whole_s=READ_S_MAX, size_max=SIZE_MAX)
             told = parse(raw)
         except urllib.error.HTTPError as error:
             self._leave_out(source, f"HTTP {error.code}", began)

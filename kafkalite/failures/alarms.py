@@ -1,4 +1,4 @@
-"""Alarms that leave the house: JSON by POST, tried again, bounded in number and time.
+"""Alarms that leave the house: JSON by POST, tried again, bounded in number and time, to one address and no other.
 
     {"id": …, "group": …, "kind": …, "reason": …, "details": {…}, "time": ms since 1970}
 
@@ -15,18 +15,20 @@ import logging
 import queue
 import threading
 import time
-import urllib.request
 import uuid
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
+
+from kafkalite import http_ask
 
 if TYPE_CHECKING:
     from kafkalite.failures.events import Alarm
 
 QUEUE_MAX: Final = 1000
 TRIES_MAX: Final = 5
-TIMEOUT_S: Final = 5.0
+TRY_S: Final = 5.0
+"""For one try as a whole, however slowly the answer comes."""
 BACKOFF_S: Final = 0.5
 CLOSE_S: Final = 5.0
 
@@ -98,8 +100,4 @@ class AlarmSender:
                 logger.warning("an alarm could not be sent to %s in %d tries", self._url, TRIES_MAX)
 
     def _post(self, body: bytes) -> None:
-        request = urllib.request.Request(  # noqa: S310  # http and https alone
-            self._url, body, {"Content-Type": "application/json"}, method="POST"
-        )
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  # the same
-            answer.read(1)
+        http_ask.tell(self._url, body, headers={"Content-Type": "application/json"}, connect_s=TRY_S, whole_s=TRY_S)

@@ -24,8 +24,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite import http_ask
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.security.sasl import OAUTHBEARER, TOKEN_SIZE_MAX, Refused
 from kafkalite.security.ssl_contexts import context_of_client
@@ -52,7 +54,8 @@ FETCH_INTERVAL_S_MIN: Final = 10.0
 """Between two fetches because of keys that are not known."""
 FETCH_WAIT_S: Final = 5.0
 """How long a token whose key is not known waits for them."""
-FETCH_TIMEOUT_S: Final = 10.0
+FETCH_S_MAX: Final = 10.0
+"""For one fetch as a whole, however slowly the document comes."""
 DOCUMENT_SIZE_MAX: Final = 1024 * 1024
 KEYS_MAX: Final = 1000
 TIME_S_MAX: Final = 2**43
@@ -155,7 +158,7 @@ class KeySet:
             self._stopping = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join(FETCH_TIMEOUT_S + 1.0)
+            self._thread.join(FETCH_S_MAX + 1.0)
             self._thread = None
 
     def find(self, key_id: str) -> Any:
@@ -204,11 +207,6 @@ class KeySet:
         return None
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_arguments: Any) -> None:
-        return None
-
-
 def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
     """None: what the system trusts. ConfigError."""
     if not settings:
@@ -222,18 +220,29 @@ def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
 
 def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
     """The document at an https or file address, within bounds; nothing is followed elsewhere. OSError, ValueError."""
-    if urllib.parse.urlsplit(url).scheme not in {"https", "file"}:
-        raise ValueError("is neither https nor a file")
-    try:
-        handlers = (_NoRedirect, urllib.request.HTTPSHandler(context=context))
-        with urllib.request.build_opener(*handlers).open(url, timeout=FETCH_TIMEOUT_S) as answer:
-            data: bytes = answer.read(DOCUMENT_SIZE_MAX + 1)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise ValueError(f"answers {error.code}") from None
-    if len(data) > DOCUMENT_SIZE_MAX:
-        raise ValueError(f"is larger than {DOCUMENT_SIZE_MAX} bytes")
-    return data
+    match urllib.parse.urlsplit(url).scheme:
+        case "file":
+            with urllib.request.urlopen(url) as file:  # noqa: S310  # a file's
+                data: bytes = file.read(DOCUMENT_SIZE_MAX + 1)
+            if len(data) > DOCUMENT_SIZE_MAX:
+                raise ValueError(f"it is larger than {DOCUMENT_SIZE_MAX >> 20} MiB")
+            return data
+        case "https":
+            try:
+                return http_ask.read(
+                    url,
+                    headers={},
+                    connect_s=FETCH_S_MAX,
+                    whole_s=FETCH_S_MAX,
+                    size_max=DOCUMENT_SIZE_MAX,
+                    context=context,
+                )
+            except urllib.error.HTTPError as error:
+                raise ValueError(f"answers {error.code}") from None
+            except HTTPException as error:
+                raise OSError(f"is no whole document: {error!r}") from None
+        case _:
+            raise ValueError("is neither https nor a file")
 
 
 def _parse_keys(data: bytes) -> dict[str, Any]:

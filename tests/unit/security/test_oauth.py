@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from kafkalite.security.oauth import BearerServer, KeySet, TokenChecker
 from kafkalite.security.sasl import Refused
 from kafkalite.security.sasl_listener import SaslListener, Users
 from kafkalite.settings.areas.sasl import ListenerSaslSettings, SaslSettings
+from tests.kit.fakes.raw_http import DRIPS, RawHttp, dripping
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.issuer import KeyServer
 from tests.kit.processes.broker import wait_until
@@ -343,6 +345,23 @@ def test_server_of_keys_that_points_elsewhere_or_says_too_much(
     assert found._fetch() is None
     assert reason in caplog.text
     assert key_server.requests == [f"/{path}"]
+
+
+@pytest.mark.parametrize(("first", "drop"), DRIPS)
+def test_server_of_keys_that_lets_them_drip(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, first: bytes, drop: bytes
+) -> None:
+    monkeypatch.setattr(oauth, "FETCH_S_MAX", 1.0)
+    authority = Authority()
+    path = authority.write_pem(tmp_path / "authority.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(authority.issue("issuer").write_pem(tmp_path / "issuer.pem")))
+    with RawHttp(dripping(first, drop), context) as server:
+        found = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=server.url), tls=trusting(path))
+        assert found._fetch() is None
+    assert "stay as they were" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert server.requests[0].startswith(b"GET /document ")
 
 
 def test_listener_takes_whom_to_trust_from_its_login_module(key_server: KeyServer, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""One document over HTTP, from a server that is not trusted with anybody's time, memory or secrets.
+"""One question over HTTP, to a server that is not trusted with anybody's time, memory or secrets.
 
 The status line, headers and body together take so long at most, however little of them comes at a time; a body that is
-too large is not read to its end; a redirect is not followed, so that a token goes to nobody but whom it is for.
+too large is not read to its end; a redirect is not followed, so that what is sent goes to nobody but whom it is for.
 
 Proxies are those of the environment, as urllib has them.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Mapping
 
 
@@ -59,9 +60,10 @@ class _TimedSocket:
 class _Timed(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     """Opens connections whose answers have to be whole by a moment."""
 
-    def __init__(self, until: float) -> None:
-        urllib.request.HTTPSHandler.__init__(self)
+    def __init__(self, until: float, context: ssl.SSLContext | None) -> None:
+        urllib.request.HTTPSHandler.__init__(self, context=context)
         self._until = until
+        self._own_context = context
 
     def _response(self, connection: socket.socket, *arguments: Any, **more: Any) -> HTTPResponse:
         timed: Any = _TimedSocket(connection, self._until)
@@ -76,7 +78,7 @@ class _Timed(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         return self.do_open(partial(self._connection, HTTPConnection), req)
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(partial(self._connection, HTTPSConnection), req)
+        return self.do_open(partial(self._connection, HTTPSConnection, context=self._own_context), req)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -84,25 +86,52 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def get(url: str, *, headers: Mapping[str, str], connect_s: float, whole_s: float, size_max: int) -> bytes:
-    """The body. `connect_s` is for the connection, `whole_s` for all together.
+def read(
+    url: str,
+    data: bytes | None = None,
+    *,
+    headers: Mapping[str, str],
+    connect_s: float,
+    whole_s: float,
+    size_max: int,
+    context: ssl.SSLContext | None = None,
+) -> bytes:
+    """The body of the answer to a GET, or with `data` to a POST of it. `connect_s` is for the connection, `whole_s` for
+    all together; `context` says whom to trust, None whom the system does.
 
     ValueError: it is larger than `size_max`, or the URL is neither http nor https; urllib.error.HTTPError: another
     status than success, a redirect too; OSError, http.client.HTTPException: there is no whole answer.
     """
-    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310  # looked at here
-    if request.type not in {"http", "https"}:
-        raise ValueError(f"{url[:80]!r} is neither http nor https")
-    opener = urllib.request.build_opener(_Timed(time.monotonic() + whole_s), _NoRedirect)
-    try:
-        with opener.open(request, timeout=min(connect_s, whole_s)) as answer:
-            body: bytes = answer.read(size_max + 1)
-            missing = answer.length or 0
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise
+    with _opened(url, data, headers, min(connect_s, whole_s), time.monotonic() + whole_s, context) as answer:
+        body = answer.read(size_max + 1)
+        missing = answer.length or 0
     if len(body) > size_max:
         raise ValueError(f"it is larger than {size_max >> 20} MiB" if size_max >> 20 else f"it is over {size_max} B")
     if missing:  # read() of so many bytes does not tell
         raise IncompleteRead(body, missing)
     return body
+
+
+def tell(url: str, data: bytes, *, headers: Mapping[str, str], connect_s: float, whole_s: float) -> None:
+    """POSTs it, and wants nothing back but success, whose headers are whole in time. Errors are those of `read`."""
+    _opened(url, data, headers, min(connect_s, whole_s), time.monotonic() + whole_s, None).close()
+
+
+def _opened(
+    url: str,
+    data: bytes | None,
+    headers: Mapping[str, str],
+    connect_s: float,
+    until: float,
+    context: ssl.SSLContext | None,
+) -> HTTPResponse:
+    request = urllib.request.Request(url, data, dict(headers))  # noqa: S310  # looked at here
+    if request.type not in {"http", "https"}:
+        raise ValueError(f"{url[:80]!r} is neither http nor https")
+    opener = urllib.request.build_opener(_Timed(until, context), _NoRedirect)
+    try:
+        answer: HTTPResponse = opener.open(request, timeout=connect_s)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
+    return answer

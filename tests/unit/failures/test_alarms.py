@@ -1,0 +1,74 @@
+"""Alarms to an address that takes its time, or would have them sent elsewhere."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kafkalite.failures import alarms
+from kafkalite.failures.alarms import AlarmSender
+from kafkalite.failures.events import Alarm
+from tests.kit.fakes.raw_http import DRIPS, HEADER_DRIPS, Answer, RawHttp, dripping, redirect_to, sent
+from tests.kit.processes.broker import wait_until
+
+WAIT_S = 60
+GOOD = sent(b"HTTP/1.1 204 No Content\r\n\r\n")
+ALARM = Alarm("loss", "too many", {})
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alarms, "BACKOFF_S", 0.01)
+
+
+def id_of(request: bytes) -> str:
+    return str(json.loads(request.partition(b"\r\n\r\n")[2])["id"])
+
+
+def at_first(odd: Answer) -> Answer:
+    """So once, and well from then on."""
+    answers: list[Answer] = [odd]
+
+    def answer(connection: socket.socket, ended: threading.Event) -> None:
+        (answers.pop() if answers else GOOD)(connection, ended)
+
+    return answer
+
+
+def sent_to(server: RawHttp, until: Callable[[], bool]) -> None:
+    sender = AlarmSender(server.url, "billing")
+    try:
+        sender.send(ALARM)
+        wait_until(until, WAIT_S, "what is waited for")
+    finally:
+        sender.close()
+
+
+@pytest.mark.parametrize(("first", "drop"), HEADER_DRIPS)
+def test_an_answer_that_drips_is_a_try_that_failed(monkeypatch: pytest.MonkeyPatch, first: bytes, drop: bytes) -> None:
+    monkeypatch.setattr(alarms, "TRY_S", 0.5)
+    with RawHttp(at_first(dripping(first, drop))) as server:
+        sent_to(server, lambda: len(server.requests) == 2)
+    assert len({id_of(request) for request in server.requests}) == 1
+
+
+@pytest.mark.parametrize(("first", "drop"), DRIPS[len(HEADER_DRIPS) :])
+def test_an_alarm_that_was_taken_is_not_sent_again_for_what_drips_behind(first: bytes, drop: bytes) -> None:
+    with RawHttp(at_first(dripping(first, drop))) as server:
+        sender = AlarmSender(server.url, "billing")
+        sender.send(ALARM)
+        sender.send(ALARM)
+        wait_until(lambda: len(server.requests) == 2, WAIT_S, "both alarms")
+        sender.close()
+    assert len({id_of(request) for request in server.requests}) == 2
+
+
+def test_an_alarm_goes_nowhere_else() -> None:
+    with RawHttp(GOOD) as other, RawHttp(at_first(redirect_to(other.url, "307 Temporary Redirect"))) as server:
+        sent_to(server, lambda: len(server.requests) == 2)
+    assert other.requests == []
+    assert len({id_of(request) for request in server.requests}) == 1
