@@ -240,8 +240,10 @@ class GroupCoordinator:
         )
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
-        """SyncGroup."""
+        """SyncGroup. While the group is read, its members begin anew (Kafka's GroupCoordinatorService.syncGroup)."""
         code = self.error_of(request.group_id)
+        if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            code = ErrorCode.REBALANCE_IN_PROGRESS  # clients do not expect the other one here
         group = None if code else self._group(request.group_id)
         if isinstance(group, ConsumerGroup):
             return completed(group.sync(request))
@@ -250,8 +252,10 @@ class GroupCoordinator:
         return group.sync(request)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
-        """Heartbeat: an error code."""
+        """Heartbeat: an error code. While the group is read all is well (Kafka's GroupCoordinatorService.heartbeat)."""
         code = self.error_of(group_id)
+        if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return 0  # clients do not expect it here, and some end
         if code:
             return code
         group = self._group(group_id)

@@ -15,7 +15,15 @@ from kafkalite.client.connection import Connection
 from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
-from kafkalite.protocol.messages import fetch, init_producer_id, offset_commit, offset_fetch, write_txn_markers
+from kafkalite.protocol.messages import (
+    fetch,
+    heartbeat,
+    init_producer_id,
+    offset_commit,
+    offset_fetch,
+    sync_group,
+    write_txn_markers,
+)
 from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness.clustered import cluster_settings
 from tests.kit.processes.broker import wait_until
@@ -221,6 +229,30 @@ def test_what_an_earlier_leader_wrote_last_is_told_when_all_in_sync_have_it(
         follow(broker, OFFSETS, 1, epoch=2)
         wait_until(lambda: groups.error_of("g") == 0, WAIT_S, "it coordinates again")
         assert committed(other) == (0, 42)
+
+
+def test_members_of_a_group_that_is_being_read_stay_and_begin_anew(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    """aiokafka ends a consumer whose heartbeat is answered COORDINATOR_LOAD_IN_PROGRESS; Kafka answers none with it."""
+    give(controller, OWN, TWO)
+    with coordinating(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as other:
+        send_commit(client, 42)
+        wait_end(broker, "__consumer_offsets", 1)
+        elect(controller, OFFSETS, TWO)
+        assert code_of_commit(client) == ErrorCode.NOT_COORDINATOR
+        elect(controller, OFFSETS, OWN)
+        groups = broker._groups
+        assert groups is not None
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        wait_until(lambda: groups.error_of("g") == loading, WAIT_S, "it leads again")
+        beat = heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        synced = sync_group.SyncGroupRequest(group_id="g", generation_id=1, member_id="m")
+        assert other.request(api.HEARTBEAT, beat).error_code == 0
+        assert other.request(api.SYNC_GROUP, synced).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        follow(broker, OFFSETS, 1, epoch=2)
+        wait_until(lambda: groups.error_of("g") == 0, WAIT_S, "it coordinates again")
+        assert other.request(api.HEARTBEAT, beat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_with_too_few_in_sync_no_transaction_begins_and_no_marker_is_written(
