@@ -9,7 +9,6 @@ Source: BootstrapDirectory and BatchFileWriter of Kafka 4.1. Blocks; nobody else
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.wire.batch import BatchError
@@ -45,7 +44,8 @@ def add_users(directory: str, credentials: Credentials, now_ms: int) -> Credenti
     there = of_snapshot(path)
     added = {key: kept for key, kept in sorted(credentials.items()) if key not in there and key[0] in NUMBERS}
     if added:
-        _replace(path, _with_users(path, data, added, now_ms))
+        # The file keeps its owner, who is the controller's, and its mode.
+        files.write_atomically(path, _with_users(path, data, added, now_ms), durable=True, owned_as=disk.stat(path))
     return added
 
 
@@ -92,12 +92,3 @@ def _with_users(path: str, data: bytes, added: Credentials, now_ms: int) -> byte
     batch[EPOCH_AT : EPOCH_AT + EPOCH_SIZE] = footer.leader_epoch.to_bytes(EPOCH_SIZE, "big", signed=True)
     moved = (footer.base_offset + count).to_bytes(BASE_OFFSET_SIZE, "big")
     return data[:position] + bytes(batch) + moved + data[position + BASE_OFFSET_SIZE :]
-
-
-def _replace(path: str, data: bytes) -> None:
-    """The file keeps its owner, who is the controller's, and its mode."""
-    before = disk.stat(path)
-    files.write_atomically(path, data, durable=True)
-    os.chmod(path, before.st_mode & 0o7777)
-    if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
-        os.chown(path, before.st_uid, before.st_gid)

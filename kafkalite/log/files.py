@@ -104,11 +104,17 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
     return match["topic"], int(match["partition"])
 
 
-def write_atomically(path: str, data: bytes, *, durable: bool) -> None:
-    """Replaces a file as a whole; `durable`: on the disk, name included, when it returns."""
+def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: os.stat_result | None = None) -> None:
+    """Replaces a file as a whole; `durable`: on the disk, name included, when it returns.
+
+    With `owned_as` it has that owner and mode before it has its name, and nobody else can read it until then; where it
+    cannot have that owner, OSError, and nothing is replaced.
+    """
     temporary = path + TEMPORARY_SUFFIX
     fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
+        if owned_as is not None:
+            _give(fd, temporary, owned_as)
         file_ops.write_all(fd, data, 0)
         if durable:
             file_ops.sync_file(fd)
@@ -117,6 +123,17 @@ def write_atomically(path: str, data: bytes, *, durable: bool) -> None:
     file_ops.rename(temporary, path)
     if durable:
         file_ops.sync_directory(os.path.dirname(path) or ".")
+
+
+def _give(fd: int, path: str, like: os.stat_result) -> None:
+    try:
+        os.fchmod(fd, 0o600)
+        if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(fd, like.st_uid, like.st_gid)
+        os.fchmod(fd, like.st_mode & 0o7777)
+    except OSError:
+        os.unlink(path)
+        raise
 
 
 def sync_path(path: str) -> None:

@@ -1,6 +1,8 @@
 """The small files: Kafka's formats byte for byte, atomic replacement, what is forgiven on reading."""
 
 import errno
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,57 @@ def test_failed_replacement_leaves_the_old_file(tmp_path: Path, kind: str) -> No
     assert path.read_bytes() == b"old"
     files.write_atomically(str(path), b"new", durable=True)
     assert path.read_bytes() == b"new"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="who gives files away is root")
+@pytest.mark.parametrize("left_over", [False, True])
+def test_a_file_that_is_replaced_is_its_owners_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_over: bool
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    os.chown(path, 12345, 54321)
+    if left_over:
+        (tmp_path / "file.tmp").write_bytes(b"half")
+        (tmp_path / "file.tmp").chmod(0o666)
+    seen: list[tuple[int, int, int]] = []
+    write, rename = file_ops.write_all, file_ops.rename
+
+    def writing(fd: int, data: bytes, position: int) -> None:
+        seen.append(rights(os.fstat(fd)))
+        write(fd, data, position)
+
+    def renaming(source: str, target: str) -> None:
+        seen.append(rights(os.stat(source)))
+        rename(source, target)
+
+    monkeypatch.setattr(file_ops, "write_all", writing)
+    monkeypatch.setattr(file_ops, "rename", renaming)
+    files.write_atomically(str(path), b"new", durable=True, owned_as=path.stat())
+    assert seen == [(12345, 54321, 0o640)] * 2
+    assert (path.read_bytes(), rights(path.stat())) == (b"new", (12345, 54321, 0o640))
+
+
+def rights(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
+
+
+def test_a_file_that_cannot_be_given_to_its_owner_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    owner = os.stat_result([0o100640, 0, 0, 1, os.geteuid() + 1, os.getegid(), 3, 0, 0, 0])
+
+    def refused(*_arguments: object) -> None:
+        raise PermissionError(errno.EPERM, "not yours to give")
+
+    monkeypatch.setattr(os, "fchown", refused)
+    with pytest.raises(PermissionError, match="not yours"):
+        files.write_atomically(str(path), b"new", durable=True, owned_as=owner)
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(
