@@ -152,6 +152,8 @@ class Image:
     controllers: Mapping[int, ControllerState] = field(default_factory=dict)
     voters: Mapping[int, Mapping[str, Address]] = field(default_factory=dict)
     """The quorum's, where it is dynamic: node id → listener → address."""
+    voter_directories: Mapping[int, bytes] = field(default_factory=dict)
+    """The ids of the directories in which they keep its log."""
     topics: Mapping[bytes, TopicState] = field(default_factory=dict)
     """By id."""
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
@@ -209,6 +211,7 @@ class Delta:
             voter.voter_id: {each.name: Address(each.name, each.host, each.port) for each in voter.endpoints}
             for voter in record.voters
         }
+        self._sections["voter_directories"] = {voter.voter_id: voter.voter_directory_id for voter in record.voters}
 
     def set_kraft_version(self, record: KRaftVersionRecord) -> None:
         """The level of what the quorum is made by."""

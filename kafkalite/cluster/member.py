@@ -285,6 +285,7 @@ class Member:
         return delay_s
 
     def _publish(self, image: Image) -> None:
+        self._check_no_controller(image)
         before, self.image = self.image, image
         self._publishing = True
         for listener in self.listeners:
@@ -302,6 +303,17 @@ class Member:
         self._note_entered()
         if failed:
             self._call_beat()
+
+    def _check_no_controller(self, image: Image) -> None:
+        """MetadataFault where this broker has the place of a node that was broker and controller in one: the quorum
+        counts on it, and would miss it."""
+        node = self._node
+        fixed = not image.voters and node.node_id in image.controllers  # whose directories nobody tells
+        if fixed or image.voter_directories.get(node.node_id) == node.directory_id:
+            raise MetadataFault(
+                f"node.id: node {node.node_id} is one of the cluster's controllers, too, which kafkalite cannot be: "
+                "take it out of the quorum first (kafka-metadata-quorum.sh remove-controller), or choose another broker"
+            )
 
     # --- registration and beats, on their thread ----------------------------------------------------------------------
 

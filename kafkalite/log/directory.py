@@ -5,7 +5,9 @@ leaves nothing stale.
 
 `meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with lines of ours: `kafkalite.format` says
 that a journal belongs here, without it the file may be Kafka's and its partitions are adopted; `kafkalite.cluster` that
-the broker is in a cluster with controllers of Kafka's, whose topics are theirs: no other is started on it.
+the broker is in a cluster with controllers of Kafka's, whose topics are theirs: no other is started on it. In such a
+cluster the directory of a broker of Kafka's is taken as it stands, and given back as it stands: what differs is in the
+partition directories (kafkalite.log.loading).
 
 What is made in a data directory is for its owner alone: records, settings, and what clients prove who they are with.
 
@@ -68,6 +70,8 @@ class Identity:
     ours: bool
     in_cluster: bool
     """Whether its topics are those of a cluster's controllers."""
+    zookeeper: bool = False
+    """Whether it is of a broker of Kafka's whose cluster was kept by ZooKeeper."""
 
 
 def prepare(directory: str) -> None:
@@ -120,7 +124,7 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
     stored = values.get("node.id", values.get("broker.id", ""))
     if stored.lstrip("-").isdigit() and int(stored) != node_id:
         raise StartupError(f"node.id: {directory} belongs to node {stored}, the configuration says {node_id}")
-    return Identity(values["cluster.id"], node_id, ours is not None, CLUSTER_KEY in values)
+    return Identity(values["cluster.id"], node_id, ours is not None, CLUSTER_KEY in values, version != KAFKA_VERSION)
 
 
 def check_finished(directory: str) -> None:
@@ -145,9 +149,10 @@ def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
                 else "that stands alone, whose topics no controller knows (kafkalite cluster migrate takes it into one)"
             )
         )
-    if in_cluster and not identity.ours and partition_directories(directory)[0]:
+    if in_cluster and identity.zookeeper:
         raise StartupError(
-            f"log.dirs: {directory} has partitions of a broker of Apache Kafka's, which this release does not take over"
+            f"log.dirs: {directory} belongs to a broker whose cluster was kept by ZooKeeper: Apache Kafka 3.9 migrates "
+            "the cluster to controllers first"
         )
 
 

@@ -9,8 +9,13 @@ indexes cover, whichever is higher: both are written only after the bytes were s
 given out again, even if the records are gone. A saved index says nothing of names, though: what is durable after an
 unclean stop, and may be answered as such without a flush, ends at the recovery point.
 
-A directory that Kafka wrote to last (its index files lie beside the active segment) has an end that our recovery point
-knows nothing of: there nothing is missing, and nothing with intact batches after it is cut.
+A directory that Kafka wrote to last (its index files lie beside the active segment) may have been copied here, and have
+an end that our recovery point knows nothing of: there nothing is missing, and nothing with intact batches after it is
+cut. That of a replica was left by a Kafka that ran on this data directory, and wrote the recovery point: below it
+nothing is read. Above it Kafka compacts, too, so that missing offsets mean nothing, unless a leader has them.
+
+Kafka's index files of a segment that grows, or is cut, go: they would pass for whole when Kafka comes back, and those
+that it misses it builds again.
 
 A power cut may leave the name of a segment, and not the end of the one before it. Above the flushed offset a log is cut
 where offsets are missing. Below it, in a log that is or was compacted, missing offsets are what compaction left: it
@@ -157,7 +162,9 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     for segment in segments:
         segment.close()
     if foreign:
-        _note_producers(log)
+        log.forget_foreign_indexes(log.active)
+        if not plan.replicated:
+            _note_producers(log)
     return log
 
 
@@ -240,9 +247,11 @@ def _recover(
 ) -> tuple[tuple[Segment, ...], int, int]:
     """Walks everything that is not known to be on the disk."""
     covered = [_covered_end(plan, segment) for segment in segments]
-    known = max(start, 0 if foreign else plan.recovery_point or 0)
+    believed = plan.replicated or not foreign  # the recovery point, which is of these files
+    known = max(start, (plan.recovery_point or 0) if believed else 0)
     flushed = _flushed_end(segments, covered, known, sparse=plan.sparse)
-    gaps_until = _gaps_until(plan, flushed, foreign=foreign)
+    keep = foreign and not plan.mended
+    gaps_until = _gaps_until(plan, flushed, keep=keep)
     if log.format.positional:
         flushed = max(flushed, segments[-1].base_offset)  # a roll puts all before it on the disk
     end = segments[0].base_offset
@@ -253,7 +262,7 @@ def _recover(
         if (
             not last
             and behind <= flushed
-            and not foreign
+            and believed
             and not recovery.may_end_in_zeros(segment, summary.covered_size if summary else -1)
         ):
             segment.set_flushed(segment.size)
@@ -266,7 +275,7 @@ def _recover(
             flushed_offset=0 if plan.mended else flushed,  # its leader has what is not whole here
             offset_limit=behind,
             contiguous_from=gaps_until if last and not plan.mended else recovery.OFFSET_MAX,
-            keep_valid=foreign,
+            keep_valid=keep,
         )
         end = max(end, scan.next_offset)
         scan.install(verified_from=from_position)  # what the walk learned is not learned again
@@ -330,9 +339,9 @@ def _flushed_end(
     return known
 
 
-def _gaps_until(plan: LoadPlan, flushed: int, *, foreign: bool) -> int:
+def _gaps_until(plan: LoadPlan, flushed: int, *, keep: bool) -> int:
     """Below which offset others may be missing."""
-    if foreign or (plan.sparse and not plan.points_known):
+    if keep or (plan.sparse and not plan.points_known):
         return recovery.OFFSET_MAX
     return flushed if plan.sparse else 0
 
@@ -353,6 +362,7 @@ def _cut(log: PartitionLog, segments: tuple[Segment, ...], i: int, position: int
         ),
     )
     segment.cut(position)
+    log.forget_foreign_indexes(segment)
     for later in segments[i + 1 :]:
         later.close()
         for suffix in (log.format.suffix, *files.COMPANION_SUFFIXES):

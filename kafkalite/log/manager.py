@@ -372,7 +372,9 @@ class LogManager:
                 self.write_log_starts()
                 self.write_high_watermarks()
                 if clean:
-                    directory.leave_clean_marker(self.directory, self.broker_epoch)
+                    # One that never registered changed nothing: what the controllers count on holds.
+                    epoch = max(self.broker_epoch, self.previous_broker_epoch)
+                    directory.leave_clean_marker(self.directory, epoch)
             except OSError as error:
                 clean = False
                 reason = fields(reason=str(error))

@@ -280,7 +280,7 @@ class PartitionLog(LogState):
                 self.make_segment_locked(self.active)
             elif self.active.index is None:
                 self.indexes.loaded_locked(self.active)
-                self._forget_foreign_indexes(self.active)
+                self.forget_foreign_indexes(self.active)
             if not self.core.epoch_recorded:
                 self._record_epoch_locked()
         except OSError as error:
@@ -384,8 +384,8 @@ class PartitionLog(LogState):
             return self.leader_epoch
         return max((entry for entry in entries if entry[1] <= offset), default=entries[0])[0]
 
-    def _forget_foreign_indexes(self, segment: Segment) -> None:
-        """Kafka's own index files no longer match a segment we append to; Kafka builds missing ones again."""
+    def forget_foreign_indexes(self, segment: Segment) -> None:
+        """Kafka's own index files do not match a segment that grows or is cut; Kafka builds missing ones again."""
         for suffix in files.KAFKA_INDEX_SUFFIXES:
             file_ops.unlink(f"{segment.directory}/{segment.name}{suffix}", missing_ok=True)
 

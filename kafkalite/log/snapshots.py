@@ -12,7 +12,8 @@ Kafka remembers one batch of each producer over a restart; five are needed to re
 five requests in flight, so all of them are kept beside, with what each segment's NNN.txnindex must hold (the companion
 of an older release has no such marks: it knew no transactions). NNN is the log end that the state belongs to. A
 snapshot without its companion (Kafka wrote it) is good; for a damaged one an older one is used, or the log from its
-start.
+start. Kafka may also have written another one beside a companion that was there: what that has of a producer counts
+where both name the same last batch.
 
 All of it may block.
 """
@@ -181,10 +182,10 @@ def _restore(table: ProducerTable, row: tuple[int, ...], beside: list[Any] | Non
         spans = [(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)]
     if beside is not None and beside[0] == epoch:
         kept = [tuple(span) for span in beside[2]]  # JSON we wrote, its CRC is right
-        if not spans or (kept and kept[-1][1] == last_sequence):
-            spans, seen_ms = kept if spans else [], int(beside[1])
-        if len(beside) > LAST_OFFSET_AT:
-            last_offset = int(beside[LAST_OFFSET_AT])
+        if [span[:4] for span in kept[-1:]] == [span[:4] for span in spans]:  # all but the time, which markers move
+            spans, seen_ms = kept, int(beside[1])
+            if len(beside) > LAST_OFFSET_AT:
+                last_offset = int(beside[LAST_OFFSET_AT])
     table.restore(
         producer_id,
         epoch,

@@ -1,7 +1,7 @@
 """Takes the end of a replica's log off, durably, while others read it.
 
     1  log start, recovery point and high watermark are lowered, durably              from here on a start takes
-    2  saved index, snapshots, then aborted transactions above go                       nothing above the cut for whole
+    2  saved indexes, snapshots, then aborted transactions above go                     nothing above the cut for whole
     3  the new list of segments is published: later segments are gone, and the one
        that holds the cut has a shorter one in its place                                readers see the new end
     4  its file is shortened, or a copy of its front has its name; later ones' files
@@ -150,6 +150,7 @@ def _cut(log: TruncatableLog, offset: int) -> None:
     position, end = _place(log, old, offset)
     _lower(log, end)
     file_ops.unlink(index_file.path_of(old), missing_ok=True)
+    log.forget_foreign_indexes(old)
     log.producer_state.cut_locked(end)
     file_ops.sync_directory(log.directory)  # a snapshot that came back would take the shorter file for whole
     transaction_index.cut(log.directory, old.base_offset, end)

@@ -288,20 +288,12 @@ def test_directory_of_another_cluster_is_refused(controller: ScriptedController,
         Broker(settings(controller, tmp_path)).start()
 
 
-def test_directory_with_a_java_brokers_partitions_is_not_taken(controller: ScriptedController, tmp_path: Path) -> None:
+def test_directory_of_a_java_broker_keeps_its_id(controller: ScriptedController, tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text(
         f"version=1\ncluster.id={CLUSTER}\nnode.id=7\ndirectory.id=AAAAAAAAAAAAAAAAAAABVQ\n"
     )
     with Broker(settings(controller, tmp_path)):
         assert controller.requests(api.BROKER_REGISTRATION)[0].log_dirs == [uuid_bytes("AAAAAAAAAAAAAAAAAAABVQ")]
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "meta.properties").write_text(
-        f"version=1\ncluster.id={CLUSTER}\nnode.id=7\ndirectory.id=AAAAAAAAAAAAAAAAAAABVQ\n"
-    )
-    (other / "orders-0").mkdir()
-    with pytest.raises(StartupError, match="does not take over"):
-        Broker(settings(controller, other)).start()
 
 
 def test_process_without_controllers_ends_with_one_sentence(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class ApacheKafka:
         """Writes the configuration and formats the data directory."""
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = {**self.defaults(), **self.settings}
-        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         (self.directory / "log4j2.yaml").write_text(LOG4J)
         # An id may begin with "-", which would be taken for an option.
         run_tool(
@@ -118,7 +118,7 @@ class ApacheKafka:
             "format",
             f"--cluster-id={self.cluster_id}",
             "-c",
-            str(self._config),
+            str(self.config),
             *self.format_options,
             version=self.version,
         )
@@ -147,12 +147,12 @@ class ApacheKafka:
 
     def launch(self) -> None:
         """Starts the process without waiting for it."""
-        if not self._config.exists():
+        if not self.config.exists():
             self.prepare()
         options = [*self.java_options, f"-Dlog4j2.configurationFile={self.directory / 'log4j2.yaml'}"]
         with (self.directory / "kafka.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.prefix, "java", *options, "-cp", f"{jars(self.version)}/*", "kafka.Kafka", str(self._config)],
+                [*self.prefix, "java", *options, "-cp", f"{jars(self.version)}/*", "kafka.Kafka", str(self.config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -175,7 +175,8 @@ class ApacheKafka:
         self.close()
 
     @property
-    def _config(self) -> Path:
+    def config(self) -> Path:
+        """The file with its settings, once it was prepared."""
         return self.directory / "server.properties"
 
     def wait_ready(self, timeout_s: float) -> None:

@@ -11,11 +11,13 @@ import pytest
 from kafkalite.clock import SystemClock
 from kafkalite.cluster import metadata_types as types
 from kafkalite.cluster.connection import ControllerConnection
+from kafkalite.cluster.control_types import Voter, VotersRecord
+from kafkalite.cluster.image import EMPTY, Delta, Image
 from kafkalite.cluster.image import Address as ListenerAddress
-from kafkalite.cluster.image import Image
 from kafkalite.cluster.lifecycle import Node, Times
 from kafkalite.cluster.member import Controllers, Member, once_each
 from kafkalite.cluster.quorum import Address
+from kafkalite.cluster.records import MetadataFault
 from kafkalite.errors import StartupError
 from tests.kit.fakes.controller import ScriptedController
 
@@ -73,6 +75,26 @@ def test_listener_that_fails_holds_up_neither_others_nor_beats(caplog: pytest.Lo
     assert "could not be carried out everywhere" in caplog.text
     assert all(before < now for before, now in seen)
     assert [before for before, _ in seen[1:]] == [now for _, now in seen[:-1]]
+
+
+def test_place_of_a_node_that_is_a_controller_too_is_refused() -> None:
+    """Of a fixed quorum only ids are known; of another one it is the directory that tells them apart."""
+    with ScriptedController(CLUSTER) as controller:
+        controller.append(types.RegisterControllerRecord(controller_id=7))
+        running = member(controller)
+        running.start()
+        with pytest.raises(StartupError, match="one of the cluster's controllers"):
+            running.wait_caught_up()
+        running.stop()
+    delta = Delta(EMPTY)
+    delta.apply(types.RegisterControllerRecord(controller_id=7))
+    delta.apply(VotersRecord(voters=[Voter(voter_id=7, voter_directory_id=bytes([3]) * 16)]))
+    other = delta.build(0, 0)
+    running._check_no_controller(other)
+    delta = Delta(other)
+    delta.apply(VotersRecord(voters=[Voter(voter_id=7, voter_directory_id=bytes([2]) * 16)]))
+    with pytest.raises(MetadataFault, match="remove-controller"):
+        running._check_no_controller(delta.build(1, 0))
 
 
 def test_what_all_controllers_say_is_said_once() -> None:

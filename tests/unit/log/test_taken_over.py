@@ -1,0 +1,172 @@
+"""A replica's directory that Apache Kafka had since, or will have next: what is believed of it, and what is left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kafkalite.errors import StartupError
+from kafkalite.log import snapshots
+from kafkalite.log.directory import check_kind, clean_broker_epoch, leave_clean_marker, read_identity
+from kafkalite.log.replica_log import ReplicaLog
+from tests.kit.harness.log_harness import LogHarness, read_all
+from tests.kit.harness.replica_harness import leaders
+from tests.unit.log.test_assigned import OWN, assigned, opened
+
+KAFKAS = (".index", ".timeindex")
+
+
+def replica(harness: LogHarness, **options: object) -> ReplicaLog:
+    log = harness.open(replicated=True, **options)  # type: ignore[arg-type]
+    assert isinstance(log, ReplicaLog)
+    return log
+
+
+def left_by_kafka(harness: LogHarness) -> None:
+    """Kafka ran on it: each segment has its indexes, none of ours is there."""
+    for path in harness.files(".klindex"):
+        path.unlink()
+    for path in harness.files():
+        for suffix in KAFKAS:
+            path.with_suffix(suffix).write_bytes(b"Kafka's")
+
+
+def segments(harness: LogHarness) -> list[int]:
+    return [int(path.stem) for path in harness.files()]
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> LogHarness:
+    """A replica of three segments, ten batches."""
+    harness = LogHarness(tmp_path, segment_bytes=400)
+    log = replica(harness)
+    for offset in range(10):
+        log.append_as_follower(leaders(offset, 1, value_size=60), 0)
+    log.close()
+    assert len(segments(harness)) >= 3
+    left_by_kafka(harness)
+    return harness
+
+
+def test_below_the_recovery_point_of_kafka_nothing_is_read_at_a_start(harness: LogHarness) -> None:
+    """The damage is found by who reads it; a walk would have found it."""
+    first = harness.files()[0]
+    first.write_bytes(first.read_bytes()[:-1] + b"\xff")
+    log = replica(harness, recovery_point=10)
+    assert log.log_end_offset == 10
+    assert log.segments[0].damage is None
+    assert log.fit
+    left_by_kafka(harness)
+    assert replica(harness, clean=False, recovery_point=10).segments[0].damage is None
+    left_by_kafka(harness)
+    assert replica(harness, clean=False, recovery_point=0).log_end_offset < 10
+
+
+def test_a_copy_of_kafkas_is_read_whole_where_it_is_no_replica(harness: LogHarness) -> None:
+    """Nobody knows whose recovery point it is."""
+    first = harness.files()[0]
+    data = bytearray(first.read_bytes())
+    data[100] ^= 1
+    first.write_bytes(data)
+    log = harness.open(recovery_point=10)
+    assert log.segments[0].damage is not None
+    assert log.log_end_offset == 10
+
+
+@pytest.mark.parametrize("sole", [False, True])
+def test_missing_offsets_above_the_recovery_point_are_kafkas_compaction_where_nobody_else_has_them(
+    harness: LogHarness, sole: bool
+) -> None:
+    second = segments(harness)[1]
+    harness.files()[0].write_bytes(leaders(0, 1, value_size=60))  # a pass of its cleaner's took the rest of it out
+    log = replica(harness, clean=False, recovery_point=0, sole=sole)
+    assert [first for first, _, _ in read_all(log)] == ([0, *range(second, 10)] if sole else [0])
+    assert log.log_end_offset == (10 if sole else 1)
+
+
+def test_kafkas_indexes_of_a_segment_that_grows_or_is_cut_go(harness: LogHarness) -> None:
+    bases = segments(harness)
+    log = replica(harness, recovery_point=10)
+    assert [int(path.stem) for path in harness.files(".index")] == bases[:-1]
+    log.truncate_to(bases[1] + 1)
+    assert [int(path.stem) for path in harness.files(".timeindex")] == bases[:1]
+    log.append_as_follower(leaders(bases[1] + 1, 1, value_size=60), 0)
+    log.close()
+    assert [int(path.stem) for path in harness.files(".index")] == bases[:1]
+
+
+def test_kafkas_indexes_of_what_a_start_cuts_go(harness: LogHarness) -> None:
+    second = harness.files()[1]
+    second.write_bytes(second.read_bytes()[:-1])
+    bases = segments(harness)
+    log = replica(harness, clean=False, recovery_point=0)
+    assert log.active.base_offset == bases[1]
+    assert [int(path.stem) for path in harness.files(".index")] == bases[:1]
+
+
+def test_what_stands_beside_a_snapshot_of_kafkas_counts_where_both_know_the_last_batch(tmp_path: Path) -> None:
+    """Kafka does not know the companion, and writes another snapshot over the one that it was made with."""
+    both = ((7, 0), (7, 1), (5, 1))  # producers, with sequences
+    ours, kafkas = (LogHarness(made(tmp_path / name)) for name in ("ours", "kafkas"))
+    for harness, batches in ((ours, (*both, (5, 2), (6, 0))), (kafkas, (*both, (6, 0), (5, 2)))):
+        log = replica(harness)
+        for offset, (producer, sequence) in enumerate(batches):
+            log.append_as_follower(leaders(offset, 1, producer_id=producer, epoch=0, sequence=sequence), 0)
+        log.close()
+    assert snapshots.offsets_in(str(kafkas.path))[0] == 5
+    shutil.copy(ours.path / "00000000000000000005.producers", kafkas.path)
+    table = replica(kafkas).ensure_producers()
+    spans = {entry.producer_id: [span[:4] for span in entry.batches()] for entry in table}
+    assert spans == {7: [(0, 0, 0, 0), (1, 1, 1, 1)], 5: [(2, 2, 4, 4)], 6: [(0, 0, 3, 3)]}
+
+
+def made(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_a_broker_that_never_registered_leaves_the_epoch_in_which_the_one_before_stopped(tmp_path: Path) -> None:
+    """Else the controllers would take what stopped cleanly for what crashed (KIP-966)."""
+    opened(tmp_path / "data").close()
+    leave_clean_marker(str(tmp_path / "data"), 41)
+    logs = opened(tmp_path / "data")
+    assert logs.previous_broker_epoch == 41
+    logs.close()
+    assert clean_broker_epoch(str(tmp_path / "data")) == 41
+
+
+def test_kafkas_directory_is_taken_as_it_stands(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    logs = opened(root)
+    topic = assigned(logs, "orders", 8, 1)
+    logs.use_topics([topic])
+    (log,) = logs.logs()
+    assert isinstance(log, ReplicaLog)
+    log.append_as_follower(leaders(0, 4, epoch=1), 1, 3)
+    logs.close()
+    (root / "metadata.journal").unlink()
+    properties = (root / "meta.properties").read_text().splitlines()
+    (root / "meta.properties").write_text("\n".join(row for row in properties if not row.startswith("kafkalite.")))
+    (root / "__cluster_metadata-0").mkdir()
+    (root / "__cluster_metadata-0" / "quorum-state").write_text(json.dumps({"leaderId": 100}))
+    logs = opened(root)
+    logs.use_topics([topic])
+    (log,) = logs.logs()
+    assert isinstance(log, ReplicaLog)
+    assert (log.log_end_offset, log.high_watermark, log.fit) == (4, 3, True)
+    logs.close()
+    assert sorted(path.name for path in root.glob("*-0")) == ["__cluster_metadata-0", "orders-0"]
+    kept = [row for row in properties if not row.startswith("kafkalite.")]
+    assert set(kept) <= set((root / "meta.properties").read_text().splitlines())
+
+
+def test_directory_of_zookeepers_days_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(f"version=0\ncluster.id={'a' * 22}\nbroker.id={OWN}\n")
+    identity = read_identity(str(tmp_path), OWN)
+    assert identity is not None
+    check_kind(str(tmp_path), identity, in_cluster=False)
+    with pytest.raises(StartupError, match="ZooKeeper"):
+        check_kind(str(tmp_path), identity, in_cluster=True)
