@@ -1,8 +1,9 @@
 """Faults of a replicated cluster under load: `python -m tests.cluster --faults 200 --brokers kafkalite`.
 
-Three brokers (`kafkalite`, `java`: the control, or `mixed`: two and one of Apache Kafka's), a controller of Apache
-Kafka's (or three), clients of librdkafka's, and faults one after the other: kills, pauses, stops, links. Whatever was
-acknowledged has to be there, once, in order; replicas have to be equal. Results are in build/cluster/COMMIT-BROKERS, a
+Three brokers (`kafkalite`, `java`: the control, `mixed`: two and one of Apache Kafka's, or `exchanged`: brokers of
+Apache Kafka's that become the other kind in their directories, and back), a controller of Apache Kafka's (or three),
+clients of librdkafka's, and faults one after the other: kills, pauses, stops, links. Whatever was acknowledged has to
+be there, once, in order; replicas have to be equal. Results are in build/cluster/COMMIT-BROKERS, a
 line a series of faults; a run that was stopped (Ctrl-C, SIGTERM, --minutes) judges what it has and goes on there the
 next time. It ends with status 1 when it found something. Needs root, for network namespaces of its own.
 """
@@ -17,7 +18,7 @@ import threading
 import time
 
 from tests.cluster import campaign, links
-from tests.cluster.faults import FAULTS
+from tests.cluster.faults import EXCHANGE, FAULTS
 from tests.cluster.scene import CHEATS, KINDS_OF_BROKERS
 from tests.kills.campaign import commit
 from tests.kit.processes.broker import REPOSITORY
@@ -32,10 +33,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--brokers", choices=KINDS_OF_BROKERS, default="kafkalite")
     parser.add_argument("--controllers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--kinds", default="", help="one series of these faults, with commas; nothing is written down")
+    parser.add_argument(
+        "--exchange",
+        action="store_true",
+        help="no faults: each of three brokers of Apache Kafka's becomes kafkalite in its directory, then goes back",
+    )
     parser.add_argument("--cheat", choices=CHEATS, default="", help="with --kinds: what has to be found")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no fault begins later")
     given = parser.parse_args(arguments)
     kinds = [kind for kind in given.kinds.split(",") if kind]
+    if given.exchange:
+        given.brokers, kinds = "exchanged", [EXCHANGE] * 2 * len(KINDS_OF_BROKERS["exchanged"])
     if unknown := sorted(set(kinds) - FAULTS.keys()):
         parser.error(f"{', '.join(unknown)}: there are {', '.join(FAULTS)}")
     if why := links.missing():

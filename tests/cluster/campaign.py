@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.faults import FAULTS, draw
+from tests.cluster.faults import EXCHANGE, FAULTS, draw
 from tests.cluster.judge import sentences
 from tests.cluster.scene import CLIENT_KINDS, KINDS_OF_BROKERS, Scene, settled
 from tests.kit.checkers.transaction_ledger import Outcome
@@ -31,6 +31,8 @@ RECORDS_MIN = 500
 """That are acknowledged between two faults."""
 SERIES = 10
 """Faults of one cluster."""
+QUIET_S = 10.0
+"""Without a fault, for pauses to be compared with."""
 
 
 @dataclass
@@ -47,6 +49,8 @@ class Series:
     commits: int = 0
     whole_s: float = 0.0
     """The longest time from a fault's end until all was in sync and every client had gone on."""
+    pauses: list[tuple[str, dict[str, float]]] = field(default_factory=list)
+    """The longest in seconds, by what stood still, of each exchange of a broker; of a moment before the first."""
     renumbered: list[str] = field(default_factory=list)
     """Records that a client was right to send as new ones, and the log has twice: `tests.cluster.judge`."""
     findings: list[str] = field(default_factory=list)
@@ -70,7 +74,7 @@ def run_series(
     scene = Scene(directory, KINDS_OF_BROKERS[brokers], links, number, cheat, controller_count=controllers)
     try:
         scene.start()
-        for kind in kinds or draw(chance)[:SERIES]:
+        for kind in kinds or draw(chance, exchanges=brokers == "exchanged")[:SERIES]:
             if stopping() or row.findings:
                 break
             scene.wait_progress(RECORDS_MIN)
@@ -93,12 +97,20 @@ def _fault(scene: Scene, kind: str, chance: random.Random, row: Series, say: Cal
     """One fault, until it is over and counted."""
     fault = FAULTS[kind]
     hold_s = chance.uniform(*fault.holds_s)
+    if kind == EXCHANGE and not row.pauses:
+        scene.workers.begin_pauses()
+        time.sleep(QUIET_S)
+        row.pauses.append(("nothing happens", scene.workers.end_pauses()))
+    scene.workers.begin_pauses()
     with fault.happen(scene, chance) as what:
         say(f"  {kind}: {what}, {hold_s:.1f} s")
         time.sleep(hold_s)
     began = time.monotonic()
     scene.wait_whole()
     scene.wait_progress()
+    if kind == EXCHANGE:
+        row.pauses.append((what, scene.workers.end_pauses()))
+        say(f"    longest pauses, s: {row.pauses[-1][1]}")
     row.whole_s = max(row.whole_s, round(time.monotonic() - began, 1))
     scene.ask()
     row.findings += sentences(f"after {kind} of {what}", settled(scene.compare))

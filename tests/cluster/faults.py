@@ -165,6 +165,17 @@ def controller_cut(scene: Scene, chance: random.Random) -> AbstractContextManage
     return severed(scene, *chance.choice([((host, ALL), (ALL, host)), ((host, ALL),), ((ALL, host),)]))
 
 
+@contextlib.contextmanager
+def exchanged(scene: Scene, chance: random.Random) -> Iterator[str]:
+    """A broker of the other kind takes the place of one, and leads again what that one led."""
+    number, kind = scene.exchange()
+    yield f"broker {number}, {kind} from now on"
+    scene.launch(number)
+    scene.wait_whole()
+    scene.wait_led(number)
+
+
+EXCHANGE = "exchange"
 FAULTS = {
     "kill": Fault(killing(1), ANY_S),
     "kill two": Fault(killing(2), ANY_S),
@@ -183,11 +194,12 @@ FAULTS = {
     "controller killed": Fault(controller_killed, ANY_S),
     "controller paused": Fault(controller_paused, LONG_S),
     "controller cut": Fault(controller_cut, LONG_S),
+    EXCHANGE: Fault(exchanged, (0.0, 0.0)),
 }
 
 
-def draw(chance: random.Random) -> list[str]:
-    """All kinds in some order, kills twice: they are what happens most."""
-    kinds = [*FAULTS, "kill", "kill"]
+def draw(chance: random.Random, *, exchanges: bool = False) -> list[str]:
+    """All kinds in some order, kills twice: they are what happens most. With `exchanges` each second one is one."""
+    kinds = [*(kind for kind in FAULTS if kind != EXCHANGE), "kill", "kill"]
     chance.shuffle(kinds)
-    return kinds
+    return [each for kind in kinds for each in ((EXCHANGE, kind) if exchanges else (kind,))]

@@ -31,6 +31,7 @@ from kafkalite.protocol.messages.describe_quorum import (
 from tests.cluster import plan, replicas
 from tests.cluster.judge import Event, Final, History
 from tests.cluster.links import Links, address
+from tests.cluster.pauses import Pauses
 from tests.cluster.workload import EARLY_ANSWERS, EARLY_COMMITS, KINDS, QUICK, consumer_of
 from tests.kit.checkers.ledger import Verdict
 from tests.kit.harness.load import quiet
@@ -55,13 +56,15 @@ CLIENTS = 200
 """Hosts."""
 SESSION_S = 3.0
 """Without a word from a broker, after which the controller takes it for dead."""
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """For a cluster to be whole again and for clients to go on: many times what a quiet machine takes."""
 KINDS_OF_BROKERS = {
     "java": ("java", "java", "java"),
     "mixed": ("kafkalite", "kafkalite", "java"),
     "kafkalite": ("kafkalite", "kafkalite", "kafkalite"),
+    "exchanged": ("java", "java", "java"),
 }
+"""`exchanged`: they become the other kind, and change back, among the faults."""
 FORGOTTEN_EPOCHS = "forgotten-epochs"
 """A cheat: a broker that was away has lost the last epoch of each replica."""
 JAVA_CLIENTS = "java"
@@ -123,6 +126,7 @@ class Workers:
     seed: int
     cheat: str
     history: History = field(default_factory=History)
+    pauses: Pauses = field(default_factory=Pauses)
     told: Counter[str] = field(default_factory=Counter)
     """How often each event was told, those of groups by group."""
     problems: list[str] = field(default_factory=list)
@@ -211,6 +215,16 @@ class Workers:
         with self._lock:
             return Counter(self.told)
 
+    def begin_pauses(self) -> None:
+        """They are measured from now on."""
+        with self._lock:
+            self.pauses.begin()
+
+    def end_pauses(self) -> dict[str, float]:
+        """The longest ones since, in seconds, by what stood still."""
+        with self._lock:
+            return self.pauses.end(time.monotonic())
+
     def changed(self, before: Mapping[str, int]) -> tuple[list[str], dict[str, int]]:
         """Groups of which more commits were acknowledged than before; how many there are of each."""
         with self._lock:
@@ -231,8 +245,10 @@ class Workers:
 
     def take(self, event: Event) -> None:
         """Adds an event to the history."""
+        at = time.monotonic()
         with self._lock:
             self.history.take(event)
+            self.pauses.take(event, at)
             self.told[event["event"]] += 1
             who = event.get("group") or event.get("outcome") or ""
             self.told[f"{event['event']} {plan.kind_of(who)}"] += 1
@@ -255,6 +271,9 @@ class Scene:
 
     def __post_init__(self) -> None:
         self._commits_asked: dict[str, int] = {}
+        self._exchanges = 0
+        self._kinds_now = dict(enumerate(self.kinds, 1))
+        self._other: dict[int, Server] = {}  # by number: whom a broker was exchanged for
         hosts = CONTROLLERS[: self.controller_count]
         for number in (*hosts, CLIENTS, *range(1, len(self.kinds) + 1)):
             self.links.join(number)
@@ -328,6 +347,46 @@ class Scene:
             for path in self.brokers[number].data_dir.glob("*-*/leader-epoch-checkpoint"):
                 forget_last(path)
         self.brokers[number].launch()
+
+    def exchange(self) -> tuple[int, str]:
+        """Stops the broker whose turn it is, in order of their numbers, and has the other kind take its place: the same
+        id, listener, settings and directory. Its number, and the kind that it is now; not started."""
+        number = self._exchanges % len(self.brokers) + 1
+        self._exchanges += 1
+        before = self.brokers[number]
+        before.stop()
+        kind = self._kinds_now[number] = "kafkalite" if self._kinds_now[number] == "java" else "java"
+        if number not in self._other:
+            self._other[number] = self._successor(number, before)
+        self.brokers[number], self._other[number] = self._other[number], before
+        return number, kind
+
+    def _successor(self, number: int, before: Server) -> Server:
+        """The other kind of broker in the place of one."""
+        if not isinstance(before, KafkaBroker):
+            successor = self._java(number)
+            successor.format_options = ("--ignore-formatted",)
+            return successor
+        return BrokerProcess(
+            before.directory,
+            {"listeners": f"PLAINTEXT://{address(number)}:{PORT}"},
+            PORT,
+            command=(*BrokerProcess.command, "--config", str(before.config)),
+            prefix=self.links.prefix(number),
+        )
+
+    def wait_led(self, number: int) -> None:
+        """Returns when a broker leads again what it is the first replica of."""
+        topics = (*plan.TOPICS, *_INTERNAL)
+
+        def led() -> bool:
+            with contextlib.suppress(KafkaException):
+                found = self.admin.list_topics(timeout=_ASKED_WITHIN_S).topics
+                parts = [part for name in topics for part in found[name].partitions.values()]
+                return all(part.leader == number for part in parts if part.replicas[0] == number)
+            return False
+
+        wait_until(led, PATIENCE_S, f"broker {number} leads again", 0.2)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, **QUICK}, logger=quiet)

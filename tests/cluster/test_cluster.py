@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import campaign, links
+from tests.cluster import campaign, links, plan
 from tests.cluster.campaign import Series
-from tests.cluster.faults import FAULTS, draw
+from tests.cluster.faults import EXCHANGE, FAULTS, draw
+from tests.cluster.pauses import Pauses
 from tests.kit.processes.broker import REPOSITORY
 
 needs_network = pytest.mark.skipif(bool(links.missing()), reason=links.missing() or "there is one")
@@ -44,7 +45,26 @@ def test_campaign_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pyte
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
-    assert set(draw(random.Random(1))) == set(FAULTS)
+    drawn = draw(random.Random(1))
+    assert set(drawn) == FAULTS.keys() - {EXCHANGE}
+    mixed = draw(random.Random(1), exchanges=True)
+    assert (set(mixed[::2]), mixed[1::2]) == ({EXCHANGE}, drawn)
+
+
+def test_pauses_are_those_that_end_in_a_stretch() -> None:
+    pauses = Pauses()
+
+    def acknowledged(at: float, *places: int) -> None:
+        pauses.take({"event": "acknowledged", "producer": 1, "records": [[place, 0, 0] for place in places]}, at)
+
+    acknowledged(1.0, 0, 1)
+    acknowledged(5.0, 0)
+    pauses.begin()
+    acknowledged(6.0, 0)
+    pauses.take({"event": "ended", "producer": 1, "transaction": 0, "outcome": "aborted"}, 6.0)
+    pauses.take({"event": "committed", "group": plan.burst(3), "at": 6.0, "positions": {}}, 6.0)
+    acknowledged(6.5, 0)
+    assert pauses.end(7.5) == {"commits of bursts": 1.5, "plain-0": 1.0, "plain-1": 6.5}
 
 
 def test_unknown_kinds_are_refused() -> None:
@@ -131,6 +151,18 @@ def test_brokers_go_on_with_the_next_of_three_controllers(kafka_jars: Path) -> N
     done = run("--brokers", "kafkalite", "--controllers", "3", "--kinds", kinds)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "faults=4" in done.stdout
+
+
+@needs_network
+@pytest.mark.slow
+def test_broker_of_apache_kafkas_becomes_kafkalite_in_its_directory_and_goes_back(kafka_jars: Path) -> None:
+    """Each of three once, then the first one back: clients find everything, and replicas are equal."""
+    assert kafka_jars
+    done = run("--brokers", "exchanged", "--kinds", "exchange,exchange,exchange,exchange")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "faults=4" in done.stdout
+    assert "broker 3, kafkalite from now on" in done.stdout
+    assert done.stdout.count("broker 1, java from now on") == 1 + 1  # told as it happens, and with its pauses
 
 
 @needs_network
