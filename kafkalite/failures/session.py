@@ -63,12 +63,12 @@ from kafkalite.failures.lanes import (
     Verdict,
     key_digest,
 )
+from kafkalite.failures.losses import Losses
 from kafkalite.failures.moves import AGAIN_MS, SHRINK_MAX, Moves, TooLarge
 from kafkalite.failures.names import origin_text
 from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State
 from kafkalite.failures.strategies import Ignore, RetryForever, RetryTopics, StepKind
 from kafkalite.failures.times import Moment, milliseconds
-from kafkalite.failures.windows import Window
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -112,13 +112,8 @@ class Session:
         self._holds = policy.after_dead == "hold"
         self._rotates = policy.order == "none" and isinstance(policy.strategy, (RetryTopics, Ignore))
         self._goes_on = self._rotates or (policy.order == "key" and isinstance(policy.strategy, RetryTopics))
-        self._losses: dict[int, Window] = {}
-        for place, strategy in enumerate(policy.strategies):
-            if isinstance(strategy, Ignore) and strategy.alarm is not None:
-                alarm = strategy.alarm
-                self._losses[place] = Window(alarm.ratio, milliseconds(alarm.over), alarm.least)
-        self._losing: set[int] = set()
-        self._counts_failures = policy.limit is not None or bool(self._losses)
+        self._losses = Losses(policy.strategies)
+        self._counts_failures = policy.limit is not None or self._losses.counts
         self._number = 0
         self._moves = Moves(member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition)
         self._commit_at = 0.0
@@ -635,14 +630,12 @@ class Session:
 
     def _succeeded(self, lane: PartitionLane, item: Item, outcome: Outcome) -> None:
         self.counts["processed", lane.origin.topic] += 1
-        for window in self._losses.values():
-            window.note(self._now.ms, failed=False)
+        self._actions += self._losses.succeeded(self._now.ms)
         if self._breaker.is_open and self._breaker.probing:
             self._breaker.close()
             self._actions.append(Alarm("breaker", "the breaker is closed: all goes on", {"open": False}))
         elif not self._breaker.is_open:
             self._breaker.note(self._now.ms, failed=False)
-        self._losses_over()
         if lane.is_retry or item.row is not None:
             lane.move(item, Verdict(row=None, outputs=outcome.outputs))
             if lane.is_retry and lane.chains is not None and not item.held:
@@ -802,20 +795,15 @@ class Session:
     def _ignore(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
         place = failure.rule + 1
         strategy = self._policy.strategies[place]
-        window = self._losses.get(place)
-        if isinstance(strategy, Ignore) and strategy.alarm is not None and window is not None:
-            window.note(self._now.ms, failed=True)
-            if window.exceeded and place not in self._losing:
-                self._losing.add(place)
-                share = f"{window.ratio:.3%} of the records were lost in the last {strategy.alarm.over}"
-                self._actions.append(Alarm("loss", share, {"ratio": window.ratio, "exception": failure.name}))
-            if place in self._losing and strategy.alarm.then == "stop":
-                self._stop("too many records are lost, and the policy says to stop")
-                lane.push(item)
-                return
-            if place in self._losing and strategy.alarm.then == "dead letter":
-                self._die(lane, item)
-                return
+        alarms, then = self._losses.lost(place, failure, self._now.ms)
+        self._actions += alarms
+        if then == "stop":
+            self._stop("too many records are lost, and the policy says to stop")
+            lane.push(item)
+            return
+        if then == "dead letter":
+            self._die(lane, item)
+            return
         self.counts["ignored", lane.origin.topic] += 1
         row = None
         if isinstance(strategy, Ignore) and strategy.record:
@@ -826,13 +814,6 @@ class Session:
             lane.move(item, Verdict(row=row))
         else:
             lane.finish(item)
-
-    def _losses_over(self) -> None:
-        for place in [place for place in self._losing if not self._losses[place].exceeded]:
-            strategy = self._policy.strategies[place]
-            if isinstance(strategy, Ignore) and strategy.alarm is not None and strategy.alarm.then is None:
-                self._losing.discard(place)
-                self._actions.append(Alarm("loss-over", "the share of lost records is below its limit again", {}))
 
     def _stop(self, reason: str) -> None:
         self.stopped = reason
