@@ -268,7 +268,7 @@ class PartitionLane:
         self.careful = 0
         """How many records are still taken one by one, after an unclean end."""
         self.in_hand: Item | None = None
-        """The record that is noted to be in hand, while it has no outcome."""
+        """The record that is noted to be in hand, while it has no outcome, or is a suspect."""
         self.alone = False
         """Whether it is the only one of the member, as it was in hand before when a process ended."""
         self.leaving = False
@@ -371,11 +371,13 @@ class PartitionLane:
 
     @property
     def is_in_hand(self) -> bool:
-        """Whether a noted record is about to run, or runs."""
+        """Whether a noted record is about to run, or runs; a suspect also until it is written what became of it."""
         item = self.in_hand
-        if item is None or not item.noted or item.state is ItemState.DONE or self.waits_for or self.leaving:
+        if item is None or item.state is ItemState.DONE or self.leaving:
             return False
-        return item.state is not ItemState.MOVING or (item.verdict is not None and item.verdict.stays)
+        if item.state is ItemState.MOVING and self.alone:
+            return True
+        return item.noted and not self.waits_for and (item.state is not ItemState.MOVING or item.is_noted_now)
 
     @property
     def unfinished(self) -> int:

@@ -610,7 +610,7 @@ class Session:
         if lane is None or item is None or item.state is not ItemState.RUNNING:
             return
         lane.careful = max(lane.careful - 1, 0)
-        if lane.in_hand is item:
+        if lane.in_hand is item and not lane.alone:
             lane.in_hand = None
         if event.outcome.failure is None:
             self._succeeded(lane, item, event.outcome)
