@@ -176,9 +176,9 @@ class TransactionEnded(NamedTuple):
 
 
 class CommitEnded(NamedTuple):
-    """Offsets are committed, or not."""
+    """The offsets of a Commit are committed, or nobody can tell (`failed`)."""
 
-    offsets: Mapping[TopicPartition, int]
+    number: int
     failed: bool = False
 
 
@@ -300,8 +300,9 @@ class Transact(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Offsets of the group, outside of any transaction."""
+    """Offsets of the group, outside of any transaction; behind those of commits that are under way."""
 
+    number: int
     offsets: Mapping[TopicPartition, int]
 
 

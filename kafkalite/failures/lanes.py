@@ -32,8 +32,8 @@ COMMIT_COUNT: Final = 256
 """Records of a partition after which what became of them is committed before the time."""
 RUN_MAX: Final = 64
 """Records that are given to a worker at once."""
-IN_HAND_MAX: Final = COMMIT_COUNT + RUN_MAX
-"""So far behind what is committed a run begins at most, while a transaction is under way."""
+IN_HAND_MAX: Final = 2 * COMMIT_COUNT + RUN_MAX
+"""So far behind what is committed a run begins at most: as many are handled while others are being committed."""
 
 
 class ItemState(Enum):
@@ -254,6 +254,8 @@ class PartitionLane:
         self.end = start.end
         """Where the partition ended when it came."""
         self.committed = start.position
+        self.committing = 0
+        """The number of the plain commit that is under way, if one is."""
         self.chains = chains
         self.items: deque[Item] = deque()
         self.by_offset: dict[int, Item] = {}
@@ -368,6 +370,11 @@ class PartitionLane:
                     return
             elif item.state is not ItemState.DONE:
                 return
+
+    @property
+    def has_movable(self) -> bool:
+        """Whether a record may be written now."""
+        return bool(self.moving) and next(self.movable(), None) is not None
 
     @property
     def is_in_hand(self) -> bool:

@@ -15,8 +15,6 @@ from kafkalite.failures.windows import Window
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from collections.abc import Sequence
-
     from kafkalite.failures.events import Failure
     from kafkalite.failures.strategies import Strategy
 

@@ -2,8 +2,9 @@
 
     verdicts ─▶ wait for more, LINGER_MS at most, while records are being handled ─▶ Transact ─▶ TransactionEnded
 
-One transaction at a time, of MOVES_MAX records at most. What it costs hardly depends on how many there are; so verdicts
-are collected while there is something to handle, and while the one before is under way.
+One transaction at a time, of MOVES_MAX records at most, with all partitions that have something to be written. What it
+costs hardly depends on how many there are; so verdicts are collected while there is something to handle, and while the
+one before is under way.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -87,6 +88,8 @@ class Moves:
             return None
         if not at_once and self._lingers(lanes, now.ms):
             return None
+        if any(lane.committing and (lane.closing or lane.has_movable) for lane in lanes.values()):
+            return None  # not without it: what becomes of a record is written before the next suspect is begun
         puts: list[Put] = []
         rows: list[tuple[str, Row | None]] = []
         chosen: dict[TopicPartition, list[Item]] = {}
@@ -98,6 +101,7 @@ class Moves:
             opens = not lane.opened and not lane.leaving
             if not (found or opens or lane.closing):
                 continue
+            assert not lane.committing, "its plain commit was waited for"
             chosen[lane.partition] = found
             lane.opening = opens
             for item in found:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import logging
 import queue
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
 IDLE_POLL_S: Final = 0.1
 BUSY_POLL_S: Final = 0.02
 MOVING_POLL_S: Final = 0.005
-"""While nothing is handled, and a transaction is under way whose end no client wakes for."""
+"""While something is written whose end no client wakes for."""
 REVOKE_WAIT_S: Final = 10.0
 STACKS_MAX: Final = 256
 """Ways to a failure whose lines are kept."""
@@ -148,7 +149,13 @@ class Port(WritingPort, Protocol):
     def resume(self, partition: TopicPartition) -> None: ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """CommitRefused."""
+        """Commits behind all that `commit_soon` has begun, and waits. CommitRefused."""
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
+        """Begins a commit. How it ended is said inside of this call, or of a later one in the order of the commits."""
+
+    def settle(self) -> None:
+        """Waits until it is said of all commits how they ended."""
 
     def member(self) -> object:
         """Who this is in the group now, for `transact`: in the name of whoever was replaced nothing is committed."""
@@ -409,6 +416,10 @@ class Runner:
         self._ask_s = ASK_S_MIN
         self._gone: set[TopicPartition] = set()
         """Partitions that went since the last move began: without transactions nobody else would refuse its offsets."""
+        self._commits_begun = self._commits_ended = 0
+        self._heard: list[Event] = []
+        """What a port has said of commits."""
+        self._giving_up = False
         self._slow: set[tuple[TopicPartition, int]] = set()
         self._late = Late()
 
@@ -473,7 +484,10 @@ class Runner:
         assert self._workers is not None, "running"
         assert self._mover is not None, "running"
         busy = bool(self._workers.running)
-        timeout_s = 0.0 if busy else self._until_wake(MOVING_POLL_S if self._mover.busy else IDLE_POLL_S)
+        committing = self._commits_begun > self._commits_ended
+        timeout_s = 0.0
+        if not busy:
+            timeout_s = self._until_wake(MOVING_POLL_S if committing or self._mover.busy else IDLE_POLL_S)
         events: list[Event] = []
         for partition, messages, next_offset in self._poll(timeout_s, events):
             lane = self.policy.layout.lanes[partition.topic]
@@ -483,10 +497,11 @@ class Runner:
             position = self._port.position(key)
             if position >= 0:
                 events.append(Fetched(key, (), position))
-        events += self._results(self._until_wake(BUSY_POLL_S) if busy and not events else 0.0)
+        wait_s = MOVING_POLL_S if committing else BUSY_POLL_S
+        events += self._results(self._until_wake(wait_s) if busy and not events else 0.0)
         self._look_at_slow()
         self._ask(events)
-        self._tell(events or [Tick()])
+        self._tell([*self._take_heard(), *events] or [Tick()])
         self._late.take(self.session.late_ms)
 
     def _results(self, timeout_s: float) -> list[Event]:
@@ -528,13 +543,11 @@ class Runner:
                 elif isinstance(event, RunEnded):
                     self._workers.ended(event)
             actions = self.session.on_all(waiting, now())
-            waiting = []
             for action in actions:
-                following = self._carry_out(action)
-                if following is not None:
-                    waiting.append(following)
+                self._carry_out(action)
+            waiting = self._take_heard()
 
-    def _carry_out(self, action: Action) -> Event | None:
+    def _carry_out(self, action: Action) -> None:
         assert self._workers is not None, "running"
         match action:
             case Run():
@@ -547,15 +560,14 @@ class Runner:
                 self._port.resume(partition)
             case Transact():
                 self._begin(action)
-            case Commit(offsets=offsets):
-                return CommitEnded(offsets, failed=not self._commit(offsets))
+            case Commit():
+                self._begin_commit(action)
             case Alarm():
                 if action.kind == "breaker":
                     self._board.tell(is_open=bool(action.details["open"]), reason=action.text)
                 self._alarm(action)
             case Stop(reason=reason):
                 self._stopped = reason
-        return None
 
     def _alarm(self, alarm: Alarm) -> None:
         if self._on_alarm is None:
@@ -600,9 +612,14 @@ class Runner:
         for key in partitions:
             self._workers.withdraw(key)
         self._await_workers(partitions)
-        self._tell([Revoked(partitions)])
-        while self._mover.busy and self.session.is_closing:
-            self._tell(self._results(BUSY_POLL_S))
+        self._settle()
+        self._giving_up = True
+        try:
+            self._tell([Revoked(partitions)])
+            while self._mover.busy and self.session.is_closing:
+                self._tell(self._results(BUSY_POLL_S))
+        finally:
+            self._giving_up = False
         self._drop(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
@@ -610,6 +627,7 @@ class Runner:
         what began before is not to end behind a new beginning."""
         assert self._mover is not None, "running"
         self._drop(partitions)
+        self._settle()
         while self._mover.busy:
             self._tell(self._results(BUSY_POLL_S))
 
@@ -632,6 +650,11 @@ class Runner:
         while self.session.is_busy and time.monotonic() < deadline:
             self._tell(self._results(BUSY_POLL_S) or [Tick()])
 
+    def _settle(self) -> None:
+        """Hears how all commits have ended: none may come behind what others do with the partitions."""
+        self._port.settle()
+        self._tell(self._take_heard())
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _begin(self, action: Transact) -> None:
@@ -651,6 +674,28 @@ class Runner:
             if put.goal is not Goal.OUTPUT:
                 call_hook(self._on_moved, put.message, put.goal.value, put.topic)
         return TransactionEnded(action.number, failed, ended.largest)
+
+    def _begin_commit(self, action: Commit) -> None:
+        """Nobody waits for it, but where partitions go."""
+        self._commits_begun += 1
+        if self._giving_up:
+            self._commit_ended(action.number, failed=not self._commit(action.offsets))
+        else:
+            self._port.commit_soon(action.offsets, functools.partial(self._heard_of, action.number))
+
+    def _heard_of(self, number: int, error: Exception | None) -> None:
+        if error is not None:
+            logger.warning("commit of group %s: %s", self.policy.group, error)
+        self._commit_ended(number, failed=error is not None)
+
+    def _commit_ended(self, number: int, *, failed: bool) -> None:
+        self._commits_ended += 1
+        self._heard.append(CommitEnded(number, failed))
+
+    def _take_heard(self) -> list[Event]:
+        """How commits have ended that nobody was told of."""
+        heard, self._heard = self._heard, []
+        return heard
 
     def _commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         try:

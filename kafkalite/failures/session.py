@@ -1,6 +1,6 @@
 """The core: what a member of a group does about failures, as events in and actions out. No I/O, no clock, no threads.
 
-    Fetched ─▶ lane ─▶ Run ─▶ Finished ─┬─ success ─▶ Commit, every COMMIT_INTERVAL_MS
+    Fetched ─▶ lane ─▶ Run ─▶ Finished ─┬─ success ─▶ Commit, every second
                  ▲                      └─ failure ─▶ Step ─▶ Transact: letter + row of the ledger + offset
                  └── due again, or tried in place ◀────┘
 
@@ -24,10 +24,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.failures.breaker import Breaker
+from kafkalite.failures.commits import Commits
 from kafkalite.failures.events import (
     Alarm,
     Assigned,
-    Commit,
     CommitEnded,
     Damaged,
     Decided,
@@ -53,7 +53,6 @@ from kafkalite.failures.events import (
     Withdraw,
 )
 from kafkalite.failures.lanes import (
-    COMMIT_COUNT,
     IN_HAND_MAX,
     RUN_MAX,
     Item,
@@ -64,7 +63,7 @@ from kafkalite.failures.lanes import (
     key_digest,
 )
 from kafkalite.failures.losses import Losses
-from kafkalite.failures.moves import AGAIN_MS, SHRINK_MAX, Moves, TooLarge
+from kafkalite.failures.moves import SHRINK_MAX, Moves, TooLarge
 from kafkalite.failures.names import origin_text
 from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State
 from kafkalite.failures.strategies import Ignore, RetryForever, RetryTopics, StepKind
@@ -74,13 +73,12 @@ from kafkalite.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kafkalite.failures.events import Action, Arrival, Event, Outcome
+    from kafkalite.failures.events import Action, Arrival, Commit, Event, Outcome
     from kafkalite.failures.policy import Policy
     from kafkalite.failures.strategies import Step
 
 RUN_FAILURES_MAX: Final = 10
 """Failures after which a run comes back, where the order allows more than one, and their number means something."""
-COMMIT_INTERVAL_MS: Final = 1000.0
 CAREFUL_COUNT: Final = IN_HAND_MAX + RUN_MAX
 """As many may have been in hand behind the committed offset when a member ended."""
 TRIES_MAX: Final = 3
@@ -116,7 +114,7 @@ class Session:
         self._counts_failures = policy.limit is not None or self._losses.counts
         self._number = 0
         self._moves = Moves(member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition)
-        self._commit_at = 0.0
+        self._commits = Commits(self._moves)
         self._decided: dict[tuple[str, TopicPartition], Decided] = {}
         self._finished_ids: dict[str, Row | None] = {}
         """Where moves are at least once: letters that are done, and their last row."""
@@ -167,7 +165,7 @@ class Session:
             case TransactionEnded():
                 self._transaction_ended(event)
             case CommitEnded():
-                self._commit_ended(event)
+                self._commits.end(event, self._now.ms)
             case Damaged():
                 self._damaged(event)
             case Decided():
@@ -183,7 +181,7 @@ class Session:
                 self._check_lost(lane)
         self._probe() if self._breaker.is_open else self._start_runs()
         self._transact()
-        self._commit()
+        self._commit(self._commits.begin(self._lanes.values(), self._now.ms))
         self._flow()
 
     @property
@@ -197,8 +195,8 @@ class Session:
                 times.append(self._breaker.probe_at)
             elif lane.run is None and lane.head is not None and lane.head.due > self._now.ms:
                 times.append(lane.head.due)
-            if lane.low() > lane.committed and not self._moves.concerns(lane):
-                times.append(self._commit_at)
+            if self._commits.waits(lane):
+                times.append(self._commits.due_at)
         return min(times, default=None)
 
     @property
@@ -313,13 +311,7 @@ class Session:
                 lane.leaving = lane.closing = True
         self._moves.hurry()
         if self._moves.flight is None and not self._policy.keeps_ledger:
-            offsets = {
-                lane.partition: lane.low()
-                for lane in self._lanes.values()
-                if lane.closing and lane.low() > lane.committed
-            }
-            if offsets:
-                self._actions.append(Commit(offsets))
+            self._commit(self._commits.begin_last([lane for lane in self._lanes.values() if lane.closing]))
             self._drop(partitions)
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
@@ -943,27 +935,9 @@ class Session:
                     if offset == event.offset and digest in lane.chains.written:
                         self._release(lane, digest)
 
-    def _commit(self) -> None:
-        """Plain commits: by time, and by count before that."""
-        due = self._now.ms >= self._commit_at
-        offsets = {}
-        for lane in self._lanes.values():
-            low = lane.low()
-            free = not self._moves.concerns(lane)
-            if free and low > lane.committed and (due or low - lane.committed >= COMMIT_COUNT):
-                offsets[lane.partition] = low
-        if offsets:
-            self._commit_at = self._now.ms + COMMIT_INTERVAL_MS
-            self._actions.append(Commit(offsets))
-
-    def _commit_ended(self, event: CommitEnded) -> None:
-        if event.failed:
-            self._commit_at = self._now.ms + AGAIN_MS
-            return
-        for key, offset in event.offsets.items():
-            lane = self._lanes.get(key)
-            if lane is not None:
-                lane.committed = max(lane.committed, offset)
+    def _commit(self, commit: Commit | None) -> None:
+        if commit is not None:
+            self._actions.append(commit)
 
     def _flow(self) -> None:
         """Reads no further ahead than there is room for."""

@@ -14,8 +14,8 @@ the ledger says so. Somebody looks after held keys when nothing else happens: re
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -209,6 +209,8 @@ class Member:
     failed: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
     """Keys of what failed in a run."""
     flight: Generator[None, None, TransactionEnded] | None = None
+    commits: deque[Generator[None, None, CommitEnded]] = field(default_factory=deque)
+    """Plain commits on the wire, in order."""
     paused: set[TopicPartition] = field(default_factory=set)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -225,6 +227,9 @@ class Member:
         )
         self.writes_beside = world.rng.random() < 0.7
         """Whether it goes on while a transaction is under way."""
+        self.commits_beside = world.rng.random() < 0.7
+        """Whether it goes on while plain commits are."""
+        self.giving_up = False
 
     # --- the group ----------------------------------------------------------------------------------------------------
 
@@ -256,9 +261,12 @@ class Member:
             self.tell(Revoking(owned))
             for key in owned:
                 self.end_run(key)
+            self.hear_commits()
+            self.giving_up = True
             self.tell(Revoked(owned))
             while self.flight is not None and self.session.is_closing:
                 self.tell(self.land())
+            self.giving_up = False
             self.tell(Lost(owned))
         for key in owned:
             if world.owner.get(key) is self:
@@ -270,8 +278,21 @@ class Member:
     def out(self) -> None:
         """It hears that others have its partitions; what it was writing ends behind that."""
         self.tell(Lost(list(self.positions)))
+        self.hear_commits()
         if self.flight is not None:
             self.tell(self.land())
+
+    def hear_commits(self) -> None:
+        """All plain commits to their ends."""
+        while self.commits:
+            ended = self.commit_on()
+            if ended is not None:
+                self.tell(ended)
+
+    def leave_wire(self) -> None:
+        """Its process has ended. What it had sent may arrive all the same."""
+        while self.commits and self.world.rng.random() < 0.5:
+            self.commit_on(dead=True)
 
     def forget(self, partitions: list[TopicPartition]) -> None:
         for key in partitions:
@@ -293,6 +314,8 @@ class Member:
             choices.append(("tick", None))
         if self.flight is not None:
             choices.append(("write", None))
+        if self.commits:
+            choices.append(("commit", None))
         released = [
             Released(key, offset)
             for key, offsets in self.session.holders.items()
@@ -310,6 +333,10 @@ class Member:
             ended = self.write()
             if ended is not None:
                 self.tell(ended)
+        elif what == "commit":
+            heard = self.commit_on()
+            if heard is not None:
+                self.tell(heard)
         elif what == "ask":
             for event in released:
                 self.tell(event)
@@ -382,8 +409,12 @@ class Member:
                         self.flight = self.transact(action)
                         if not self.writes_beside:
                             waiting.append(self.land())
-                    case Commit(offsets=offsets):
-                        waiting.append(self.commit(offsets))
+                    case Commit():
+                        self.commits.append(self.commit(action))
+                        while self.commits and (self.giving_up or not self.commits_beside):
+                            ended = self.commit_on()
+                            if ended is not None:
+                                waiting.append(ended)
                     case Alarm() | Stop():
                         pass
                 self.step()
@@ -429,7 +460,7 @@ class Member:
             self.append(key, put)
         for text, row in action.rows if exact else ():
             self.write_row(text, row)
-        world.offsets |= action.offsets
+        self.write_offsets(action.offsets)
         world.pending.pop(self, None)
         yield
         return TransactionEnded(action.number)
@@ -468,19 +499,36 @@ class Member:
         else:
             self.world.ledger[text] = row
 
-    def commit(self, offsets: object) -> CommitEnded:
-        assert isinstance(offsets, dict)
-        self.step()
+    def commit(self, action: Commit) -> Generator[None, None, CommitEnded]:
+        """A plain commit: on the wire, there, answered."""
+        yield
         try:
-            self.require(offsets)
+            self.require(dict(action.offsets))
         except Fenced:
-            return CommitEnded(offsets, failed=True)
+            return CommitEnded(action.number, failed=True)
+        if self.world.rng.random() < self.world.refusals:
+            return CommitEnded(action.number, failed=True)
+        self.write_offsets(action.offsets)
+        yield
+        return CommitEnded(action.number)
+
+    def commit_on(self, *, dead: bool = False) -> CommitEnded | None:
+        """A step of the oldest plain commit; how it ended, if it was the last."""
+        try:
+            next(self.commits[0])
+        except StopIteration as ended:
+            self.commits.popleft()
+            event: CommitEnded = ended.value
+            return event
+        if not dead:
+            self.step()
+        return None
+
+    def write_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         for key, offset in offsets.items():
             if offset < self.world.offsets.get(key, 0):
                 self.world.faults.append(f"{key} was committed back to {offset}")
         self.world.offsets |= offsets
-        self.step()
-        return CommitEnded(offsets)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -578,6 +626,7 @@ def alive(world: World, live: list[Member], member: Member, work: Callable[[], o
         return bool(work())
     except Died:
         world.pending.pop(member, None)
+        member.leave_wire()
         if member in live:
             live.remove(member)
         for key in [key for key, owner in world.owner.items() if owner is member]:

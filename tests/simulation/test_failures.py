@@ -74,3 +74,9 @@ def test_keys_that_are_not_held_are_found_out(monkeypatch: pytest.MonkeyPatch) -
     """The rule that nothing of a held key runs but what it waits for."""
     monkeypatch.setattr(KeyChains, "_is_held", lambda self, key, offset: False)
     assert any(list(faults(run_seed(seed))) for seed in range(100))
+
+
+def test_transactions_that_overtake_plain_commits_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule that of a partition one thing is under way at a time."""
+    monkeypatch.setattr(PartitionLane, "committing", property(lambda self: 0, lambda self, number: None), raising=False)
+    assert any("committed back" in found for seed in range(100) for found in faults(run_seed(seed)))

@@ -137,6 +137,15 @@ class ColumnarPort:
         except CommitFailed as error:
             raise CommitRefused(str(error)) from error
 
+    def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
+        try:
+            self.reader.commit_async(dict(offsets), lambda _, error: ended(error))
+        except CommitFailed as error:
+            ended(error)
+
+    def settle(self) -> None:
+        self.reader.commit_async({})  # nothing, behind all that is under way
+
     def member(self) -> GroupMetadata:
         return self.reader.group_metadata
 

@@ -5,17 +5,18 @@ Thread rule: one thread at a time, that of the runner.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.failures.events import Message
-from kafkalite.failures.runner import DamagedBatch, Fetch
+from kafkalite.failures.runner import CommitRefused, DamagedBatch, Fetch
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-class Listening:
+class Listening(ABC):
     """See the module. Partitions are given up once, whoever says so first: the client, or `leave`."""
 
     def __init__(self) -> None:
@@ -77,6 +78,22 @@ class Listening:
     def pass_over(self, damage: DamagedBatch) -> int:
         """These clients do not say which batch they cannot read."""
         raise damage
+
+    @abstractmethod
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """CommitRefused."""
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
+        """Waits, where a client has no better way."""
+        try:
+            self.commit(offsets)
+        except CommitRefused as error:
+            ended(error)
+        else:
+            ended(None)
+
+    def settle(self) -> None:  # noqa: B027  # a port may have no commit under way, ever
+        """Nothing is under way."""
 
     def leave(self) -> None:
         """All are given up, before the client is closed: some do not say so themselves."""

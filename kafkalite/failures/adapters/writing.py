@@ -9,7 +9,7 @@ Thread rule: one thread at a time. Producers are the mover's while it moves; bef
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalite.failures.adapters.listening import Listening
@@ -28,7 +28,7 @@ class OutcomeUnknown(Exception):
     """Nobody can say whether a transaction is committed: the member ends, and its next life finds out."""
 
 
-class Writing(Listening, ABC):
+class Writing(Listening):
     """See the module. A port says by `_new_producer` and the methods behind it how its client does each step."""
 
     by_partition = False

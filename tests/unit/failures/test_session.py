@@ -95,9 +95,9 @@ class Desk:
                 self.rows.update(action.rows)
                 self.committed.update(action.offsets)
                 return [TransactionEnded(action.number)]
-            case Commit(offsets=offsets):
+            case Commit(number=number, offsets=offsets):
                 self.committed.update(offsets)
-                return [CommitEnded(offsets)]
+                return [CommitEnded(number)]
             case Run():
                 return self.run(action)
             case Alarm():
@@ -274,7 +274,7 @@ def opened(session: Session, *partitions: TopicPartition) -> Callable[[Event, fl
         actions = session.on(event, moment)
         for action in actions:
             if isinstance(action, Commit):
-                assert session.on(CommitEnded(action.offsets), moment) == []
+                assert session.on(CommitEnded(action.number), moment) == []
         return [action for action in actions if not isinstance(action, Commit)]
 
     starts = {key: Start(0, 0, 0) for key in partitions}
@@ -465,12 +465,39 @@ def test_records_are_handled_while_a_transaction_is_under_way() -> None:
     ]
 
 
+def test_of_a_partition_nothing_is_moved_while_a_plain_commit_of_it_is_under_way_and_all_else_goes_on() -> None:
+    session = Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0)
+    opened(session, ORDERS)
+
+    def tell(event: Event, ms: float) -> list[Action]:
+        return session.on(event, Moment(1_000_000 + int(ms), ms))
+
+    (run,) = tell(arrivals(ORDERS, [0]), 2000.0)
+    (commit,) = [*tell(Finished(ORDERS, run.number, 0, Outcome()), 2001.0), *tell(RunEnded(ORDERS, run.number), 2001.0)]
+    assert commit.offsets == {ORDERS: 1}
+    (run,) = tell(arrivals(ORDERS, [1, 2]), 2002.0)
+    tell(Finished(ORDERS, run.number, 1, Outcome(BAD)), 2003.0)
+    tell(Finished(ORDERS, run.number, 2, Outcome()), 2003.0)
+    assert tell(RunEnded(ORDERS, run.number), 2003.0) == []
+    (run,) = tell(arrivals(ORDERS, [3]), 2004.0)
+    assert tell(CommitEnded(commit.number), 2005.0) == []  # it waits for more now
+    (transact,) = tell(Tick(), 2060.0)
+    assert (transact.offsets, [put.message.offset for put in transact.puts]) == ({ORDERS: 3}, [1])
+    tell(Finished(ORDERS, run.number, 3, Outcome()), 2061.0)
+    assert tell(RunEnded(ORDERS, run.number), 4000.0) == []  # not beside the transaction
+    (commit,) = tell(TransactionEnded(transact.number), 4001.0)
+    assert commit.offsets == {ORDERS: 4}
+    assert tell(CommitEnded(commit.number, failed=True), 4002.0) == []
+    (again,) = tell(Tick(), 5100.0)
+    assert (again.offsets, again.number > commit.number) == ({ORDERS: 4}, True)
+
+
 def test_what_is_in_hand_while_a_transaction_is_under_way_is_no_more_than_is_looked_at_after_a_death() -> None:
     tell = opened(Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0), ORDERS)
     (run,) = tell(arrivals(ORDERS, [0]), 0.0)
     tell(Finished(ORDERS, run.number, 0, Outcome(BAD)), 1.0)
     (transact,) = tell(RunEnded(ORDERS, run.number), 1.0)
-    found = tell(arrivals(ORDERS, range(1, 500)), 2.0)
+    found = tell(arrivals(ORDERS, range(1, CAREFUL_COUNT + RUN_MAX)), 2.0)
     reached = 0
     while runs := [action for action in found if isinstance(action, Run)]:
         (run,) = runs
