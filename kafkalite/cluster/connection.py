@@ -37,6 +37,8 @@ SESSION_PART: Final = 0.85
 """Of a session has passed when the broker signs in again; Kafka's clients take 85 to 95 %."""
 _SIZE: Final = struct.Struct(">i")
 _PIECE: Final = 1 << 20
+_FRONT: Final = 1 << 16
+"""Bytes that the first look at an answer takes: small ones as wholes."""
 
 
 class LargeAnswers:
@@ -89,6 +91,9 @@ class ControllerConnection:
         self._node = f"{whose} at {address}"
         self.closed = False
         self._socket = sock
+        self._wait_s = math.nan  # that the socket was told last
+        self._front = bytearray(_FRONT)
+        self._front_size = 0  # bytes there that were received and not taken
         self._client_id = client_id
         self._correlation_id = 0
         self._security: Security | None = None
@@ -185,7 +190,9 @@ class ControllerConnection:
         frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
         name = APIS[api_key].name
         try:
-            self._socket.settimeout(timeout_s)
+            if timeout_s != self._wait_s:  # a system call
+                self._socket.settimeout(timeout_s)
+                self._wait_s = timeout_s
             self._socket.sendall(frame)
             data = self._receive_frame(timeout_s)
             correlation_id, position = header.decode_response_header(api_key, version, data)
@@ -205,24 +212,35 @@ class ControllerConnection:
         raise ConnectionFailed(f"{self._node} answered another request than {name}")
 
     def _receive_frame(self, timeout_s: float) -> bytearray:
-        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
+        front = self._front
+        with memoryview(front) as view:
+            while self._front_size < _SIZE.size:
+                self._front_size += self._receive_some(view[self._front_size :])
+        (size,) = _SIZE.unpack_from(front)
         if not _SIZE.size <= size <= RESPONSE_SIZE_MAX:
             raise ConnectionFailed(f"{self._node} announced an answer of {size} bytes")
         if self.large is not None and size > self.large.size:
             self._has_large = self.large.take(timeout_s, lambda: self.closed)
             if not self._has_large:
                 raise ConnectionFailed(f"there was no room for an answer of {size} bytes of {self._node}")
-        return self._receive(size)
+        end = min(self._front_size, _SIZE.size + size)
+        data = front[_SIZE.size : end]
+        self._front_size -= end
+        front[: self._front_size] = front[end : end + self._front_size]
+        return self._receive(data, size)
 
-    def _receive(self, size: int) -> bytearray:
-        data = bytearray(min(size, _PIECE))
-        filled = 0
+    def _receive(self, data: bytearray, size: int) -> bytearray:
+        """An answer of so many bytes that begins with `data`."""
+        filled = len(data)
         while filled < size:
             if filled == len(data):  # never much more than has come
-                data += bytes(min(size - filled, filled))
+                data += bytes(min(size - filled, max(filled, _PIECE)))
             with memoryview(data) as view:
-                count = self._socket.recv_into(view[filled:])
-            if not count:
-                raise ConnectionFailed(f"{self._node} closed the connection")
-            filled += count
+                filled += self._receive_some(view[filled:])
         return data
+
+    def _receive_some(self, room: memoryview) -> int:
+        count = self._socket.recv_into(room)
+        if not count:
+            raise ConnectionFailed(f"{self._node} closed the connection")
+        return count

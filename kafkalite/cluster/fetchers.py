@@ -16,6 +16,7 @@ Source: ReplicaFetcherManager, ReplicaFetcherThread, RemoteLeaderEndPoint of Kaf
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import zlib
@@ -88,7 +89,8 @@ class OwnBroker(NamedTuple):
         return self.image().features.get(METADATA_VERSION, 0)
 
 
-def version_for(rows: Sequence[tuple[int, int]], metadata_version: int) -> int:
+@functools.cache
+def version_for(rows: tuple[tuple[int, int], ...], metadata_version: int) -> int:
     """The version of a request at this level of metadata.version."""
     return next(version for since, version in rows if metadata_version >= since)
 
