@@ -36,6 +36,7 @@ RESPONSE_SIZE_MAX: Final = 1 << 30
 SESSION_PART: Final = 0.85
 """Of a session has passed when the broker signs in again; Kafka's clients take 85 to 95 %."""
 _SIZE: Final = struct.Struct(">i")
+_TIMEVAL: Final = struct.Struct("@ll")
 _PIECE: Final = 1 << 20
 _FRONT: Final = 1 << 16
 """Bytes that the first look at an answer takes: small ones as wholes."""
@@ -190,9 +191,8 @@ class ControllerConnection:
         frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
         name = APIS[api_key].name
         try:
-            if timeout_s != self._wait_s:  # a system call
-                self._socket.settimeout(timeout_s)
-                self._wait_s = timeout_s
+            if timeout_s != self._wait_s:
+                self._use_timeout(timeout_s)
             self._socket.sendall(frame)
             data = self._receive_frame(timeout_s)
             correlation_id, position = header.decode_response_header(api_key, version, data)
@@ -206,10 +206,22 @@ class ControllerConnection:
             raise
         except OSError as error:
             self.close()
-            why = "in time" if isinstance(error, TimeoutError) else f"({error.strerror or error})"
+            why = "in time" if isinstance(error, (TimeoutError, BlockingIOError)) else f"({error.strerror or error})"
             raise ConnectionFailed(f"{self._node} did not answer {name} {why}") from error
         self.close()
         raise ConnectionFailed(f"{self._node} answered another request than {name}")
+
+    def _use_timeout(self, timeout_s: float) -> None:
+        """How long the socket waits. Without TLS the system sees to it: Python would ask it before each read and write
+        whether that can be done."""
+        self._wait_s = timeout_s
+        if type(self._socket) is not socket.socket:
+            self._socket.settimeout(timeout_s)
+            return
+        self._socket.settimeout(None)
+        wait = _TIMEVAL.pack(int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))  # 0 would be for ever
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, wait)
 
     def _receive_frame(self, timeout_s: float) -> bytearray:
         front = self._front

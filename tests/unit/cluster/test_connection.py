@@ -9,6 +9,8 @@ import pytest
 
 from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection, LargeAnswers
 from kafkalite.cluster.quorum import Address
+from kafkalite.protocol.api import API_VERSIONS
+from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 
 WAIT_S = 60.0
 
@@ -58,3 +60,22 @@ def test_who_waits_for_room_goes_on_when_there_is_some_and_ends_when_he_is_told_
     for each in (*connections, *ends):
         each.close()
     assert not large.taken
+
+
+def test_who_does_not_answer_is_not_waited_for_longer_than_asked_for() -> None:
+    end, sock = socket.socketpair()
+    connection = ControllerConnection(Address("node", 1), sock, "test", "the broker")
+    with end, pytest.raises(ConnectionFailed, match="did not answer ApiVersions in time"):
+        connection.request(API_VERSIONS, 3, ApiVersionsRequest(), 0.01)
+    assert connection.closed
+
+
+def test_a_request_that_waits_is_ended() -> None:
+    end, sock = socket.socketpair()
+    connection = ControllerConnection(Address("node", 1), sock, "test", "the broker")
+    with end, ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(connection.request, API_VERSIONS, 3, ApiVersionsRequest(), 10 * WAIT_S)
+        assert end.recv(1)
+        connection.abort()
+        with pytest.raises(ConnectionFailed, match="closed the connection"):
+            waits.result(WAIT_S)
