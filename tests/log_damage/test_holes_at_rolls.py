@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.errors import OffsetOutOfRange
 from kafkalite.log.loading import LoadPlan, load
 from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import (
@@ -84,6 +85,19 @@ def test_name_of_a_segment_is_missing(tmp_path: Path) -> None:
     log = opened(harness)
     assert (log.log_end_offset, len(harness.files())) == (PER_SEGMENT, 1)
     assert read_all(log) == model.batches
+
+
+def test_names_in_front_are_missing(tmp_path: Path) -> None:
+    """Nobody was told that those records are on the disk, or their names would be: a flush syncs all names."""
+    harness, model = written(tmp_path)
+    harness.files()[0].unlink()
+    log = opened(harness)
+    assert (log.log_start_offset, log.log_end_offset) == (PER_SEGMENT, SEGMENTS * PER_SEGMENT)
+    assert read_all(log) == model.batches[PER_SEGMENT:]
+    assert not damage_ranges(log)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(0, 1000)
+    assert log.append(make_batch()).base_offset == SEGMENTS * PER_SEGMENT
 
 
 def test_offsets_that_were_flushed_are_not_given_out_again(tmp_path: Path) -> None:

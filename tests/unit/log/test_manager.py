@@ -5,12 +5,15 @@ import os
 import re
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from kafkalite._native.base import file_ops
+from kafkalite._native.log.leading import wait_replicated
 from kafkalite.errors import (
     ErrorCode,
     InvalidConfig,
@@ -26,6 +29,8 @@ from kafkalite.log import checkpoints
 from kafkalite.log.manager import LogManager
 from kafkalite.model import uuid_text
 from tests.kit.harness.log_harness import PlainLog, abandon, make_batch, make_manager, read_all
+
+WAIT_S = 120
 
 
 @pytest.fixture
@@ -408,3 +413,21 @@ def test_first_append_that_met_a_full_disk_leaves_a_whole_directory(tmp_path: Pa
     assert log.append(make_batch()).base_offset == int(not hit)
     assert checkpoints.read_partition_topic_id(str(tmp_path / "t-0")) == topic.id
     manager.close()
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_who_waits_for_a_log_whose_storage_fails_is_told_so(manager: LogManager, locked: bool) -> None:
+    log = manager.create_topic("t", 1, {}).partitions[0]
+    told: list[int] = []
+    done = threading.Event()
+
+    def answer(code: int) -> None:
+        told.append(code)
+        done.set()
+
+    wait_replicated(log.core, log.log_end_offset + 1, log.leader_epoch, answer)
+    error = OSError(errno.EIO, "the disk is gone")
+    with log.core.locked() if locked else nullcontext():
+        log.storage_failed(error, "a test says so")
+    assert done.wait(WAIT_S)
+    assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
