@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.acls import Acl
 from kafkalite.cluster.bootstrap_users import NUMBERS
 from kafkalite.cluster.joining import MECHANISMS, cluster_id_of, node_of, times_of, ways_of
 from kafkalite.cluster.member import Member
@@ -53,6 +54,8 @@ from kafkalite.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -64,7 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kafkalite.clock import Clock
-    from kafkalite.cluster.image import Image
+    from kafkalite.cluster.image import Entity, Image
     from kafkalite.log.journal import MetadataState, TopicState
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.model import ScramCredential
@@ -86,6 +89,8 @@ LOOK_S: Final = 0.02
 TIMEOUT_MS: Final = 30_000
 EPOCH_RECORDS_MAX: Final = 2_000_000
 """Records that raising leader epochs may put into the metadata log."""
+PRODUCER_BLOCK: Final = 1000
+"""Ids that the controllers give out at a time (Kafka's ProducerIdsBlock)."""
 PRODUCER_BLOCKS_MAX: Final = 20_000
 NAMED_MAX: Final = 5
 _TWICE: Final = 2
@@ -138,7 +143,7 @@ def migrate(config: BrokerConfig, clock: Clock, told: Callable[[str], object], *
     stored = _stored_identity(root)
     begun = handover.read(root)
     if begun is None or begun.phase == PLANNED:
-        alone = _alone(config, int(stored.get("node.id", stored.get("broker.id", "0"))))
+        alone = _alone(config, _stored_node_id(root, stored))
         begun = _hand_over(config, alone, begun, clock, told, dry_run=dry_run)
     elif begun.node_id != config.node_id:
         raise StartupError(f"node.id: this migration was begun as broker {begun.node_id}, and has to end as that")
@@ -156,6 +161,15 @@ def _stored_identity(root: str) -> dict[str, str]:
     if "kafkalite.cluster" in values and handover.read(root) is None:
         raise StartupError(f"{root} belongs to a broker in the cluster {values.get('cluster.id')} already")
     return values
+
+
+def _stored_node_id(root: str, stored: Mapping[str, str]) -> int:
+    text = stored.get("node.id", stored.get("broker.id", "0"))
+    try:
+        return int(text)
+    except ValueError:
+        path = f"{root}/{files.META_PROPERTIES_NAME}"
+        raise StartupError(f"{path} is damaged: node.id={text[:64]}; restore it from a copy") from None
 
 
 def _alone(config: BrokerConfig, node_id: int) -> BrokerConfig:
@@ -332,13 +346,14 @@ class _Migration:
         try:
             member.wait_caught_up()
             done = self._begin()
+            self._take_back()
             self._carry_rules()
             self._carry_quotas()
             self._carry_settings()
             member.enter()
             self._make_topics()
             self._raise_epochs()
-            self._raise_producer_ids()
+            self._raise_producer_ids(done)
         except BaseException:
             member.stop(controlled=member.epoch >= 0 and not self._fault)
             raise
@@ -351,7 +366,15 @@ class _Migration:
     def _begin(self) -> Handover:
         """Looks whether the cluster can take it, and writes down that it is begun."""
         image, state = self._member.image, self._found.state
-        ours = set() if self._begun is None else set(self._begun.topics)
+        begun = self._begun or Handover(
+            phase=PLANNED,
+            cluster_id=self._cluster_id,
+            node_id=self._node_id,
+            topics=[],
+            producer_ids_before=image.next_producer_id,
+            producer_ids_clear=image.next_producer_id,
+        )
+        ours = set(begun.topics)
         taken = sorted(name for name in state.topics if name in image.topic_ids and name not in ours)
         if taken:
             raise StartupError(
@@ -368,24 +391,69 @@ class _Migration:
                 f"node.id: broker {self._node_id} of the cluster has replicas of {_named(others)}: give this one an id"
                 " of its own"
             )
-        before = image.next_producer_id if self._begun is None else self._begun.producer_ids_before
+        before = begun.producer_ids_before
         if any(producer_id < before for producer_id in self._found.producer_ids):
             raise StartupError(
                 f"the cluster has given out producer ids below {before}, and producers here have some of these: two"
                 " would be taken for one; migrate while only the controllers run, or copy with kafkalite mirror"
             )
+        lost_answer = image.producer_ids_node == self._node_id  # whose writer was killed
+        if image.next_producer_id - begun.producer_ids_clear > lost_answer * PRODUCER_BLOCK:
+            self._check_ids_of_others(begun.producer_ids_clear, image.next_producer_id)
         self._check_cost(image)
         self._compare_users(image)
-        done = Handover(
-            phase=PLANNED,
-            cluster_id=self._cluster_id,
-            node_id=self._node_id,
+        done = replace(
+            begun,
             topics=sorted(ours | state.topics.keys()),
-            producer_ids_before=before,
+            producer_ids_clear=image.next_producer_id,
             broker_epoch=self._member.epoch,
+            rules=begun.rules + [acl.texts() for acl in self._missing_rules()],
+            quotas=_joined(begun.quotas, self._new_quotas(begun)),
+            settings=_joined(begun.settings, self._new_settings(begun)),
         )
         handover.write(self._logs.directory, done)
         return done
+
+    def _missing_rules(self) -> list[Acl]:
+        there = {tuple(each) for each in self._member.image.acls.values()}
+        return [acl for acl in self._found.state.acls if tuple(acl) not in there]
+
+    def _new_quotas(self, begun: Handover) -> list[list[Any]]:
+        """Those that the cluster does not have, by entity and key. StartupError where it has others."""
+        there, found, others = self._member.image.quotas, [], []
+        for entity, values in self._found.state.quotas.items():
+            for key, value in values.items():
+                row = [[list(part) for part in entity], key]
+                present = there.get(entity, {}).get(key)
+                if present is None:
+                    found.append(row)
+                elif present != value and row not in begun.quotas:
+                    who = ", ".join(f"{kind} {name or 'without own ones'}" for kind, name in entity)
+                    others.append(f"{key}={present:g} of {who}")
+        _refuse_others("quotas", others)
+        return found
+
+    def _new_settings(self, begun: Handover) -> list[list[Any]]:
+        """Those that the cluster does not have, by resource and key. StartupError where it has others."""
+        found, others = [], []
+        for (kind, name), values in _settings_of(self._found.state, self._node_id).items():
+            there = self._member.image.configs.get((kind, name), {})
+            for key, text in values.items():
+                row = [kind, name, key]
+                if key not in there:
+                    found.append(row)
+                elif there[key] != text and row not in begun.settings:
+                    others.append(f"{key}={there[key]} of {_resource(kind, name)}")
+        _refuse_others("settings", others)
+        return found
+
+    def _check_ids_of_others(self, first: int, end: int) -> None:
+        """StartupError where producers here have ids from `first` to before `end`, which others may have got."""
+        if any(first <= producer_id < end for producer_id in self._found.producer_ids):
+            raise StartupError(
+                f"brokers of the cluster were given the producer ids from {first} to {end - 1} meanwhile, and producers"
+                " here have some of these: two would be taken for one; copy with kafkalite mirror"
+            )
 
     def _compare_users(self, image: Image) -> None:
         state, report = self._found.state, self._found.report
@@ -400,20 +468,85 @@ class _Migration:
                 f"leader epochs here are up to {highest}, after as many unclean stops: the controllers would need"
                 f" {highest * len(self._found.epochs)} records to get there; copy with kafkalite mirror"
             )
-        blocks = (self._found.state.next_producer_id - image.next_producer_id) // 1000
+        blocks = (self._found.state.next_producer_id - image.next_producer_id) // PRODUCER_BLOCK
         if blocks > PRODUCER_BLOCKS_MAX:
             raise StartupError(
                 f"producer ids here are up to {self._found.state.next_producer_id}, and the controllers give them out"
                 " by the thousand: copy with kafkalite mirror"
             )
 
+    # --- what an earlier attempt carried and is gone here since -------------------------------------------------------
+
+    def _take_back(self) -> None:
+        """Removes from the cluster what was removed here, while the broker stood alone once more."""
+        if self._begun is not None:
+            self._take_back_rules(self._begun.rules)
+            self._take_back_quotas(self._begun.quotas)
+            self._take_back_settings(self._begun.settings)
+            self._take_back_topics(self._begun.topics)
+
+    def _take_back_rules(self, carried: list[list[str]]) -> None:
+        there = {tuple(each) for each in self._member.image.acls.values()}
+        rules = [acl for acl in map(Acl.from_texts, carried) if acl not in self._found.state.acls]
+        filters = [
+            DeleteAclsFilter(
+                resource_type_filter=acl.resource_type,
+                resource_name_filter=acl.name,
+                pattern_type_filter=acl.pattern_type,
+                principal_filter=acl.principal,
+                host_filter=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in rules
+            if tuple(acl) in there
+        ]
+        for rows in _portions(filters, RULES_AT_ONCE):
+            self._told("taking back rules")
+            answer = self._ask(api.DELETE_ACLS, DeleteAclsRequest(filters=rows))
+            for result in answer.filter_results:
+                _check(result.error_code, "to remove a rule", result.error_message)
+
+    def _take_back_quotas(self, carried: list[list[Any]]) -> None:
+        there, gone = self._member.image.quotas, []
+        for parts, key in carried:
+            entity = tuple((kind, name) for kind, name in parts)
+            if key in there.get(entity, {}) and key not in self._found.state.quotas.get(entity, {}):
+                gone.append(_quota_entry(entity, [OpData(key=key, value=0.0, remove=True)]))
+        self._alter_quotas(gone, "taking back quotas")
+
+    def _take_back_settings(self, carried: list[list[Any]]) -> None:
+        here, there = _settings_of(self._found.state, self._node_id), self._member.image.configs
+        for kind, name, key in carried:
+            resource = (kind, name)
+            if key in there.get(resource, {}) and key not in here.get(resource, {}):
+                self._told("taking back settings")
+                self._alter_settings(kind, name, [AlterableConfig(name=key, config_operation=DELETE, value=None)])
+
+    def _take_back_topics(self, carried: list[str]) -> None:
+        """Those that are gone here, or have other partitions: nobody could write to them there."""
+        image, found = self._member.image, self._found.state.topics
+        gone = {
+            name: image.topic_ids[name]
+            for name in carried
+            if (made := image.topic(name)) is not None
+            and all(each.replicas == (self._node_id,) for each in made.partitions.values())
+            and (name not in found or not self._has(found[name]))
+        }
+        if not gone:
+            return
+        self._told(f"taking back {len(gone)} topics")
+        topics = [DeleteTopicState(name=None, topic_id=topic_id) for topic_id in gone.values()]
+        answer = self._ask(api.DELETE_TOPICS, DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS))
+        for row in answer.responses:
+            _check(row.error_code, f"to delete topic {row.name}", row.error_message)
+        self._wait(lambda: not gone.keys() & self._member.image.topic_ids.keys(), "the end of topics")
+
     # --- what the journal has -----------------------------------------------------------------------------------------
 
     def _carry_rules(self) -> None:
-        there = {tuple(state) for state in self._member.image.acls.values()}
-        missing = []
-        for acl in self._found.state.acls:
-            row = AclCreation(
+        missing = [
+            AclCreation(
                 resource_type=acl.resource_type,
                 resource_name=acl.name,
                 resource_pattern_type=acl.pattern_type,
@@ -422,12 +555,8 @@ class _Migration:
                 operation=acl.operation,
                 permission_type=acl.permission,
             )
-            key = (
-                *(row.resource_type, row.resource_name, row.resource_pattern_type),
-                *(row.principal, row.host, row.operation, row.permission_type),
-            )
-            if key not in there:
-                missing.append(row)
+            for acl in self._missing_rules()
+        ]
         for rows in _portions(missing, RULES_AT_ONCE):
             self._told("carrying rules")
             answer = self._ask(api.CREATE_ACLS, CreateAclsRequest(creations=rows))
@@ -441,16 +570,14 @@ class _Migration:
 
     def _carry_quotas(self) -> None:
         entries = [
-            AlterClientQuotasRequestEntryData(
-                entity=[
-                    AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity
-                ],
-                ops=[OpData(key=key, value=value, remove=False) for key, value in values.items()],
-            )
+            _quota_entry(entity, [OpData(key=key, value=value, remove=False) for key, value in values.items()])
             for entity, values in self._found.state.quotas.items()
         ]
+        self._alter_quotas(entries, "carrying quotas")
+
+    def _alter_quotas(self, entries: list[AlterClientQuotasRequestEntryData], step: str) -> None:
         for rows in _portions(entries, RULES_AT_ONCE):
-            self._told("carrying quotas")
+            self._told(step)
             answer = self._ask(api.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest(entries=rows))
             for row in answer.entries:
                 _check(row.error_code, "a quota", row.error_message)
@@ -458,14 +585,14 @@ class _Migration:
     def _carry_settings(self) -> None:
         for (kind, name), values in _settings_of(self._found.state, self._node_id).items():
             self._told("carrying settings")
-            resource = AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[AlterableConfig(name=key, config_operation=SET, value=text) for key, text in values.items()],
-            )
-            answer = self._ask(api.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=[resource]))
-            for row in answer.responses:
-                _check(row.error_code, f"settings of {row.resource_name or 'all brokers'}", row.error_message)
+            changes = [AlterableConfig(name=key, config_operation=SET, value=text) for key, text in values.items()]
+            self._alter_settings(kind, name, changes)
+
+    def _alter_settings(self, kind: int, name: str, changes: list[AlterableConfig]) -> None:
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
+        answer = self._ask(api.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=[resource]))
+        for row in answer.responses:
+            _check(row.error_code, f"settings of {_resource(kind, name)}", row.error_message)
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
@@ -574,15 +701,21 @@ class _Migration:
                 raise StartupError("the controllers do not let this broker in")
             time.sleep(LOOK_S)
 
-    def _raise_producer_ids(self) -> None:
-        """Asks for blocks of ids, which nobody hands out, until those that were given out here are behind."""
-        wanted, behind = self._found.state.next_producer_id, self._member.image.next_producer_id
-        while behind < wanted:
+    def _raise_producer_ids(self, done: Handover) -> None:
+        """Asks for blocks of ids, which nobody hands out, until those that were given out here are behind.
+
+        A block that another broker gets in between shows as a gap. How far it is stands in the file after each answer:
+        whoever goes on after a kill cannot see whose the blocks were.
+        """
+        wanted = self._found.state.next_producer_id
+        while done.producer_ids_clear < wanted:
             self._told(f"raising producer ids to {wanted}")
             request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._member.epoch)
             answer = self._ask(api.ALLOCATE_PRODUCER_IDS, request)
             _check(answer.error_code, "producer ids", None)
-            behind = answer.producer_id_start + answer.producer_id_len
+            self._check_ids_of_others(done.producer_ids_clear, answer.producer_id_start)
+            done.producer_ids_clear = answer.producer_id_start + answer.producer_id_len
+            handover.write(self._logs.directory, done)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -621,6 +754,28 @@ def settings_changes(there: Mapping[str, str], wanted: Mapping[str, str]) -> lis
     ]
     gone = sorted(there.keys() - wanted.keys())
     return changes + [AlterableConfig(name=key, config_operation=DELETE, value=None) for key in gone]
+
+
+def _quota_entry(entity: Entity, changes: list[OpData]) -> AlterClientQuotasRequestEntryData:
+    parts = [AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+    return AlterClientQuotasRequestEntryData(entity=parts, ops=changes)
+
+
+def _joined(rows: list[list[Any]], more: list[list[Any]]) -> list[list[Any]]:
+    return rows + [row for row in more if row not in rows]
+
+
+def _resource(kind: int, name: str) -> str:
+    what = {BROKER: "broker", GROUP: "group", CLIENT_METRICS: "subscription"}[kind]
+    return f"{what} {name}" if name else "all brokers"
+
+
+def _refuse_others(what: str, others: Sequence[str]) -> None:
+    if others:
+        raise StartupError(
+            f"the cluster has other {what} than this broker, which would be overwritten: {_named(others)}; make them"
+            " the same first, there or here"
+        )
 
 
 def _check(code: int, what: str, message: str | None) -> None:

@@ -166,6 +166,8 @@ class Image:
     """(mechanism, user): 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512."""
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
     next_producer_id: int = 0
+    producer_ids_node: int = -1
+    """Who was given the ids below that, if this is still known: a snapshot does not tell."""
 
     def topic(self, name: str) -> TopicState | None:
         """The topic of this name."""
@@ -187,6 +189,7 @@ class Delta:
         self._limits: set[Entity] = set()
         self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # of partitions: equal ones are one object
         self._next_producer_id = image.next_producer_id
+        self._producer_ids_node = image.producer_ids_node
 
     def build(self, offset: int, epoch: int) -> Image:
         """The image after the records; the delta goes on from it."""
@@ -194,7 +197,12 @@ class Delta:
         for topic_id, partitions in self._partitions.items():
             topics[topic_id] = replace(topics[topic_id], partitions=partitions)
         self._image = replace(
-            self._image, offset=offset, epoch=epoch, next_producer_id=self._next_producer_id, **self._sections
+            self._image,
+            offset=offset,
+            epoch=epoch,
+            next_producer_id=self._next_producer_id,
+            producer_ids_node=self._producer_ids_node,
+            **self._sections,
         )
         self._sections, self._partitions, self._settings, self._limits, self._tuples = {}, {}, set(), set(), {}
         return self._image
@@ -414,6 +422,7 @@ class Delta:
 
     def set_producer_ids(self, record: types.ProducerIdsRecord) -> None:
         self._next_producer_id = record.next_producer_id
+        self._producer_ids_node = record.broker_id
 
 
 _TOPIC: Final = 2

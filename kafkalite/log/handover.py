@@ -39,6 +39,14 @@ class Handover:
     """Those that this migration makes in the cluster: none of them was there before."""
     producer_ids_before: int
     """The cluster's next producer id before this migration asked for any."""
+    producer_ids_clear: int = 0
+    """Up to here no producer of the cluster has an id of a producer here."""
+    rules: list[list[str]] = field(default_factory=list)
+    """Those that this migration gives the cluster, as `Acl.texts` has them."""
+    quotas: list[list[Any]] = field(default_factory=list)
+    """The same: [[[kind, name], …], key]."""
+    settings: list[list[Any]] = field(default_factory=list)
+    """The same: [kind of resource, name, key]. Those of topics go with their topics."""
     ids: dict[str, str] = field(default_factory=dict)
     """Topic → its id in the cluster, once it is MOVING."""
     broker_epoch: int = directory.NO_BROKER_EPOCH

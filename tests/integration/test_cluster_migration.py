@@ -15,13 +15,23 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
-from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.cli import main
 from kafkalite.client import Client
+from kafkalite.client.connection import Connection
 from kafkalite.client.security import Security
 from kafkalite.clock import SystemClock
+from kafkalite.errors import StartupError
+from kafkalite.log import handover
 from kafkalite.migration import migrate
 from kafkalite.model import TopicPartition
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.settings.broker import BrokerConfig
 from tests.kit.processes.apache_kafka import KafkaBroker, KafkaController, jars
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
@@ -317,6 +327,157 @@ def test_what_is_set_between_two_attempts_counts(
                 assert {row.name: row.value for row in rows if row.source == "topic"} == own
     finally:
         broker.close()
+
+
+def _dying_with_an_answer(settings: dict[str, str]) -> None:
+    """Is killed when a block of producer ids was given, before that is written down."""
+    real = handover.write
+
+    def write(root: str, begun: handover.Handover) -> None:
+        before = handover.read(root)
+        if before is not None and begun.producer_ids_clear > before.producer_ids_clear:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(root, begun)
+
+    handover.write = write
+    migrate(BrokerConfig.load(None, settings), SystemClock(), lambda _step: None)
+
+
+def killed(function: object, *arguments: object) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)  # type: ignore[arg-type]
+    process.start()
+    process.join(WAIT_S)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def test_what_is_removed_between_two_attempts_is_removed_in_the_cluster(
+    filled: tuple[Path, dict[str, object]], tmp_path: Path, controller: KafkaController
+) -> None:
+    broker = copy_of(filled[0], tmp_path, controller)
+    settings = {**broker.settings, "log.dirs": str(broker.data_dir)}
+    steps = multiprocessing.get_context("spawn").Value("i", 0)
+    killed(_dying, settings, "raising leader epochs", steps)
+    alone = BrokerProcess(broker.directory, ALONE)
+    try:
+        alone.start()
+        with Client(alone.bootstrap) as client:
+            client.admin.delete_topic("results")
+            client.admin.add_partitions("events", 4)
+            client.admin.alter_broker_configs(client.brokers()[0].node_id, {"log.cleaner.backoff.ms": None})
+            client.quotas.alter((("user", "alice"),), {"producer_byte_rate": None, "consumer_byte_rate": 2e6})
+            assert len(client.acls.delete([AclFilter()])) == 1
+            client.acls.create(
+                [
+                    Acl(
+                        *(ResourceType.GROUP, "g", PatternType.LITERAL, "User:bob", "*"),
+                        *(AclOperation.READ, AclPermission.ALLOW),
+                    )
+                ]
+            )
+        alone.stop()
+    finally:
+        alone.close()
+    killed(_dying_with_an_answer, settings)
+    assert main(["cluster", "migrate", *flags(broker)]) == 0
+    try:
+        broker.start()
+        with Client(broker.bootstrap) as client:
+            topics = client.topics()
+            assert "results" not in topics
+            assert len(topics["events"].partitions) == 4
+            assert client.quotas.list_all() == {(("user", "alice"),): {"consumer_byte_rate": 2e6}}
+            assert [rule.principal for rule in client.acls.find()] == ["User:bob"]
+            rows = client.admin.describe_broker_configs(7)
+            assert not [row for row in rows if row.source == "broker, changed while running"]
+            assert client.end_offset("events", 0) == RECORDS
+    finally:
+        broker.close()
+
+
+def another(controller: KafkaController, directory: Path) -> BrokerProcess:
+    """Broker 8 of the cluster, not started."""
+    port = free_port()
+    more = {"node.id": "8", "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    return BrokerProcess(directory, in_cluster(controller, **more), port)
+
+
+def has_producer_id(broker: BrokerProcess) -> bool:
+    """Whether an idempotent producer gets one."""
+    asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    with contextlib.closing(Connection.connect("127.0.0.1", broker.port, client_id="test")) as connection:
+        return bool(connection.request(api.INIT_PRODUCER_ID, asked).error_code == 0)
+
+
+def test_producer_ids_that_another_broker_gets_meanwhile_are_refused(
+    filled: tuple[Path, dict[str, object]], tmp_path: Path, controller: KafkaController
+) -> None:
+    broker, other = copy_of(filled[0], tmp_path, controller), another(controller, tmp_path / "other")
+    config = BrokerConfig.load(None, {**broker.settings, "log.dirs": str(broker.data_dir)})
+    steps: list[str] = []
+
+    def told(step: str) -> None:
+        if step.startswith("raising producer ids") and not any(each.startswith(step) for each in steps):
+            other.start()
+            wait_until(lambda: has_producer_id(other), WAIT_S, "a producer of the cluster has an id")
+        steps.append(step)
+
+    try:
+        with pytest.raises(StartupError, match="were given the producer ids from 0 to .* meanwhile"):
+            migrate(config, SystemClock(), told)
+        with pytest.raises(StartupError, match="were given the producer ids from 0 to .* meanwhile"):
+            migrate(config, SystemClock(), steps.append)
+    finally:
+        other.close()
+    alone = BrokerProcess(broker.directory, ALONE)
+    try:
+        alone.start()
+        assert contents(alone.bootstrap) == filled[1]["contents"]
+    finally:
+        alone.close()
+
+
+def set_for_all(broker: BrokerProcess, text: str) -> None:
+    """A setting of all brokers."""
+    change = AlterableConfig(name="log.cleaner.backoff.ms", config_operation=0, value=text)
+    resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+    with contextlib.closing(Connection.connect("127.0.0.1", broker.port, client_id="test")) as connection:
+        asked = IncrementalAlterConfigsRequest(resources=[resource])
+        (answer,) = connection.request(api.INCREMENTAL_ALTER_CONFIGS, asked).responses
+    assert answer.error_code == 0, answer.error_message
+
+
+def test_what_the_cluster_has_is_not_overwritten(
+    tmp_path: Path, controller: KafkaController, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    alone = BrokerProcess(tmp_path / "broker", ALONE, port)
+    broker = BrokerProcess(tmp_path / "broker", in_cluster(controller, listeners=f"PLAINTEXT://127.0.0.1:{port}"), port)
+    other = another(controller, tmp_path / "other")
+    alice = (("user", "alice"),)
+    try:
+        alone.start()
+        with Client(alone.bootstrap) as client:
+            client.admin.create_topic("events", 1)
+            set_for_all(alone, "20000")
+            client.quotas.alter(alice, {"producer_byte_rate": 1e6})
+        alone.stop()
+        other.start()
+        with Client(other.bootstrap) as client:
+            set_for_all(other, "30000")
+            client.quotas.alter(alice, {"producer_byte_rate": 2e6})
+            for resource, why in (("quotas", "producer_byte_rate=2e+06 of user alice"), ("settings", "all brokers")):
+                assert main(["cluster", "migrate", *flags(broker)]) == 2
+                said = capsys.readouterr().err.splitlines()[-1]
+                assert f"the cluster has other {resource}" in said
+                assert why in said
+                assert "events" not in client.topics()
+                client.quotas.alter(alice, {"producer_byte_rate": 1e6})
+            assert client.quotas.list_all() == {alice: {"producer_byte_rate": 1e6}}
+            set_for_all(other, "20000")
+        assert main(["cluster", "migrate", *flags(broker)]) == 0
+    finally:
+        for process in (alone, broker, other):
+            process.close()
 
 
 class Java:

@@ -143,7 +143,8 @@ def test_settings_rules_users_and_quotas_come_and_go() -> None:
     assert image.credentials[1, "u"].iterations == 4096
     assert image.acls[FIRST].principal == "User:u"
     assert image.quotas == {(("client-id", "c"), ("user", None)): {"producer_byte_rate": 1.5}}
-    assert (image.next_producer_id, image.features) == (3000, {"group.version": 1})
+    assert (image.next_producer_id, image.producer_ids_node) == (3000, 1)
+    assert image.features == {"group.version": 1}
     now = after(
         image,
         types.ConfigRecord(resource_type=4, resource_name="", name="x", value=None),
