@@ -10,8 +10,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,70 +18,18 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from kafkalite.client import Client
-from tests.compat.java.test_java import BUILD, build
-from tests.compat.toolchains import NotAvailable, build_go
+from tests.compat.members import COMMANDS, Program, Taken
+from tests.compat.toolchains import NotAvailable
 from tests.kit.harness.load import quiet
 from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.slow
 
 PARTITION_COUNT = 6
+EVERY = range(PARTITION_COUNT)
 SESSION_S = 45.0
 """Of either protocol, as these clients and the broker have it."""
 STRATEGIES = {"range": "RangeAssignor", "cooperative-sticky": "CooperativeStickyAssignor"}
-
-
-class Taken:
-    """Offsets of each partition that some member had in its hands."""
-
-    def __init__(self) -> None:
-        self.offsets: dict[int, set[int]] = defaultdict(set)
-        self._last: dict[int, float] = {}
-        self.longest_s = 0.0
-        """Between one reading of a partition and the next, whoever did it."""
-
-    def add(self, partition: int, offsets: Iterable[int]) -> None:
-        now = time.monotonic()
-        self.longest_s = max(self.longest_s, now - self._last.get(partition, now))
-        self._last[partition] = now
-        self.offsets[partition].update(offsets)
-
-    def line(self, text: str) -> None:
-        words = text.split()
-        if words and words[0] == "took":
-            self.add(int(words[1]), map(int, words[2:]))
-
-    def read_on(self) -> Callable[[], bool]:
-        """Whether every partition is read beyond where it is read now."""
-        before = {number: max(self.offsets[number], default=-1) for number in range(PARTITION_COUNT)}
-        return lambda: all(max(self.offsets[number], default=-1) > at for number, at in before.items())
-
-
-class Program:
-    """A member in a process, which says what it takes and ends when its standard input does."""
-
-    def __init__(self, command: list[str], taken: Taken, errors: Path) -> None:
-        with errors.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1
-            )
-        self.errors = errors
-        self._reader = threading.Thread(target=self._read, args=(taken,), daemon=True)
-        self._reader.start()
-
-    def _read(self, taken: Taken) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            for line in lines:
-                taken.line(line)
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.poll() is None, self.errors.read_text()[-3000:]
-        self.process.stdin.write("x")
-        self.process.stdin.close()
-        assert self.process.wait(60) == 0, self.errors.read_text()[-3000:]
-        self._reader.join(10)
 
 
 class Librdkafka(threading.Thread):
@@ -160,33 +107,30 @@ def test_no_record_is_skipped_while_a_group_is_rolled(
     strategy: str,
 ) -> None:
     try:
-        build()
-        go = build_go("franz_go")
+        commands = {kind: COMMANDS[folder]() for kind, folder in (("java", "java"), ("franz-go", "franz_go"))}
     except (NotAvailable, FileNotFoundError, subprocess.CalledProcessError) as missing:
         not_run("a rolled group", str(missing))
     taken = Taken()
-    java = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{BUILD}/lib/*:{BUILD}"]
     classic = {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 300}
 
     def member(kind: str, *, newer: bool) -> Program | Librdkafka:
         if kind == "librdkafka":
             return Librdkafka(bootstrap, topic, {"group.protocol": "consumer"} if newer else classic, taken)
-        command = [*java, "CompatClient"] if kind == "java" else [str(go)]
         argument = STRATEGIES[strategy] if kind == "java" else strategy
         words = [bootstrap, "rolled", topic, "next" if newer else argument]
-        return Program([*command, *words], taken, tmp_path / f"{kind}.log")
+        return Program([*commands[kind], *words], taken.line, tmp_path / f"{kind}.log")
 
     kinds = ["java", "librdkafka", "franz-go"]
     members = {kind: member(kind, newer=False) for kind in kinds}
     began = time.monotonic()
-    wait_until(taken.read_on(), 2 * SESSION_S, "everything read by a classic group")
+    wait_until(taken.read_on(EVERY), 2 * SESSION_S, "everything read by a classic group")
     for newer in (True, False):
         for kind in kinds:
             members.pop(kind).close()
             members[kind] = member(kind, newer=newer)
-            wait_until(taken.read_on(), SESSION_S, f"every partition read on, {kind} changed, newer: {newer}")
+            wait_until(taken.read_on(EVERY), SESSION_S, f"every partition read on, {kind} changed, newer: {newer}")
             wait_until(lambda: settled(bootstrap, topic), 60, f"a settled group, {kind} changed, newer: {newer}")
-            wait_until(taken.read_on(), SESSION_S, f"every partition read on, {kind} settled, newer: {newer}")
+            wait_until(taken.read_on(EVERY), SESSION_S, f"every partition read on, {kind} settled, newer: {newer}")
     ends = load()
     whole = {number: set(range(end)) for number, end in ends.items()}
     wait_until(lambda: all(taken.offsets[number] >= each for number, each in whole.items()), 60, "everything read")
@@ -201,4 +145,4 @@ def settled(bootstrap: str, topic: str) -> bool:
     with Client(bootstrap) as client:
         group = client.groups.describe(f"group-{topic}")
     owned = sorted(key.partition for member in group.members for key in member.partitions)
-    return group.state == "Stable" and len(group.members) == 3 and owned == list(range(PARTITION_COUNT))
+    return group.state == "Stable" and len(group.members) == 3 and owned == list(EVERY)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -294,6 +295,30 @@ func checkRolled() {
 	reader.Close()
 }
 
+// checkWritten writes a record every few milliseconds and says which were acknowledged, until its standard input ends.
+func checkWritten() {
+	partitions, err := strconv.Atoi(argument)
+	ok(err)
+	producer := client()
+	writing, stop := context.WithCancel(context.Background())
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		stop()
+	}()
+	for number := 0; writing.Err() == nil; number++ {
+		producer.Produce(context.Background(), &kgo.Record{
+			Topic: topic, Partition: int32(number % partitions),
+			Key: []byte(fmt.Sprintf("key-%d", number%(2*partitions))), Value: []byte(strconv.Itoa(number)),
+		}, func(_ *kgo.Record, err error) {
+			ok(err)
+			fmt.Println("wrote", number)
+		})
+		time.Sleep(5 * time.Millisecond)
+	}
+	ok(producer.Flush(context.Background()))
+	producer.Close()
+}
+
 func values(isolation kgo.IsolationLevel, until int64) []string {
 	reader := readFrom(kgo.NewOffset().AtStart(), kgo.FetchIsolationLevel(isolation), kgo.KeepControlRecords())
 	defer reader.Close()
@@ -438,6 +463,6 @@ func main() {
 	map[string]func(){
 		"codec": checkCodec, "edges": checkEdges, "idempotent": checkIdempotent, "times": checkTimes,
 		"group": checkGroup, "transaction": checkTransaction, "admin": checkAdmin,
-		"rolled": checkRolled, "rate": checkRate,
+		"rolled": checkRolled, "written": checkWritten, "rate": checkRate,
 	}[os.Args[2]]()
 }

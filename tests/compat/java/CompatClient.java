@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
@@ -79,6 +80,7 @@ public final class CompatClient {
             case "cooperative" -> client.checkGroup(CLASSIC + "CooperativeStickyAssignor");
             case "member" -> client.joinOthers(argument);
             case "rolled" -> client.readAndCommit(argument);
+            case "written" -> client.writeOn(Integer.parseInt(argument));
             case "next-uniform" -> client.checkGroup(NEXT + "uniform");
             case "next-range" -> client.checkGroup(NEXT + "range");
             case "consumer" -> client.checkConsumerProtocol();
@@ -409,6 +411,24 @@ public final class CompatClient {
                 }
             }
         }
+    }
+
+    /** Writes a record every few milliseconds and says which were acknowledged, until a byte comes in. */
+    private void writeOn(int partitions) throws Exception {
+        Collection<Exception> failed = new ConcurrentLinkedQueue<>();
+        String[] settings = {"enable.idempotence", "true", "acks", "all", "delivery.timeout.ms", "300000"};
+        try (KafkaProducer<byte[], byte[]> producer = producer(settings)) {
+            for (int n = 0; System.in.available() == 0; n++) {
+                int number = n;
+                var record = new ProducerRecord<>(topic, n % partitions, text("key-" + n % (2 * partitions)), text("" + n));
+                producer.send(record, (where, fault) -> {
+                    if (fault == null) System.out.println("wrote " + number);
+                    else failed.add(fault);
+                });
+                Thread.sleep(5);
+            }
+        }
+        require(failed.isEmpty(), "not written: " + failed);
     }
 
     /** Polls both until they own so many partitions; returns the records of the first. */

@@ -14,6 +14,18 @@ const bearer = { oauthBearerProvider: async () => ({ value: process.env.DOOR_TOK
 const sasl = DOOR_MECHANISM && { ...bearer, mechanism: DOOR_MECHANISM.toLowerCase(), username: DOOR_USER, password: DOOR_PASSWORD }
 const kafka = new Kafka({ brokers: (DOOR_BOOTSTRAP || bootstrap).split(','), ssl, sasl, logLevel: logLevel.NOTHING, retry: { retries: 5 } })
 
+const FOREVER = { retries: 1000, initialRetryTime: 100, maxRetryTime: 1000 }
+
+let ended = null
+// Whether standard input has ended; asked for once, it is read.
+function stopped () {
+  if (ended === null) {
+    ended = false
+    process.stdin.on('data', () => { ended = true }).on('end', () => { ended = true })
+  }
+  return ended
+}
+
 async function send (messages, options = {}, producerOptions = {}) {
   const producer = kafka.producer({ allowAutoTopicCreation: false, ...producerOptions })
   await producer.connect()
@@ -187,6 +199,35 @@ const checks = {
     await admin.deleteTopics({ topics: [topic] })
     assert.ok(!(await admin.listTopics()).includes(topic))
     await admin.disconnect()
+  },
+
+  // Writes a record every few milliseconds and says which were acknowledged, until standard input ends. One partition at a
+  // time: of several, KafkaJS drops those that move to a broker which has answered already (FINDINGS.md).
+  async written () {
+    const partitions = Number(argument)
+    const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, allowAutoTopicCreation: false, retry: FOREVER })
+    await producer.connect()
+    for (let number = 0; !stopped(); number++) {
+      const messages = [{ key: `key-${number % (2 * partitions)}`, value: `${number}`, partition: number % partitions }]
+      await producer.send({ topic, messages, acks: -1 })
+      console.log('wrote', number)
+      await new Promise(resolve => setTimeout(resolve, 5))
+    }
+    await producer.disconnect()
+  },
+
+  // A member that says which offsets it took, then commits them, until standard input ends.
+  async rolled () {
+    const options = { groupId: `group-${topic}`, heartbeatInterval: 300, rebalanceTimeout: 10000, maxWaitTimeInMs: 200 }
+    const consumer = kafka.consumer({ ...options, retry: FOREVER })
+    await consumer.connect()
+    await consumer.subscribe({ topic, fromBeginning: true })
+    await consumer.run({
+      autoCommitInterval: 200,
+      eachBatch: async ({ batch }) => { console.log('took', batch.partition, ...batch.messages.map(row => row.offset)) }
+    })
+    while (!stopped()) await new Promise(resolve => setTimeout(resolve, 50))
+    await consumer.disconnect()
   },
 
   // Sends for so many seconds as fast as it may: prints the bytes that were acknowledged, and the seconds.

@@ -23,6 +23,16 @@ const create = (name, partitions = 1) => admin.createTopics({ topics: [name], pa
 const numbered = (name, count) =>
   Array.from({ length: count }, (_, i) => ({ topic: name, key: `key-${i}`, value: `${i};`.repeat(20), partition: 0 }))
 
+let ended = null
+// Whether standard input has ended; asked for once, it is read.
+function stopped () {
+  if (ended === null) {
+    ended = false
+    process.stdin.on('data', () => { ended = true }).on('end', () => { ended = true })
+  }
+  return ended
+}
+
 async function until (what, condition) {
   for (const end = Date.now() + TIMEOUT_MS; !(await condition()); await sleep(50)) assert.ok(Date.now() < end, what)
 }
@@ -170,6 +180,30 @@ const checks = {
     assert.ok((await admin.listTopics()).includes(topic))
     await admin.deleteTopics({ topics: [topic] })
     assert.ok(!(await admin.listTopics()).includes(topic))
+  },
+
+  // Writes a record every few milliseconds and says which were acknowledged, until standard input ends. One partition at a
+  // time: those of one leader it keeps together when they move to two others (FINDINGS.md).
+  async written () {
+    const partitions = Number(argument)
+    const producer = producerOf({ idempotent: true, retries: 1000, retryDelay: 200 })
+    for (let number = 0; !stopped(); number++) {
+      const partition = number % partitions
+      await producer.send({ messages: [{ topic, key: `key-${number % (2 * partitions)}`, value: `${number}`, partition }], acks: -1 })
+      console.log('wrote', number)
+      await sleep(5)
+    }
+    await producer.close()
+  },
+
+  // A member that says which offsets it took, then commits them, until standard input ends.
+  async rolled () {
+    const options = argument === 'next' ? { groupProtocol: 'consumer' } : { heartbeatInterval: 300 }
+    const consumer = consumerOf({ ...options, autocommit: 200, retries: 1000, retryDelay: 200 })
+    const stream = await consumer.consume({ topics: [topic], mode: 'committed', fallbackMode: 'earliest' })
+    stream.on('data', row => console.log('took', row.partition, Number(row.offset)))
+    while (!stopped()) await sleep(50)
+    await consumer.close(true)
   },
 
   // Sends for so many seconds as fast as it may: prints the bytes that were acknowledged, and the seconds.

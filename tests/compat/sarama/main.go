@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -493,6 +494,83 @@ func checkRate() {
 	readers.Wait()
 }
 
+// stopped is done when standard input ends.
+func stopped() context.Context {
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		stop()
+	}()
+	return ctx
+}
+
+// checkWritten writes a record every few milliseconds and says which were acknowledged, until its standard input ends.
+func checkWritten() {
+	partitions, err := strconv.Atoi(argument)
+	ok(err)
+	settings := config()
+	settings.Producer.Idempotent = true
+	settings.Producer.RequiredAcks = sarama.WaitForAll
+	settings.Producer.Retry.Max = 1000
+	settings.Net.MaxOpenRequests = 1
+	producer, err := sarama.NewAsyncProducer(seeds(), settings)
+	ok(err)
+	var readers sync.WaitGroup
+	readers.Add(2)
+	go func() {
+		defer readers.Done()
+		for row := range producer.Successes() {
+			fmt.Println("wrote", string(bytesOf(row.Value)))
+		}
+	}()
+	go func() {
+		defer readers.Done()
+		for failed := range producer.Errors() {
+			ok(failed)
+		}
+	}()
+	writing := stopped()
+	for number := 0; writing.Err() == nil; number++ {
+		row := message(topic, []byte(fmt.Sprintf("key-%d", number%(2*partitions))), []byte(strconv.Itoa(number)))
+		row.Partition = int32(number % partitions)
+		producer.Input() <- row
+		time.Sleep(5 * time.Millisecond)
+	}
+	producer.AsyncClose()
+	readers.Wait()
+}
+
+// taker says which offsets it took, and has them committed.
+type taker struct{}
+
+func (taker) Setup(sarama.ConsumerGroupSession) error { return nil }
+
+func (taker) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+
+func (taker) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for row := range claim.Messages() {
+		fmt.Println("took", row.Partition, row.Offset)
+		session.MarkMessage(row, "")
+	}
+	return nil
+}
+
+// checkRolled is a member that says which offsets it took, then commits them, until its standard input ends.
+func checkRolled() {
+	settings := config()
+	settings.Consumer.Offsets.AutoCommit.Enable = true
+	settings.Consumer.Offsets.AutoCommit.Interval = 200 * time.Millisecond
+	group, err := sarama.NewConsumerGroup(seeds(), "group-"+topic, settings)
+	ok(err)
+	for reading := stopped(); reading.Err() == nil; {
+		if err := group.Consume(reading, []string{topic}, taker{}); err != nil {
+			fmt.Println("late", err)
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	ok(group.Close())
+}
+
 func seeds() []string { return strings.Split(bootstrap, ",") }
 
 func main() {
@@ -506,6 +584,6 @@ func main() {
 	map[string]func(){
 		"codec": checkCodec, "edges": checkEdges, "idempotent": checkIdempotent, "times": checkTimes,
 		"group": checkGroup, "transaction": checkTransaction, "admin": checkAdmin,
-		"classic": checkClassic, "rate": checkRate,
+		"classic": checkClassic, "rolled": checkRolled, "written": checkWritten, "rate": checkRate,
 	}[os.Args[2]]()
 }
