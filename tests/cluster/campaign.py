@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.faults import EXCHANGE, FAULTS, draw
+from tests.cluster.faults import EXCHANGES, FAULTS, draw
 from tests.cluster.judge import sentences
 from tests.cluster.scene import CLIENT_KINDS, KINDS_OF_BROKERS, Scene, settled
 from tests.kit.checkers.transaction_ledger import Outcome
@@ -97,7 +97,7 @@ def _fault(scene: Scene, kind: str, chance: random.Random, row: Series, say: Cal
     """One fault, until it is over and counted."""
     fault = FAULTS[kind]
     hold_s = chance.uniform(*fault.holds_s)
-    if kind == EXCHANGE and not row.pauses:
+    if kind in EXCHANGES and not row.pauses:
         scene.workers.begin_pauses()
         time.sleep(QUIET_S)
         row.pauses.append(("nothing happens", scene.workers.end_pauses()))
@@ -108,7 +108,7 @@ def _fault(scene: Scene, kind: str, chance: random.Random, row: Series, say: Cal
     began = time.monotonic()
     scene.wait_whole()
     scene.wait_progress()
-    if kind == EXCHANGE:
+    if kind in EXCHANGES:
         row.pauses.append((what, scene.workers.end_pauses()))
         say(f"    longest pauses, s: {row.pauses[-1][1]}")
     row.whole_s = max(row.whole_s, round(time.monotonic() - began, 1))

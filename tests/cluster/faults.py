@@ -165,17 +165,22 @@ def controller_cut(scene: Scene, chance: random.Random) -> AbstractContextManage
     return severed(scene, *chance.choice([((host, ALL), (ALL, host)), ((host, ALL),), ((ALL, host),)]))
 
 
-@contextlib.contextmanager
-def exchanged(scene: Scene, chance: random.Random) -> Iterator[str]:
-    """A broker of the other kind takes the place of one, and leads again what that one led."""
-    number, kind = scene.exchange()
-    yield f"broker {number}, {kind} from now on"
-    scene.launch(number)
-    scene.wait_whole()
-    scene.wait_led(number)
+def exchanged(*, clean: bool) -> Callable[[Scene, random.Random], AbstractContextManager[str]]:
+    """A broker of the other kind takes the place of one that was stopped, or killed, and leads again what it led."""
+
+    @contextlib.contextmanager
+    def happen(scene: Scene, chance: random.Random) -> Iterator[str]:
+        number, kind = scene.exchange(clean=clean)
+        yield f"broker {number}, {kind} from now on"
+        scene.launch(number)
+        scene.wait_whole()
+        scene.wait_led(number)
+
+    return happen
 
 
 EXCHANGE = "exchange"
+EXCHANGES = (EXCHANGE, "exchange killed")
 FAULTS = {
     "kill": Fault(killing(1), ANY_S),
     "kill two": Fault(killing(2), ANY_S),
@@ -194,12 +199,13 @@ FAULTS = {
     "controller killed": Fault(controller_killed, ANY_S),
     "controller paused": Fault(controller_paused, LONG_S),
     "controller cut": Fault(controller_cut, LONG_S),
-    EXCHANGE: Fault(exchanged, (0.0, 0.0)),
+    EXCHANGES[0]: Fault(exchanged(clean=True), (0.0, 0.0)),
+    EXCHANGES[1]: Fault(exchanged(clean=False), (0.0, 0.0)),
 }
 
 
 def draw(chance: random.Random, *, exchanges: bool = False) -> list[str]:
     """All kinds in some order, kills twice: they are what happens most. With `exchanges` each second one is one."""
-    kinds = [*(kind for kind in FAULTS if kind != EXCHANGE), "kill", "kill"]
+    kinds = [*(kind for kind in FAULTS if kind not in EXCHANGES), "kill", "kill"]
     chance.shuffle(kinds)
-    return [each for kind in kinds for each in ((EXCHANGE, kind) if exchanges else (kind,))]
+    return [each for kind in kinds for each in ((chance.choice(EXCHANGES), kind) if exchanges else (kind,))]

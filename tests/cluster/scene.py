@@ -348,13 +348,16 @@ class Scene:
                 forget_last(path)
         self.brokers[number].launch()
 
-    def exchange(self) -> tuple[int, str]:
-        """Stops the broker whose turn it is, in order of their numbers, and has the other kind take its place: the same
-        id, listener, settings and directory. Its number, and the kind that it is now; not started."""
+    def exchange(self, *, clean: bool) -> tuple[int, str]:
+        """Stops the broker whose turn it is, in order of their numbers, or kills it, and has the other kind take its
+        place: the same id, listener, settings and directory. Its number, and the kind that it is now; not started."""
         number = self._exchanges % len(self.brokers) + 1
         self._exchanges += 1
         before = self.brokers[number]
-        before.stop()
+        if clean:
+            before.stop()
+        else:
+            kill(before)
         kind = self._kinds_now[number] = "kafkalite" if self._kinds_now[number] == "java" else "java"
         if number not in self._other:
             self._other[number] = self._successor(number, before)

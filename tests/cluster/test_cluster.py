@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster import campaign, links, plan
 from tests.cluster.campaign import Series
-from tests.cluster.faults import EXCHANGE, FAULTS, draw
+from tests.cluster.faults import EXCHANGES, FAULTS, draw
 from tests.cluster.pauses import Pauses
 from tests.kit.processes.broker import REPOSITORY
 
@@ -46,9 +46,9 @@ def test_campaign_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pyte
 
 def test_every_kind_of_fault_is_drawn() -> None:
     drawn = draw(random.Random(1))
-    assert set(drawn) == FAULTS.keys() - {EXCHANGE}
+    assert set(drawn) == FAULTS.keys() - {*EXCHANGES}
     mixed = draw(random.Random(1), exchanges=True)
-    assert (set(mixed[::2]), mixed[1::2]) == ({EXCHANGE}, drawn)
+    assert (set(mixed[::2]), mixed[1::2]) == ({*EXCHANGES}, drawn)
 
 
 def test_pauses_are_those_that_end_in_a_stretch() -> None:

@@ -61,7 +61,8 @@ both protocols, a copier with exactly-once. Brokers and the controller are kille
 lose one direction. A fault counts when at least 500 records were acknowledged since the last one, all was in sync
 before it and is after it, and every client went on. After each, all replicas are compared byte by byte up to the high
 watermark; after ten, all that clients were told with what the logs hold. `BROKERS=java` is the control, `mixed` has one
-of Apache Kafka's among ours. `tests/cluster/README.md` says how.
+of Apache Kafka's among ours, `exchanged` changes brokers' kinds in their directories between the faults.
+`tests/cluster/README.md` says how.
 
 - **acknowledged**: records, those of committed transactions too. **commits**: of offsets.
 - **findings**: something acknowledged lost, doubled, out of order or changed; an aborted record shown, a committed
