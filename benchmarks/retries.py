@@ -75,7 +75,7 @@ class Handler:
         return sum(begin <= at < end for at in self.main) / (end - begin) if begin < end else 0.0
 
     def figures(self) -> Row:
-        found = {"rate": self.rate(self.main[0], self.main[-1])}
+        found = {"rate": self.rate(self.main[0], self.main[-1]), "cpu_s": time.process_time()}
         if self._bad:
             late = sorted(self.late)
             first, last = min(self.failed_at.values()), self.retried[-1]

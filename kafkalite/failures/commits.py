@@ -43,8 +43,8 @@ class Commits:
         return lane.low() > lane.committed and not self._is_taken(lane)
 
     def _is_taken(self, lane: PartitionLane) -> bool:
-        """Whether its offset is under way, or goes with the transaction that comes next, or with the last."""
-        if lane.committing or lane.leaving or self._moves.concerns(lane):
+        """Whether its offset is under way, or goes with the transaction that comes next: the first, or the last too."""
+        if lane.committing or not lane.opened or lane.leaving or self._moves.concerns(lane):
             return True
         return lane.has_movable
 

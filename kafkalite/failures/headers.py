@@ -43,6 +43,8 @@ EDITED: Final = "dlq.edited"
 TRUNCATED: Final = "dlq.truncated"
 KEY: Final = "dlq.key"
 """The record's own key, where its letter has another."""
+NUMBERS: Final = (PARTITION, OFFSET, ATTEMPT, DUE, FIRST, REDRIVEN)
+"""What a letter says in decimal."""
 SPRING: Final = "kafka_dlt-"
 SPRING_RETRY: Final = "kafka_"
 CONNECT: Final = "__connect.errors."
@@ -219,25 +221,17 @@ def of_others(put: Put, letter: Letter, text: str, compat: Iterable[str]) -> lis
 
 def letter_of(headers: Headers) -> Letter | None:
     """What ours say; None where they are not there, or are no such."""
-    texts = {
-        name: value.decode(errors="replace") for name, value in headers if name.startswith(OURS) and value is not None
-    }
-    if TOPIC not in texts:
+    values = dict(headers)  # each letter that is read comes by here, with a dozen headers
+    topic = values.get(TOPIC)
+    if topic is None:
         return None
     try:
-        numbers = {name: int(texts.get(name, "0")) for name in (PARTITION, OFFSET, ATTEMPT, DUE, FIRST, REDRIVEN)}
+        partition, offset, attempt, due, first, rounds = [int(values.get(name) or b"0") for name in NUMBERS]
     except ValueError:
         return None
-    return Letter(
-        texts.get(ID, ""),
-        texts.get(GROUP, ""),
-        TopicPartition(texts[TOPIC], numbers[PARTITION]),
-        numbers[OFFSET],
-        numbers[ATTEMPT],
-        numbers[DUE],
-        numbers[FIRST],
-        numbers[REDRIVEN],
-    )
+    letter_id, group = (values.get(ID) or b"").decode(errors="replace"), values.get(GROUP) or b""
+    where = TopicPartition(topic.decode(errors="replace"), partition)
+    return Letter(letter_id, group.decode(errors="replace"), where, offset, attempt, due, first, rounds)
 
 
 def found_letter(headers: Headers) -> FoundLetter | None:

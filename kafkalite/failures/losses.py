@@ -39,6 +39,8 @@ class Losses:
 
     def succeeded(self, now_ms: float) -> list[Alarm]:
         """A record was not lost; the alarms that are over."""
+        if not self._windows:
+            return []
         for window in self._windows.values():
             window.note(now_ms, failed=False)
         found = []

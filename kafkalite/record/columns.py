@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
+
+
+SPAN_PER_ITEM_MAX: Final = 4096
+"""Bytes an item, gaps between them included, up to which many are copied at once before they are cut apart."""
 
 
 class Record(NamedTuple):
@@ -95,6 +99,19 @@ class BytesColumn(Sequence[bytes | None]):
         """Some of the items, by an array of indexes; the bytes stay where they are."""
         nulls = None if self.nulls is None else self.nulls[picked]
         return BytesColumn(self.data, self.starts[picked], self.ends[picked], nulls)
+
+    def to_list(self) -> list[bytes | None]:
+        """All items. Of many small ones it is faster than one after the other: they are cut out of one copy."""
+        low, high = (int(self.starts.min()), int(self.ends.max())) if len(self) else (0, 0)
+        if high - low > SPAN_PER_ITEM_MAX * len(self):
+            return list(self)
+        copy = bytes(memoryview(self.data)[low:high])
+        bounds = zip((self.starts - low).tolist(), (self.ends - low).tolist(), strict=True)
+        items: list[bytes | None] = [copy[start:end] for start, end in bounds]
+        if self.nulls is not None:
+            for index in np.flatnonzero(self.nulls).tolist():
+                items[index] = None
+        return items
 
     def __iter__(self) -> Iterator[bytes | None]:
         view = memoryview(self.data)

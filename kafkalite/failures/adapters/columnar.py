@@ -250,11 +250,13 @@ def messages_of(chunk: Chunk) -> list[Message]:
     topic, partition = chunk.partition
     columns = chunk.columns
     types = [0] * len(columns) if columns.timestamp_types is None else columns.timestamp_types.tolist()
-    rows = zip(columns.offsets.tolist(), columns.timestamps.tolist(), columns.keys, columns.values, types, strict=True)
+    keys, values = columns.keys.to_list(), columns.values.to_list()
+    rows = zip(columns.offsets.tolist(), columns.timestamps.tolist(), keys, values, types, strict=True)
     if columns.headers is None:
         return [Message(topic, partition, offset, ms, key, value, (), kind) for offset, ms, key, value, kind in rows]
-    names = [(name or b"").decode(errors="surrogateescape") for name in columns.headers.keys]
-    pairs = list(zip(names, columns.headers.values, strict=True))
+    raw = columns.headers.keys.to_list()
+    names = {name: (name or b"").decode(errors="surrogateescape") for name in set(raw)}
+    pairs = list(zip(map(names.__getitem__, raw), columns.headers.values.to_list(), strict=True))
     spans = zip(columns.headers.record_starts.tolist(), columns.headers.record_ends.tolist(), strict=True)
     return [
         Message(topic, partition, offset, ms, key, value, tuple(pairs[start:end]), kind)

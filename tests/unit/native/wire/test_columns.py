@@ -41,6 +41,19 @@ def test_column_with_gaps() -> None:
         _ = column.offsets
 
 
+def test_all_items_at_once_are_those_that_come_one_after_the_other() -> None:
+    apart = BytesColumn(b"ab" + bytes(100_000) + b"cd", np.array([0, 100_002]), np.array([2, 100_004]))
+    for column in (
+        BytesColumn.from_items([]),
+        BytesColumn.from_items([None]),
+        BytesColumn.from_items([b"a", None, b"", b"bc"]),
+        BytesColumn.from_items([b"a", None, b"", b"bc"])[1:],
+        BytesColumn.from_items([b"a", b"b", b"c"]).chosen(np.array([2, 0])),
+        apart,
+    ):
+        assert column.to_list() == list(column)
+
+
 def test_headers_per_record() -> None:
     items = [(), (("a", b"1"), ("b", None)), (), (("c", b""),)]
     headers = HeaderColumns.from_items(items)
