@@ -3,6 +3,8 @@
 KAFKALITE_COMPAT_BOOTSTRAP=host:port runs the same tests against another broker, such as Apache Kafka, to tell a fault
 of ours from a habit of the client. KAFKALITE_COMPAT_BROKERS=3 runs them against so many brokers in a cluster of Apache
 Kafka's controller, one replica a partition. KAFKALITE_COMPAT_REQUIRE=1 turns 'not run' into a failure (CI).
+KAFKALITE_COMPAT_DOOR=SCRAM-SHA-512, or another mechanism of `doors.py`, leads every client through SASL_SSL to a broker
+that asks rules (ACLs); neutral readers look from its plain listener. The three cannot be combined.
 KAFKALITE_COMPAT_RECORD=FILE writes the matrix of what ran (`recorder.py`).
 """
 
@@ -17,11 +19,12 @@ from typing import NoReturn
 
 import pytest
 
-from tests.compat.doors import Door, House, open_house
+from tests.compat.doors import MECHANISMS, SETTINGS, Door, House, open_house
 from tests.compat.recorder import Recorder
 from tests.kit.processes.broker import BrokerProcess
 from tests.kit.processes.kafka_cluster import KafkaCluster
 
+WHERE = ("KAFKALITE_COMPAT_BOOTSTRAP", "KAFKALITE_COMPAT_BROKERS", "KAFKALITE_COMPAT_DOOR")
 _not_run: dict[str, str] = {}
 _numbers = itertools.count()
 
@@ -33,14 +36,21 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if foreign:
         yield foreign
         return
-    settings = {"message.max.bytes": "4194304", "num.partitions": "1", "group.consumer.heartbeat.interval.ms": "300"}
+    if through := os.environ.get("KAFKALITE_COMPAT_DOOR"):
+        with (
+            open_house(tmp_path_factory.mktemp("compat"), closed=True) as house,
+            pytest.MonkeyPatch.context() as environment,
+        ):
+            enter(house[through], environment)
+            yield house.address(through)
+        return
     brokers = int(os.environ.get("KAFKALITE_COMPAT_BROKERS", "1"))
     if brokers > 1:
         directory = tmp_path_factory.mktemp("compat")
-        with KafkaCluster(directory, brokers, settings, {"message.max.bytes": "4194304"}) as cluster:
+        with KafkaCluster(directory, brokers, SETTINGS, {"message.max.bytes": "4194304"}) as cluster:
             yield cluster.bootstrap
         return
-    broker = BrokerProcess(tmp_path_factory.mktemp("compat"), settings)
+    broker = BrokerProcess(tmp_path_factory.mktemp("compat"), SETTINGS)
     broker.start()
     yield broker.bootstrap
     broker.stop()
@@ -58,9 +68,16 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 def door(house: House, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Door:
     """The door that the test's parameter names, in the environment of the programs that it starts, too."""
     found = house[request.param]
-    for name, text in found.environment().items():
-        monkeypatch.setenv(name, text)
+    enter(found, monkeypatch)
     return found
+
+
+def enter(door: Door, environment: pytest.MonkeyPatch) -> None:
+    """Leads programs that are started from now on through this door, and through no other."""
+    for name in [name for name in os.environ if name.startswith("DOOR_")]:
+        environment.delenv(name)
+    for name, text in door.environment().items():
+        environment.setenv(name, text)
 
 
 @pytest.fixture
@@ -95,6 +112,11 @@ def not_here() -> Callable[[str, str], NoReturn]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    chosen = [name for name in WHERE if os.environ.get(name)]
+    if len(chosen) > 1:
+        raise pytest.UsageError(f"{' and '.join(chosen)} cannot be combined")
+    if os.environ.get("KAFKALITE_COMPAT_DOOR") not in {None, "", *MECHANISMS}:
+        raise pytest.UsageError(f"KAFKALITE_COMPAT_DOOR is one of {', '.join(MECHANISMS)}")
     config.pluginmanager.register(Recorder(), "client matrix")
 
 

@@ -6,11 +6,17 @@ language finds its door in the environment:
     DOOR_BOOTSTRAP  DOOR_CA     host:port, and the authority to trust (PEM), which stand in place of the plain listener
     DOOR_CERTIFICATE  DOOR_KEY  the client's own, PEM files, where it shows one; DOOR_IDENTITY is both in one file
     DOOR_MECHANISM  DOOR_USER  DOOR_PASSWORD  DOOR_TOKEN
+
+The broker may be closed: an authoriser asks rules, which allow USER everything and STRANGER, who has a password too,
+nothing. Its plain listener is the operator's then, who may do everything.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import subprocess
+import sys
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
@@ -20,14 +26,22 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.client import Security
+from kafkalite.model import ANONYMOUS
+from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
+from tests.compat.addresses import Address
 from tests.compat.records import read_back
 from tests.compat.transactions import check_committed
 from tests.kit.harness.certificates import Authority
 from tests.kit.processes.broker import BrokerProcess, free_port
 
 USER, PASSWORD = "compat", 'correct horse, "battery"; staple='
+STRANGER = "stranger"
+"""Whom a closed broker knows and allows nothing; of the same password."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 DOORS = ("TLS", "client certificates", *MECHANISMS)
+SETTINGS = {"message.max.bytes": "4194304", "num.partitions": "1", "group.consumer.heartbeat.interval.ms": "300"}
+"""Of every broker that clients are tested on."""
 COLUMNS = {door: "SCRAM" if door.startswith("SCRAM") else door for door in DOORS}
 """Door → column of the matrix; both SCRAMs share one."""
 
@@ -51,6 +65,7 @@ class Door:
     identity: str = ""
     """Key and certificates in one file."""
     mechanism: str = ""
+    user: str = USER
 
     @property
     def protocol(self) -> str:
@@ -63,9 +78,9 @@ class Door:
         if self.certificate:
             found |= {"DOOR_CERTIFICATE": self.certificate, "DOOR_KEY": self.key, "DOOR_IDENTITY": self.identity}
         if self.mechanism:
-            found |= {"DOOR_MECHANISM": self.mechanism, "DOOR_USER": USER, "DOOR_PASSWORD": PASSWORD}
+            found |= {"DOOR_MECHANISM": self.mechanism, "DOOR_USER": self.user, "DOOR_PASSWORD": PASSWORD}
         if self.mechanism == "OAUTHBEARER":
-            found["DOOR_TOKEN"] = unsecured_token(USER)
+            found["DOOR_TOKEN"] = unsecured_token(self.user)
         return found
 
     def librdkafka(self) -> dict[str, str]:
@@ -78,12 +93,25 @@ class Door:
         if self.certificate:
             found |= {"ssl.certificate.location": self.certificate, "ssl.key.location": self.key}
         if self.mechanism == "OAUTHBEARER":
-            claims = f"principal={USER} lifeSeconds=3600"
+            claims = f"principal={self.user} lifeSeconds=3600"
             found |= {"sasl.mechanisms": self.mechanism, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
             found["sasl.oauthbearer.config"] = claims
         elif self.mechanism:
-            found |= {"sasl.mechanisms": self.mechanism, "sasl.username": USER, "sasl.password": PASSWORD}
+            found |= {"sasl.mechanisms": self.mechanism, "sasl.username": self.user, "sasl.password": PASSWORD}
         return found
+
+    def security(self) -> Security:
+        """Of kafkalite.client."""
+        found = {"security.protocol": self.protocol, "ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
+        if self.identity:
+            found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.identity}
+        if self.mechanism == "OAUTHBEARER":
+            return Security(
+                {**found, "sasl.mechanism": self.mechanism}, token=functools.partial(unsecured_token, self.user)
+            )
+        if self.mechanism:
+            found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.user, "sasl.password": PASSWORD}
+        return Security(found)
 
 
 @dataclass(frozen=True)
@@ -95,6 +123,10 @@ class House:
 
     def __getitem__(self, name: str) -> Door:
         return self.doors[name]
+
+    def address(self, name: str) -> Address:
+        """For tests of clients that know nothing of doors."""
+        return Address(self[name], self.plain)
 
 
 def unsecured_token(name: str, lifetime_s: float = 3600) -> str:
@@ -119,8 +151,8 @@ class DoorChecks:
 
 
 @contextmanager
-def open_house(directory: Path) -> Iterator[House]:
-    """A broker with every door, for a with statement."""
+def open_house(directory: Path, *, closed: bool = False) -> Iterator[House]:
+    """A broker with every door, for a with statement; `closed`: with an authoriser."""
     authority = Authority()
     ca = str(authority.write_pem(directory / "ca.pem"))
     server = authority.issue("broker").write_pem(directory / "server.pem")
@@ -139,15 +171,18 @@ def open_house(directory: Path) -> Iterator[House]:
         "ssl.truststore.location": ca,
         "listener.name.mutual.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        "listener.name.sasl.plain.sasl.jaas.config": f'{plain} user_{USER}="{quoted}";',
+        "listener.name.sasl.plain.sasl.jaas.config": f'{plain} user_{USER}="{quoted}" user_{STRANGER}="{quoted}";',
         "sasl.oauthbearer.allow.unsecured.tokens": "true",
-        "message.max.bytes": "4194304",
-        "group.consumer.heartbeat.interval.ms": "300",
+        **SETTINGS,
     }
+    if closed:
+        settings |= {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ANONYMOUS}
     broker = BrokerProcess(directory, settings, port=ports["PLAINTEXT"])
     broker.start()
     try:
         _add_users(broker.bootstrap)
+        if closed:
+            _allow_everything(broker.bootstrap, f"User:{USER}")
         where = {name: f"localhost:{port}" for name, port in ports.items()}
         doors = [
             Door("TLS", where["TLS"], ca),
@@ -164,8 +199,18 @@ def _add_users(bootstrap: str) -> None:
     from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
     kinds = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-    wanted = [UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode()) for kind in kinds]
+    infos = [ScramCredentialInfo(kind, 4096) for kind in kinds]
+    wanted = [
+        UserScramCredentialUpsertion(user, info, PASSWORD.encode()) for user in (USER, STRANGER) for info in infos
+    ]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for one in wanted:
         for future in admin.alter_user_scram_credentials([one]).values():
             future.result(60)
+
+
+def _allow_everything(bootstrap: str, principal: str) -> None:
+    """By rules about every resource of each type, as an operator adds them."""
+    resources = ["--topic=*", "--group=*", "--transactional-id=*", "--delegation-token=*", "--cluster"]
+    flags = ["--allow-principal", principal, "--operation", "all", *resources, "-b", bootstrap]
+    subprocess.run([sys.executable, "-m", "kafkalite", "acls", "add", *flags], check=True, timeout=60)

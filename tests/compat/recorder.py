@@ -92,7 +92,9 @@ class Recorder:
                 cells = {name: self.cells[folder, name].as_json() for name in names}
                 clients[folder] = {"version": version, "runtime": runtime, "cells": cells}
         foreign = os.environ.get("KAFKALITE_COMPAT_BOOTSTRAP")
-        return {"broker": f"the broker at {foreign}" if foreign else f"kafkalite {__version__}", "clients": clients}
+        door = os.environ.get("KAFKALITE_COMPAT_DOOR")
+        ours = f"kafkalite {__version__}" + (f", by SASL_SSL with {door} and with rules" if door else "")
+        return {"broker": f"the broker at {foreign}" if foreign else ours, "clients": clients}
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         path = os.environ.get("KAFKALITE_COMPAT_RECORD")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from tests.compat.addresses import plain_of
 from tests.kit.harness import wire
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -39,7 +40,12 @@ def read_back(bootstrap: str, topic: str, count: int, timeout_s: float = 30.0) -
     """The first `count` records of partition 0, read by librdkafka with CRC checks, in offset order from 0."""
     from confluent_kafka import Consumer, TopicPartition
 
-    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "check.crcs": True}
+    settings = {
+        "bootstrap.servers": plain_of(bootstrap),
+        "group.id": "reader",
+        "enable.auto.commit": False,
+        "check.crcs": True,
+    }
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, 0, 0)])
     rows: list[Row] = []
@@ -59,7 +65,12 @@ def values_to_end(bootstrap: str, topic: str, isolation: str, timeout_s: float =
     """Values of partition 0 up to the end that readers of this isolation level have, read by librdkafka."""
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "check.crcs": True}
+    settings = {
+        "bootstrap.servers": plain_of(bootstrap),
+        "group.id": "reader",
+        "enable.auto.commit": False,
+        "check.crcs": True,
+    }
     consumer = Consumer({**settings, "isolation.level": isolation, "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[str] = []
@@ -82,7 +93,7 @@ def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0)
     from confluent_kafka.admin import AdminClient
 
     asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": plain_of(bootstrap)})
     (found,) = admin.list_consumer_group_offsets(asked)[group].result(30).topic_partitions
     return found.offset if found.offset >= 0 else None
 
@@ -91,7 +102,7 @@ def leader_port(bootstrap: str, topic: str, timeout_s: float = 30.0) -> int:
     """The port of whoever leads partition 0, once there is somebody."""
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": plain_of(bootstrap)})
     deadline = time.monotonic() + timeout_s
     while True:
         seen = admin.list_topics(topic, timeout=timeout_s)

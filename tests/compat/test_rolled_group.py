@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from kafkalite.client import Client
+from tests.compat.addresses import librdkafka_at, security_at
 from tests.compat.members import COMMANDS, Program, Taken
 from tests.compat.toolchains import NotAvailable
 from tests.kit.harness.load import quiet
@@ -37,7 +38,7 @@ class Librdkafka(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str, protocol: dict[str, Any], taken: Taken) -> None:
         super().__init__(daemon=True)
-        fixed = {"bootstrap.servers": bootstrap, "group.id": f"group-{topic}", "auto.offset.reset": "earliest"}
+        fixed = {**librdkafka_at(bootstrap), "group.id": f"group-{topic}", "auto.offset.reset": "earliest"}
         self.consumer = Consumer({**fixed, "enable.auto.commit": False, **protocol}, logger=quiet)
         self.consumer.subscribe([topic])
         self.taken = taken
@@ -68,7 +69,7 @@ class Librdkafka(threading.Thread):
 @pytest.fixture
 def load(bootstrap: str, topic: str) -> Iterator[Callable[[], dict[int, int]]]:
     """A producer that writes all along; call it to end that: the end of each partition."""
-    with Client(bootstrap) as client:
+    with Client(bootstrap, security=security_at(bootstrap)) as client:
         client.admin.create_topic(topic, PARTITION_COUNT)
     ends: dict[int, int] = dict.fromkeys(range(PARTITION_COUNT), 0)
     ending = threading.Event()
@@ -78,7 +79,7 @@ def load(bootstrap: str, topic: str) -> Iterator[Callable[[], dict[int, int]]]:
         ends[message.partition()] = max(ends[message.partition()], message.offset() + 1)
 
     def produce() -> None:
-        producer = Producer({"bootstrap.servers": bootstrap}, logger=quiet)
+        producer = Producer(librdkafka_at(bootstrap), logger=quiet)
         while not ending.wait(0.05):
             for number in range(PARTITION_COUNT):
                 producer.produce(topic, b"x", partition=number, on_delivery=delivered)
@@ -142,7 +143,7 @@ def test_no_record_is_skipped_while_a_group_is_rolled(
 
 def settled(bootstrap: str, topic: str) -> bool:
     """Whether three members share everything and nobody has anything to do."""
-    with Client(bootstrap) as client:
+    with Client(bootstrap, security=security_at(bootstrap)) as client:
         group = client.groups.describe(f"group-{topic}")
     owned = sorted(key.partition for member in group.members for key in member.partitions)
     return group.state == "Stable" and len(group.members) == 3 and owned == list(EVERY)

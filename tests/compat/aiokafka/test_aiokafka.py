@@ -11,6 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from tests.compat.aiokafka.reach import aiokafka_at
 from tests.compat.records import CODECS, EDGES, Row, plain, read_back, stored_codecs
 
 TIMEOUT_S = 30
@@ -21,7 +22,7 @@ def run(work: Awaitable[Any]) -> Any:
 
 
 async def produce(bootstrap: str, topic: str, rows: list[Row], **settings: object) -> list[int]:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=4_000_000, **settings)
+    producer = AIOKafkaProducer(**aiokafka_at(bootstrap), max_request_size=4_000_000, **settings)
     await producer.start()
     try:
         sent = []
@@ -35,7 +36,7 @@ async def produce(bootstrap: str, topic: str, rows: list[Row], **settings: objec
 
 
 async def create(bootstrap: str, topic: str, partition_count: int = 1) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = AIOKafkaAdminClient(**aiokafka_at(bootstrap))
     await admin.start()
     try:
         await admin.create_topics([NewTopic(topic, partition_count, 1)])
@@ -44,7 +45,7 @@ async def create(bootstrap: str, topic: str, partition_count: int = 1) -> None:
 
 
 async def read(bootstrap: str, topic: str, offset: int, count: int) -> list[object]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(**aiokafka_at(bootstrap), enable_auto_commit=False)
     await consumer.start()
     try:
         partition = TopicPartition(topic, 0)
@@ -102,7 +103,7 @@ def test_offsets_by_time_name_the_record(bootstrap: str, topic: str) -> None:
     base = int(time.time() * 1000) - 100_000
 
     async def check() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=200)
+        producer = AIOKafkaProducer(**aiokafka_at(bootstrap), linger_ms=200)
         await producer.start()
         sent = [
             await producer.send(topic, str(number).encode(), partition=0, timestamp_ms=base + number * 10)
@@ -110,7 +111,7 @@ def test_offsets_by_time_name_the_record(bootstrap: str, topic: str) -> None:
         ]
         await asyncio.gather(*sent)
         await producer.stop()
-        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
+        consumer = AIOKafkaConsumer(**aiokafka_at(bootstrap))
         await consumer.start()
         partition = TopicPartition(topic, 0)
         consumer.assign([partition])
@@ -129,7 +130,7 @@ def test_offsets_by_time_name_the_record(bootstrap: str, topic: str) -> None:
 @pytest.mark.capability("admin")
 def test_admin_creates_describes_and_deletes(bootstrap: str, topic: str) -> None:
     async def check() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        admin = AIOKafkaAdminClient(**aiokafka_at(bootstrap))
         await admin.start()
         created = await admin.create_topics([NewTopic(topic, 3, 1, topic_configs={"retention.ms": "1234567"})])
         assert created.topic_errors[0][1] == 0

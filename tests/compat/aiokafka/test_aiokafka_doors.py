@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from tests.compat.aiokafka.reach import settings_of
 from tests.compat.aiokafka.test_aiokafka import run
-from tests.compat.doors import PASSWORD, USER, Door, House, each_door, unsecured_token
+from tests.compat.doors import Door, House, each_door
 from tests.compat.records import committed_offset, values_to_end
 
 COUNT = 20
-
-
-class Tokens(AbstractTokenProvider):
-    async def token(self) -> str:
-        return unsecured_token(USER)
-
-
-def settings_of(door: Door) -> dict[str, Any]:
-    context = ssl.create_default_context(cafile=door.ca)
-    if door.certificate:
-        context.load_cert_chain(door.certificate, door.key)
-    found = {"bootstrap_servers": door.bootstrap, "security_protocol": door.protocol, "ssl_context": context}
-    if door.mechanism == "OAUTHBEARER":
-        found |= {"sasl_mechanism": door.mechanism, "sasl_oauth_token_provider": Tokens()}
-    elif door.mechanism:
-        found |= {
-            "sasl_mechanism": door.mechanism,
-            "sasl_plain_username": USER,
-            "sasl_plain_password": PASSWORD,
-        }
-    return found
 
 
 @each_door

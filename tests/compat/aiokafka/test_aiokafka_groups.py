@@ -8,6 +8,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from tests.compat.aiokafka.reach import aiokafka_at
 from tests.compat.aiokafka.test_aiokafka import create, produce, run
 from tests.compat.records import plain
 
@@ -15,7 +16,7 @@ from tests.compat.records import plain
 async def member(bootstrap: str, topic: str) -> AIOKafkaConsumer:
     consumer = AIOKafkaConsumer(
         topic,
-        bootstrap_servers=bootstrap,
+        **aiokafka_at(bootstrap),
         group_id=f"group-{topic}",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
@@ -46,7 +47,7 @@ def test_members_join_leave_and_commit(bootstrap: str, topic: str) -> None:
         assert await second.committed(TopicPartition(topic, 0)) == 20
         second.seek(TopicPartition(topic, 0), 7)
         assert (await second.getone()).offset == 7
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        admin = AIOKafkaAdminClient(**aiokafka_at(bootstrap))
         await admin.start()
         assert (f"group-{topic}", "consumer") in await admin.list_consumer_groups()
         offsets = await admin.list_consumer_group_offsets(f"group-{topic}")

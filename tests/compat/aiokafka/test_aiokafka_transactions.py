@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from tests.compat.aiokafka.reach import aiokafka_at
 from tests.compat.aiokafka.test_aiokafka import create, produce, run
 from tests.compat.records import plain
 from tests.compat.transactions import (
@@ -24,7 +25,7 @@ from tests.compat.transactions import (
 @pytest.mark.capability("transactions")
 def test_commit_and_abort_with_offsets(bootstrap: str, topic: str) -> None:
     source = source_of(topic)
-    settings = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    settings = {**aiokafka_at(bootstrap), "auto_offset_reset": "earliest", "enable_auto_commit": False}
 
     async def work() -> None:
         await create(bootstrap, topic)
@@ -33,7 +34,7 @@ def test_commit_and_abort_with_offsets(bootstrap: str, topic: str) -> None:
         consumer = AIOKafkaConsumer(source, group_id=group_of(topic), **settings)
         await consumer.start()
         assert [(await consumer.getone()).offset for _ in range(COUNT)] == list(range(COUNT))
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"id-{topic}")
+        producer = AIOKafkaProducer(**aiokafka_at(bootstrap), transactional_id=f"id-{topic}")
         await producer.start()
         for values, offset, end in ((ABORTED, 5, "abort"), (COMMITTED, COUNT, "commit")):
             await producer.begin_transaction()

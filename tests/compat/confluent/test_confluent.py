@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.compat.addresses import librdkafka_at
 from tests.compat.records import CODECS, EDGES, LARGE, Row, plain, read_back, stored_codecs
 from tests.kit.processes.broker import wait_until
 
@@ -31,7 +32,7 @@ def produce(bootstrap: str, topic: str, rows: list[Row], **settings: object) -> 
         assert error is None, error
         offsets.append(message.offset())  # type: ignore[attr-defined]
 
-    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 4_000_000, **settings})
+    producer = Producer({**librdkafka_at(bootstrap), "message.max.bytes": 4_000_000, **settings})
     for row in rows:
         producer.produce(topic, row.value, row.key, partition=0, headers=list(row.headers), on_delivery=delivered)
     assert producer.flush(TIMEOUT_S) == 0
@@ -40,7 +41,7 @@ def produce(bootstrap: str, topic: str, rows: list[Row], **settings: object) -> 
 
 def consumer_at(bootstrap: str, topic: str, offset: int, partition: int = 0) -> Consumer:
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "compat", "enable.auto.commit": False, "check.crcs": True}
+        {**librdkafka_at(bootstrap), "group.id": "compat", "enable.auto.commit": False, "check.crcs": True}
     )
     consumer.assign([TopicPartition(topic, partition, offset)])
     return consumer
@@ -57,7 +58,7 @@ def take(consumer: Consumer, count: int) -> list[object]:
 
 @pytest.fixture(scope="module")
 def admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient(librdkafka_at(bootstrap))
 
 
 def results(futures: dict[object, Future]) -> list[object]:
@@ -97,7 +98,7 @@ def test_message_above_the_topics_limit_is_refused_by_the_broker(
 ) -> None:
     results(admin.create_topics([NewTopic(topic, 1, config={"max.message.bytes": "1000"})]))
     errors: list[KafkaError] = []
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer(librdkafka_at(bootstrap))
     producer.produce(topic, b"x" * 2000, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(TIMEOUT_S) == 0
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
@@ -120,7 +121,7 @@ def test_consume_beyond_the_end_says_so_or_resets(bootstrap: str, topic: str) ->
     produce(bootstrap, topic, plain(10))
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **librdkafka_at(bootstrap),
             "group.id": "compat",
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
@@ -134,7 +135,7 @@ def test_consume_beyond_the_end_says_so_or_resets(bootstrap: str, topic: str) ->
 
 @pytest.mark.capability("seek by time")
 def test_offsets_by_time_name_the_record_not_the_batch(bootstrap: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 200})
+    producer = Producer({**librdkafka_at(bootstrap), "linger.ms": 200})
     base = int(time.time() * 1000) - 100_000
     for number in range(100):
         producer.produce(topic, str(number).encode(), partition=0, timestamp=base + number * 10)
@@ -155,7 +156,7 @@ def test_offsets_by_time_name_the_record_not_the_batch(bootstrap: str, topic: st
 def test_log_append_time_replaces_the_producers(bootstrap: str, topic: str, admin: AdminClient) -> None:
     results(admin.create_topics([NewTopic(topic, 1, config={"message.timestamp.type": "LogAppendTime"})]))
     before = int(time.time() * 1000)
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "zstd"})
+    producer = Producer({**librdkafka_at(bootstrap), "compression.type": "zstd"})
     producer.produce(topic, b"v", partition=0, timestamp=before - 50_000)
     assert producer.flush(TIMEOUT_S) == 0
     consumer = consumer_at(bootstrap, topic, 0)
@@ -225,7 +226,7 @@ def test_large_messages_pass_the_size_rule(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, [Row(None, LARGE) for _ in range(5)])
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **librdkafka_at(bootstrap),
             "group.id": "compat",
             "enable.auto.commit": False,
             "max.partition.fetch.bytes": 1000,

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compat.addresses import librdkafka_at
 from tests.compat.confluent.test_confluent import produce
 from tests.compat.records import plain
 from tests.kit.processes.broker import BrokerProcess, wait_until
@@ -40,7 +41,7 @@ class Members:
     def __call__(self, **settings: object) -> Consumer:
         consumer = Consumer(
             {
-                "bootstrap.servers": self.bootstrap,
+                **librdkafka_at(self.bootstrap),
                 "group.id": f"group-{self.topic}",
                 "group.protocol": "consumer",
                 "auto.offset.reset": "earliest",
@@ -60,7 +61,7 @@ class Members:
 @pytest.fixture
 def member(bootstrap: str, topic: str) -> Iterator[Members]:
     """`member(**settings)`: a consumer of a topic of 4 partitions with records in the first."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient(librdkafka_at(bootstrap))
     for future in admin.create_topics([NewTopic(topic, PARTITION_COUNT, 1)]).values():
         future.result(TIMEOUT_S)
     produce(bootstrap, topic, plain(RECORD_COUNT))
@@ -105,7 +106,7 @@ def test_static_member_keeps_its_place(member: Members) -> None:
 def test_described_and_listed(member: Members) -> None:
     first = member()
     share_out(first)
-    admin = AdminClient({"bootstrap.servers": member.bootstrap})
+    admin = AdminClient(librdkafka_at(member.bootstrap))
     group_id = f"group-{member.topic}"
     described = admin.describe_consumer_groups([group_id])[group_id].result(TIMEOUT_S)
     assert (described.type, described.state) == (ConsumerGroupType.CONSUMER, ConsumerGroupState.STABLE)

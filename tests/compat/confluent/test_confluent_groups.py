@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compat.addresses import librdkafka_at
 from tests.compat.confluent.test_confluent import produce, take
 from tests.compat.records import plain
 from tests.kit.processes.broker import wait_until
@@ -20,7 +21,7 @@ RECORD_COUNT = 40
 
 @pytest.fixture
 def admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient(librdkafka_at(bootstrap))
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def member(bootstrap: str, filled: str) -> Iterator[Callable[..., Consumer]]:
 
     def make(**settings: object) -> Consumer:
         wanted = {
-            "bootstrap.servers": bootstrap,
+            **librdkafka_at(bootstrap),
             "group.id": f"group-{filled}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,

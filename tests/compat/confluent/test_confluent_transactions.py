@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compat.addresses import librdkafka_at
 from tests.compat.confluent.test_confluent import produce, take
 from tests.compat.records import plain
 from tests.compat.transactions import (
@@ -25,7 +26,7 @@ TIMEOUT_S = 30
 @pytest.fixture
 def filled(bootstrap: str, topic: str) -> str:
     """The topic, and its source with ten records."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient(librdkafka_at(bootstrap))
     for future in admin.create_topics([NewTopic(name, 1, 1) for name in (topic, source_of(topic))]).values():
         future.result(TIMEOUT_S)
     produce(bootstrap, source_of(topic), plain(COUNT))
@@ -33,7 +34,7 @@ def filled(bootstrap: str, topic: str) -> str:
 
 
 def transactional(bootstrap: str, topic: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"id-{topic}"})
+    producer = Producer({**librdkafka_at(bootstrap), "transactional.id": f"id-{topic}"})
     producer.init_transactions(TIMEOUT_S)
     return producer
 
@@ -47,7 +48,7 @@ def write(producer: Producer, topic: str, values: list[str]) -> None:
 @pytest.mark.capability("transactions")
 def test_commit_and_abort_with_offsets(bootstrap: str, filled: str) -> None:
     source = source_of(filled)
-    settings = {"bootstrap.servers": bootstrap, "group.id": group_of(filled), "auto.offset.reset": "earliest"}
+    settings = {**librdkafka_at(bootstrap), "group.id": group_of(filled), "auto.offset.reset": "earliest"}
     consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.subscribe([source])
     assert len(take(consumer, COUNT)) == COUNT

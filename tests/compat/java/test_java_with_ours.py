@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalite.client import Client, GroupReader
+from tests.compat.addresses import security_at
 from tests.compat.java.test_java import BUILD, java  # noqa: F401  # the fixture builds the program
 from tests.kit.processes.broker import wait_until
 
@@ -22,11 +23,11 @@ STRATEGIES = [("range", "RangeAssignor"), ("cooperative-sticky", "CooperativeSti
 def member(bootstrap: str, topic: str) -> Iterator[Callable[..., GroupReader]]:
     """`member(assignor)`: ours, in the group of the topic's name."""
     made: list[Any] = []
-    with Client(bootstrap) as client:
+    with Client(bootstrap, security=security_at(bootstrap)) as client:
         client.admin.create_topic(topic, PARTITION_COUNT)
 
     def make(assignor: str) -> GroupReader:
-        client = Client(bootstrap)
+        client = Client(bootstrap, security=security_at(bootstrap))
         made.append(client)
         reader = client.group_reader(f"group-{topic}", topic, assignors=[assignor], heartbeat_interval_s=0.3)
         made.append(reader)

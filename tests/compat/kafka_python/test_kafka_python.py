@@ -13,6 +13,7 @@ with warnings.catch_warnings():
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import KafkaAdminClient, NewTopic
 
+from tests.compat.kafka_python.reach import kafka_python_at
 from tests.compat.records import CODECS, EDGES, Row, plain, read_back, stored_codecs
 from tests.kit.processes.broker import wait_until
 
@@ -20,7 +21,7 @@ TIMEOUT_S = 30
 
 
 def produce(bootstrap: str, topic: str, rows: list[Row], **settings: object) -> list[int]:
-    producer = KafkaProducer(bootstrap_servers=bootstrap, max_request_size=4_000_000, **settings)
+    producer = KafkaProducer(**kafka_python_at(bootstrap), max_request_size=4_000_000, **settings)
     futures = [producer.send(topic, row.value, row.key, headers=list(row.headers), partition=0) for row in rows]
     producer.flush(TIMEOUT_S)
     offsets = [future.get(TIMEOUT_S).offset for future in futures]
@@ -29,7 +30,7 @@ def produce(bootstrap: str, topic: str, rows: list[Row], **settings: object) -> 
 
 
 def read(bootstrap: str, topic: str, offset: int, count: int) -> list[object]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, group_id=None)
+    consumer = KafkaConsumer(**kafka_python_at(bootstrap), enable_auto_commit=False, group_id=None)
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek(partition, offset)
@@ -45,7 +46,7 @@ def read(bootstrap: str, topic: str, offset: int, count: int) -> list[object]:
 
 @pytest.fixture(scope="module")
 def admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
-    client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    client = KafkaAdminClient(**kafka_python_at(bootstrap))
     yield client
     client.close()
 
@@ -94,12 +95,12 @@ def test_consume_from_any_offset(bootstrap: str, topic: str, offset: int) -> Non
 
 @pytest.mark.capability("seek by time")
 def test_offsets_by_time_name_the_record(bootstrap: str, topic: str) -> None:
-    producer = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=200)
+    producer = KafkaProducer(**kafka_python_at(bootstrap), linger_ms=200)
     base = int(time.time() * 1000) - 100_000
     for number in range(100):
         producer.send(topic, str(number).encode(), partition=0, timestamp_ms=base + number * 10)
     producer.flush(TIMEOUT_S)
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
+    consumer = KafkaConsumer(**kafka_python_at(bootstrap), group_id=None)
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     for timestamp, expected in [(base, 0), (base + 1, 1), (base + 505, 51), (base + 990, 99)]:

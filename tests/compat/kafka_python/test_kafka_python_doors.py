@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
-from tests.compat.doors import PASSWORD, USER, Door, House, each_door, unsecured_token
+from tests.compat.doors import Door, House, each_door
+from tests.compat.kafka_python.reach import settings_of
 from tests.compat.records import committed_offset, values_to_end
 from tests.kit.processes.broker import wait_until
 
@@ -13,7 +13,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own use of deprecated standard library calls
     from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
     from kafka.admin import KafkaAdminClient, NewTopic
-    from kafka.net.sasl.oauth import AbstractTokenProvider
 
 COUNT = 20
 
@@ -21,30 +20,6 @@ COUNT = 20
 def polled(consumer: KafkaConsumer) -> list[int]:
     """Offsets of one poll."""
     return [message.offset for messages in consumer.poll(timeout_ms=200).values() for message in messages]
-
-
-class Tokens(AbstractTokenProvider):
-    def token(self) -> str:
-        return unsecured_token(USER)
-
-
-def settings_of(door: Door) -> dict[str, Any]:
-    found = {
-        "bootstrap_servers": door.bootstrap,
-        "security_protocol": door.protocol,
-        "ssl_cafile": door.ca,
-        "ssl_certfile": door.certificate or None,
-        "ssl_keyfile": door.key or None,
-    }
-    if door.mechanism == "OAUTHBEARER":
-        found |= {"sasl_mechanism": door.mechanism, "sasl_oauth_token_provider": Tokens()}
-    elif door.mechanism:
-        found |= {
-            "sasl_mechanism": door.mechanism,
-            "sasl_plain_username": USER,
-            "sasl_plain_password": PASSWORD,
-        }
-    return found
 
 
 @each_door

@@ -13,6 +13,7 @@ import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from tests.compat.kafka_python.reach import kafka_python_at
 from tests.compat.kafka_python.test_kafka_python import admin, produce
 from tests.compat.records import plain
 from tests.kit.processes.broker import wait_until
@@ -38,7 +39,7 @@ def member(bootstrap: str, filled: str) -> Iterator[Callable[[], KafkaConsumer]]
     def make() -> KafkaConsumer:
         consumer = KafkaConsumer(
             filled,
-            bootstrap_servers=bootstrap,
+            **kafka_python_at(bootstrap),
             group_id=f"group-{filled}",
             auto_offset_reset="earliest",
             enable_auto_commit=False,

@@ -6,6 +6,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from tests.compat.kafka_python.reach import kafka_python_at
 from tests.compat.kafka_python.test_kafka_python import admin, produce
 from tests.compat.kafka_python.test_kafka_python_groups import offsets
 from tests.compat.records import plain
@@ -28,11 +29,11 @@ def test_commit_and_abort_with_offsets(bootstrap: str, topic: str, admin: KafkaA
     source = source_of(topic)
     admin.create_topics([NewTopic(topic, 1, 1), NewTopic(source, 1, 1)])
     produce(bootstrap, source, plain(COUNT))
-    settings = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    settings = {**kafka_python_at(bootstrap), "auto_offset_reset": "earliest", "enable_auto_commit": False}
     consumer = KafkaConsumer(source, group_id=group_of(topic), **settings)
     assert consumer.partitions_for_topic(source) == {0}
     assert offsets(consumer, COUNT) == list(range(COUNT))
-    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"id-{topic}")
+    producer = KafkaProducer(**kafka_python_at(bootstrap), transactional_id=f"id-{topic}")
     producer.init_transactions()
     for values, offset, end in ((ABORTED, 5, "abort"), (COMMITTED, COUNT, "commit")):
         producer.begin_transaction()

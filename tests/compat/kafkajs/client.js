@@ -12,7 +12,8 @@ const { DOOR_BOOTSTRAP, DOOR_CA, DOOR_CERTIFICATE, DOOR_KEY, DOOR_MECHANISM, DOO
 const ssl = DOOR_CA && { ca: [read(DOOR_CA)], cert: read(DOOR_CERTIFICATE), key: read(DOOR_KEY) }
 const bearer = { oauthBearerProvider: async () => ({ value: process.env.DOOR_TOKEN }) }
 const sasl = DOOR_MECHANISM && { ...bearer, mechanism: DOOR_MECHANISM.toLowerCase(), username: DOOR_USER, password: DOOR_PASSWORD }
-const kafka = new Kafka({ brokers: (DOOR_BOOTSTRAP || bootstrap).split(','), ssl, sasl, logLevel: logLevel.NOTHING, retry: { retries: 5 } })
+const reach = { brokers: (DOOR_BOOTSTRAP || bootstrap).split(','), ssl, sasl }
+const kafka = new Kafka({ ...reach, logLevel: logLevel.NOTHING, retry: { retries: 5 } })
 
 const FOREVER = { retries: 1000, initialRetryTime: 100, maxRetryTime: 1000 }
 
@@ -232,7 +233,7 @@ const checks = {
 
   // Sends for so many seconds as fast as it may: prints the bytes that were acknowledged, and the seconds.
   async rate () {
-    const producer = new Kafka({ brokers: bootstrap.split(','), clientId: 'c', logLevel: logLevel.NOTHING }).producer()
+    const producer = new Kafka({ ...reach, clientId: 'c', logLevel: logLevel.NOTHING }).producer()
     const messages = Array.from({ length: 100 }, () => ({ value: '0123456789'.repeat(1000), partition: 0 }))
     await producer.connect()
     let done = 0

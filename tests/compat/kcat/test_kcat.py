@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.compat.addresses import librdkafka_at, plain_of
 from tests.compat.records import CODECS, leader_port, read_back, stored_codecs
 from tests.kit.harness import wire
 
@@ -25,7 +26,7 @@ def kcat(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..
         not_run("kcat", "kcat is not installed (apt-get install kcat)")
 
     def call(*arguments: str, text: str = "") -> str:
-        command = [path, "-b", bootstrap, *arguments]
+        command = [path, *reach(bootstrap), *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -33,12 +34,21 @@ def kcat(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..
     return call
 
 
+def reach(bootstrap: str) -> list[str]:
+    """Flags with which kcat reaches an address."""
+    return [word for key, value in librdkafka_at(bootstrap).items() for word in ("-X", f"{key}={value}")]
+
+
+def port_of(address: str) -> int:
+    return int(address.rsplit(":", 1)[1])
+
+
 def create(bootstrap: str, topic: str, partition_count: int = 1) -> None:
     """A topic that every broker knows of, and whose leaders do."""
-    brokers = [int(each.rsplit(":", 1)[1]) for each in bootstrap.split(",")]
-    with wire.Connection(brokers[0]) as connection:
+    brokers = plain_of(bootstrap).split(",")
+    with wire.Connection(port_of(brokers[0])) as connection:
         assert connection.create_topic(topic, partition_count) == 0
-    for each in bootstrap.split(","):
+    for each in brokers:
         leader_port(each, topic)
 
 
@@ -105,5 +115,7 @@ def test_consume_from_a_time(kcat: Callable[..., str], bootstrap: str, topic: st
 def test_metadata_lists_broker_and_topic(kcat: Callable[..., str], bootstrap: str, topic: str) -> None:
     create(bootstrap, topic, 3)
     found = json.loads(kcat("-L", "-J", "-t", topic))
-    assert sorted(broker["name"] for broker in found["brokers"]) == sorted(bootstrap.split(","))
+    assert sorted(map(port_of, (broker["name"] for broker in found["brokers"]))) == sorted(
+        map(port_of, bootstrap.split(","))
+    )
     assert len(found["topics"][0]["partitions"]) == 3

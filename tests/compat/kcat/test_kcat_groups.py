@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.kcat.test_kcat import create, kcat
+from tests.compat.kcat.test_kcat import create, kcat, reach
 from tests.kit.processes.broker import wait_until
 
 __all__ = ["kcat"]
@@ -34,7 +34,7 @@ class Member:
 
     def __init__(self, bootstrap: str, topic: str, log: Path) -> None:
         self._log = log
-        command = ["kcat", "-b", bootstrap, *SETTINGS, "-G", f"group-{topic}", topic]
+        command = ["kcat", *reach(bootstrap), *SETTINGS, "-G", f"group-{topic}", topic]
         with log.open("wb") as errors:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
 

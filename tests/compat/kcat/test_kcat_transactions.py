@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.compat.kcat.test_kcat import create, kcat
+from tests.compat.kcat.test_kcat import create, kcat, reach
 from tests.compat.records import values_to_end
 from tests.compat.transactions import ABORTED, COMMITTED
 from tests.kit.processes.broker import wait_until
@@ -25,7 +25,7 @@ TIMEOUT_S = 30
 def test_end_of_input_commits_and_interrupt_aborts(kcat: Callable[..., str], bootstrap: str, topic: str) -> None:
     create(bootstrap, topic)
     producing = ["-P", "-t", topic, "-p", "0", "-X", f"transactional.id=id-{topic}"]
-    running = subprocess.Popen(["kcat", "-b", bootstrap, *producing], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    running = subprocess.Popen(["kcat", *reach(bootstrap), *producing], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdin is not None
     running.stdin.write("".join(f"{value}\n" for value in ABORTED * 500).encode())  # kcat reads whole blocks
     running.stdin.flush()
