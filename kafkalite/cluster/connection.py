@@ -236,17 +236,13 @@ class ControllerConnection:
             if not self._has_large:
                 raise ConnectionFailed(f"there was no room for an answer of {size} bytes of {self._node}")
         end = min(self._front_size, _SIZE.size + size)
-        data = front[_SIZE.size : end]
+        data, filled = bytearray(min(size, _PIECE)), end - _SIZE.size
+        data[:filled] = front[_SIZE.size : end]
         self._front_size -= end
         front[: self._front_size] = front[end : end + self._front_size]
-        return self._receive(data, size)
-
-    def _receive(self, data: bytearray, size: int) -> bytearray:
-        """An answer of so many bytes that begins with `data`."""
-        filled = len(data)
         while filled < size:
             if filled == len(data):  # never much more than has come
-                data += bytes(min(size - filled, max(filled, _PIECE)))
+                data += bytes(min(size - filled, filled))
             with memoryview(data) as view:
                 filled += self._receive_some(view[filled:])
         return data
