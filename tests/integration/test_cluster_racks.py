@@ -42,7 +42,7 @@ def cluster(kafka_jars: Path, tmp_path: Path) -> Iterator[KafkaCluster]:
         process.settings = {**process.settings, **own}
     with cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap}, logger=quiet)
-        wanted = NewTopic(TOPIC, replica_assignment=[[LEADER, NEAR_JAVA, NEAR_RDKAFKA]])
+        wanted = NewTopic(TOPIC, 1, replica_assignment=[[LEADER, NEAR_JAVA, NEAR_RDKAFKA]])
         admin.create_topics([wanted])[TOPIC].result(WAIT_S)
         wait_in_sync(cluster, 3)
         yield cluster
@@ -94,7 +94,8 @@ class JavaReader:
         command += ["--consumer-property", "metadata.max.age.ms=2000", "--consumer-property", "check.crcs=true"]
         with log.open("wb") as errors:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
-        threading.Thread(target=self._read, daemon=True).start()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -104,6 +105,9 @@ class JavaReader:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+        self._thread.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 class RdkafkaReader:
