@@ -93,6 +93,8 @@ def up_to_date(message: Message) -> Message:
     if not message.attempt:
         return message
     said = str(message.attempt).encode()
+    if (ATTEMPT, said) in message.headers:
+        return message
     return message._replace(
         headers=tuple((name, said if name == ATTEMPT else value) for name, value in message.headers)
     )
