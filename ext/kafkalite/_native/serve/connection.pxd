@@ -12,8 +12,8 @@ cdef extern from "<sched.h>" nogil:
     int sched_yield()
 
 cdef enum:
-    EVENT_READ = 1                      # selectors.EVENT_READ and EVENT_WRITE
-    EVENT_WRITE = 2
+    EVENT_READ = 1                      # select.EPOLLIN and EPOLLOUT
+    EVENT_WRITE = 4
     TLS_HELLO_SIZE = 0x16030000         # what the first bytes of TLS are, read as the length of a request
     LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
     LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
@@ -54,11 +54,11 @@ cdef class Connection:
     cdef unsigned char* pending             # received and not served yet; NULL while there is none
     cdef Py_ssize_t pending_size
     cdef Py_ssize_t pending_capacity
-    cdef object queue                       # deque of Answer, in request order
+    cdef object queue                       # deque of Answer, in request order; None: nothing has waited of late
     cdef int64_t queued_bytes               # kept in memory for ready answers in the queue
     cdef readonly int32_t in_flight         # answers in the queue
-    cdef list plans                         # FetchPlan objects that may still be parked
-    cdef int interest                       # selector events asked for
+    cdef list plans                         # FetchPlan objects that may still be parked; None: there were none
+    cdef int interest                       # events of epoll asked for; 0: it is not asked
     cdef int32_t in_flight_max              # above it the connection is not read
     cdef int32_t frame_size_min
     cdef int32_t frame_size_max

@@ -31,7 +31,7 @@ from libc.string cimport memcpy, memmove
 
 import heapq
 import logging
-import selectors
+import select
 from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
@@ -65,7 +65,7 @@ cdef extern from "<sys/socket.h>" nogil:
     int setsockopt(int fd, int level, int option, const void* value, unsigned int size)
     int MSG_NOSIGNAL, MSG_DONTWAIT, SOL_SOCKET, SO_RCVLOWAT
 
-assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
+assert (EVENT_READ, EVENT_WRITE) == (select.EPOLLIN, select.EPOLLOUT)
 
 
 @cython.final
@@ -190,10 +190,7 @@ cdef class Connection:
         self.client_port = client_port
         self.listener = listener
         self.principal = _ANONYMOUS
-        self.software_name = ""
-        self.software_version = ""
-        self.queue = deque()
-        self.plans = []
+        self.software_name = self.software_version = ""
         self.interest = EVENT_READ
         self.in_flight_max = io.in_flight_max
         self.frame_size_min = HEADER_SIZE_MIN
@@ -215,10 +212,12 @@ cdef class Connection:
         return f"<Connection {self.client_host}:{self.client_port}>"
 
     def on_event(self, int events):
-        """Called with the selector's events when the socket is ready."""
+        """Called with epoll's events when the socket is ready; an error, or its end, is found by what it waits for."""
         if self.failed:
             self.close(None)
             return
+        if events & ~(EVENT_READ | EVENT_WRITE):
+            events = self.interest
         if events & EVENT_WRITE and not self.closed:
             self.settle()
         if events & EVENT_READ and not self.closed and not self.paused:
@@ -285,6 +284,7 @@ cdef class Connection:
         """Gives the receive buffer back, and those of TLS, when nothing moved since `since` and nothing waits in it."""
         if self.last_active <= since:
             self.set_brisk(False)
+            self.queue = self.queue or None
         if self.pending != NULL and self.pending_size == 0 and self.last_active <= since:
             free(self.pending)
             self.pending = NULL
@@ -298,7 +298,7 @@ cdef class Connection:
         """API key → requests that wait for their answer, of those that are counted and timed. Any thread."""
         cdef dict found = {}
         cdef Answer answer
-        for answer in list(self.queue):
+        for answer in list(self.queue or ()):
             if not answer.ready and answer.timing is not None:
                 found[answer.timing.key] = found.get(answer.timing.key, 0) + 1
         return found
@@ -744,8 +744,8 @@ cdef class Connection:
             plan.fill(answer)
             return self.count(answer)
         answer = self.enqueue()
-        if len(self.plans) >= 8:
-            self.plans = [other for other in self.plans if not (<FetchPlan>other).done]
+        if self.plans is None or len(self.plans) >= 8:
+            self.plans = [other for other in self.plans or () if not (<FetchPlan>other).done]
         self.plans.append(plan)
         plan.park(answer, result)
         if not plan.done:
@@ -785,6 +785,8 @@ cdef class Connection:
         kl_assert(self.in_flight >= 0)
         answer.connection = self
         answer.mailbox = self.io.mailbox
+        if self.queue is None:
+            self.queue = deque()
         self.queue.append(answer)
         self.in_flight += 1
         self.sole = NULL
@@ -864,7 +866,7 @@ cdef class Connection:
         rest.connection = self
         rest.mailbox = self.io.mailbox
         rest.fill(PyBytes_FromStringAndSize(<const char*>out.data + sent, out.size - sent), None, None)
-        self.queue.appendleft(rest)
+        self.queue = deque((rest, *(self.queue or ())))
         self.in_flight += 1
         self.count(rest)
         return self.set_interest(self.interest | EVENT_WRITE)
@@ -979,12 +981,12 @@ cdef class Connection:
         if reason is not None:
             logger.warning("closed %s:%d (%s): %s", self.client_host, self.client_port,
                            self.software_name or "unknown client", reason)
-        for plan in self.plans:
+        for plan in self.plans or ():
             plan.cancel()
-        self.plans = []
-        for answer in self.queue:
+        self.plans = None
+        for answer in self.queue or ():
             answer.drop()
-        self.queue.clear()
+        self.queue = None
         free(self.pending)
         self.pending = NULL
         self.pending_size = self.pending_capacity = 0

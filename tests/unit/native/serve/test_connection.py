@@ -1,6 +1,6 @@
 """One connection without a worker thread: frames in over a socket pair, answers out, events given by hand."""
 
-import selectors
+import select
 import socket
 import struct
 
@@ -14,7 +14,7 @@ from kafkalite._native.serve.topic_table import TopicTable
 from kafkalite._native.serve.transfer import Mailbox, OutBuffer
 from kafkalite.handlers.table import native_apis
 
-READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 ECHO, PARK, BIG, FAIL = 100, 101, 102, 103
 BIG_SIZE = 100_000
 IN_FLIGHT_MAX = 8

@@ -17,7 +17,7 @@ from tests.kit.harness import wire
 from tests.kit.harness.sasl_broker import RawClient, SaslBroker, answer, request
 
 COUNT = 500
-LOOP = {"Worker._change_interest", "Worker._linger", "Worker._timeout", "EpollSelector.select"}
+LOOP = {"Worker._change_interest", "Worker._linger", "Worker._timeout"}
 """What a turn of the loop calls or not, by whether it had to sleep."""
 
 
@@ -59,12 +59,12 @@ def test_no_python_function_is_called_for_a_request(tmp_path: Path, calls: Calls
                 if listener == "SASL":
                     assert client.plain().error_code == 0
                 produce(client)
+                assert calls.names, "the loop that took the connection in is Python"
                 calls.names.clear()
                 produce(client)
                 called[listener] = Counter(calls.names)
         # A turn of the loop serves as many requests as have come: what is called in each is far from once a request.
         for names in called.values():
-            assert names, "the loop itself is Python"
-            assert max(names.values()) < COUNT / 2
+            assert max(names.values(), default=0) < COUNT / 2
         assert not [name for name in called["SASL"] if "SignIn" in name]
         assert called["SASL"].keys() <= called["PLAINTEXT"].keys() | LOOP
