@@ -21,7 +21,7 @@ NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 
 ROOMS: dict[str, set[str]] = {
     "base": set(),
-    "tls": set(),
+    "tls": {"base"},
     "wire": {"base"},
     "avro": {"wire"},
     "log": {"base", "wire"},

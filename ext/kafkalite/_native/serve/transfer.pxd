@@ -60,6 +60,7 @@ cdef class Answer:
     cdef int fill(self, bytes data, list slices, list cuts) except -1
     cdef int send_some(self, int fd, int64_t budget) except -2
     cdef int send_sealed(self, int fd, int64_t budget, TlsSession tls) except -2
+    cdef LogSlice long_slice(self)
     cdef Py_ssize_t collect(self, unsigned char* target, Py_ssize_t room) except -2
     cdef void advance(self, Py_ssize_t size)
     cdef void drop(self)

@@ -3,7 +3,7 @@
 An Answer is either one bytes object or bytes with file ranges between them: `data[:cuts[0]] slices[0]
 data[cuts[0]:cuts[1]] slices[1] ... data[cuts[-1]:]`. Bytes before a file range leave with MSG_MORE, so that header
 and first batch share a packet; ranges leave by sendfile(2) and never enter user space.
-With TLS both are collected in the worker's buffer and sealed.
+With TLS both are collected in the worker's buffer and sealed; long ranges are sealed where they are mapped.
 
 A file that is shorter than its log says, or that the disk cannot give, takes its log offline. Where the records are
 copied the answer can still say so; where a header has promised them the connection ends, as nothing else is true.
@@ -26,7 +26,7 @@ from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.log.log_slice cimport LogSlice
-from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TlsSession
+from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_RECORD_SIZE, TlsSession
 from kafkalite._native.wire.cursor cimport store_i16, store_i32, store_i64, store_uvarint
 
 cdef object logger = logging.getLogger("kafkalite.net")
@@ -54,6 +54,7 @@ cdef extern from "<errno.h>" nogil:
 
 cdef enum:
     INITIAL_CAPACITY = 4096
+    SEALED_IN_PLACE_MIN = 49152         # of a file range: less is copied, so that ranges share records and sends
 
 
 @cython.final
@@ -354,24 +355,40 @@ cdef class Answer:
     cdef int send_sealed(self, int fd, int64_t budget, TlsSession tls) except -2:
         """The same through TLS. 1: done with, but for what `tls` keeps; 0: socket full or budget spent; -1: no peer."""
         cdef Py_ssize_t wanted, sent
+        cdef LogSlice slice_
+        cdef const unsigned char* start
         while self.part < (0 if self.slices is None else len(self.slices)) or self.sent < PyBytes_GET_SIZE(self.data):
             if budget <= 0:
                 return 0
             sent = tls.flush(fd)
             if sent <= 0:
                 return <int>sent
-            wanted = self.collect(tls.buffers.plain, min(<Py_ssize_t>TLS_CAPACITY, tls.piece_size))
-            if wanted < 0:
-                return -1
-            sent = tls.send(fd, tls.buffers.plain, wanted)
+            slice_ = self.long_slice()
+            if slice_ is not None:
+                wanted = min(<Py_ssize_t>(slice_.size - self.slice_sent), tls.piece_size)
+                start = slice_.segment.map + slice_.position + self.slice_sent
+                sent = tls.send(fd, start, wanted, &slice_.segment.fault)
+                if sent < 0 and slice_.segment.has_fault():
+                    slice_.failed(EIO)
+            else:
+                wanted = self.collect(tls.buffers.plain, min(<Py_ssize_t>TLS_CAPACITY, tls.piece_size))
+                sent = -1 if wanted < 0 else tls.send(fd, tls.buffers.plain, wanted)
             if sent < 0:
                 return -1
             self.advance(sent)
             budget -= sent
         return 1
 
+    cdef LogSlice long_slice(self):
+        """The file range that comes next, if so much of it is left that it is sealed where it lies, in the map."""
+        cdef LogSlice slice_
+        if self.slices is None or self.part >= len(self.slices) or self.sent < <Py_ssize_t>self.cuts[self.part]:
+            return None
+        slice_ = <LogSlice>self.slices[self.part]
+        return slice_ if slice_.size - self.slice_sent >= SEALED_IN_PLACE_MIN else None
+
     cdef Py_ssize_t collect(self, unsigned char* target, Py_ssize_t room) except -2:
-        """Copies what comes next, up to `room` bytes; -1 when a segment cannot be read."""
+        """Copies what comes next, up to `room` bytes, or to a long slice; -1 when a segment cannot be read."""
         cdef Py_ssize_t part = self.part, done = self.sent, in_slice = <Py_ssize_t>self.slice_sent
         cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
         cdef Py_ssize_t filled = 0, piece
@@ -394,6 +411,10 @@ cdef class Answer:
                 part += 1
                 in_slice = 0
                 continue
+            if slice_.size - in_slice >= SEALED_IN_PLACE_MIN + TLS_RECORD_SIZE:
+                # The record that is begun is filled up with its first bytes; the rest of it is not copied.
+                room = filled + min(piece, TLS_RECORD_SIZE - filled % TLS_RECORD_SIZE)
+                piece = room - filled
             file_fd, position = slice_.segment.fd, slice_.position + in_slice
             with nogil:
                 n = pread(file_fd, target + filled, <size_t>piece, position)

@@ -7,6 +7,7 @@ from kafkalite._native.tls.tls_context cimport TlsContext
 cdef enum:
     TLS_CAPACITY = 262144           # of a worker's buffers
     TLS_HELD_MAX = 17408            # what libssl may hold back of records that came cut: one record
+    TLS_RECORD_SIZE = 16384         # of the data of a full record
 
 
 cdef struct TlsCut:
@@ -62,7 +63,7 @@ cdef class TlsSession:
     cdef int handshake(self) except -1
     cdef int end(self, str problem) except -1
     cdef str mistake(self)
-    cdef Py_ssize_t send(self, int fd, const unsigned char* plain, Py_ssize_t size) except -2
+    cdef Py_ssize_t send(self, int fd, const unsigned char* plain, Py_ssize_t size, const int* fault=*) except -2
     cdef int flush(self, int fd) except -2
     cdef int push(self, int fd) except -2
     cdef int pushed(self, const unsigned char* start, size_t left, int error) except -2

@@ -20,6 +20,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
+from kafkalite._native.base.mapped_faults cimport fault_raised
 from kafkalite._native.tls.libssl cimport (
     BIO, BIO_METHOD, KL_BIO_CTRL_FLUSH, KL_BIO_FLAGS_READ, KL_BIO_FLAGS_SHOULD_RETRY,
     KL_BIO_TYPE_SOURCE_SINK, KL_CTRL_CLEAR_MODE, KL_CTRL_MODE, KL_ERROR_WANT_READ, KL_ERROR_ZERO_RETURN,
@@ -35,7 +36,6 @@ cdef extern from "<sys/socket.h>" nogil:
     enum: MSG_DONTWAIT
 
 cdef enum:
-    RECORD_SIZE_MAX = 16384
     OUT_CAPACITY_AT_FIRST = 32768
     PIECE_SIZE_MIN = 16384              # sealed at once for a peer that does not keep up
     PIECE_SIZE_MAX = 262144             # and for one that does
@@ -352,10 +352,11 @@ cdef class TlsSession:
             return "SSH on a TLS listener of Kafka's protocol"
         return f"what begins with byte {data[0]} is no TLS"
 
-    cdef Py_ssize_t send(self, int fd, const unsigned char* plain, Py_ssize_t size) except -2:
+    cdef Py_ssize_t send(self, int fd, const unsigned char* plain, Py_ssize_t size, const int* fault=NULL) except -2:
         """Seals and sends; how many bytes are done with, fewer than `size` when the socket is full; -1: no peer.
 
-        After a full socket `unsent_size` is not 0, and nothing is taken until push() has brought it to 0.
+        `fault` belongs to the map in which `plain` lies, if it lies in one: where it is raised nothing is sent, and -1
+        returned. After a full socket `unsent_size` is not 0, and nothing is taken until push() has brought it to 0.
         """
         cdef TlsLink* link = &self.buffers.link
         cdef Py_ssize_t done = 0, piece
@@ -367,7 +368,7 @@ cdef class TlsSession:
             return result
         while done < size:
             piece = min(size - done, self.piece_size)
-            self.record_count += (piece + RECORD_SIZE_MAX - 1) // RECORD_SIZE_MAX
+            self.record_count += (piece + TLS_RECORD_SIZE - 1) // TLS_RECORD_SIZE
             link.out_size = 0
             if self.record_count > RECORDS_PER_KEY_MAX:
                 self.record_count = 0
@@ -375,12 +376,14 @@ cdef class TlsSession:
                     ssl_library.SSL_key_update(self.ssl, KL_KEY_UPDATE_NOT_REQUESTED)
             with nogil:
                 sealed = ssl_library.SSL_write_ex(self.ssl, plain + done, <size_t>piece, &taken)
-                if sealed:
+                if sealed and (fault == NULL or not fault_raised(fault)):
                     start, left = link.out, link.out_size
                     error = send_all(fd, &start, &left)
-            if not sealed:
+                else:
+                    error = -1
+            if error == -1:
                 link.out_size = 0
-                self.end(tls_error(b"sealing failed"))
+                self.end("a file that cannot be read" if sealed else tls_error(b"sealing failed"))
                 return -1
             done += piece
             result = self.pushed(start, left, error)
