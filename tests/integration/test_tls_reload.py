@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import ssl
+import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from cryptography import x509
 
 from kafkalite.broker import Broker
@@ -252,3 +256,145 @@ def test_hangup_signal_reads_the_files_again(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGHUP)
         wait_until(lambda: shown(tls, process.port) != tls.server.certificate.serial_number, 60, "the new certificate")
         assert process.alive
+
+
+OPEN_COUNT = 1000
+RENEWALS = 3
+"""Times that a certificate is replaced under the open connections and the load."""
+
+
+class Load:
+    """Clients that work all along, through TLS: one writes and reads with librdkafka, one comes anew all the time."""
+
+    def __init__(self, port: int, tls: TlsBroker) -> None:
+        self.errors: list[object] = []
+        self.written = self.arrivals = 0
+        self.read: list[int] = []
+        self._ending = threading.Event()
+        self._port, self._tls = port, tls
+        self._settings = {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(tls.authority_file),
+            "error_cb": self.errors.append,
+        }
+        self._threads = [
+            threading.Thread(target=self._run, args=[work]) for work in (self._write, self._read, self._arrive)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    def go_on(self) -> None:
+        """Returns when each of them has done something more."""
+        before = self._done()
+        wait_until(
+            lambda: self.errors or all(now > then for now, then in zip(self._done(), before, strict=True)),
+            60,
+            "each client to do something",
+        )
+        assert self.errors == []
+
+    def _done(self) -> tuple[int, int, int]:
+        return self.written, len(self.read), self.arrivals
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  # told by the test
+            self.errors.append(error)
+
+    def _write(self) -> None:
+        producer = Producer({**self._settings, "linger.ms": 0})
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                self.errors.append(error)
+            self.written += error is None
+
+        number = 0
+        while not self._ending.is_set():
+            producer.produce("load", str(number).encode(), partition=0, on_delivery=delivered)
+            producer.poll(0.005)
+            number += 1
+        if producer.flush(60):
+            self.errors.append("records that were not written")
+
+    def _read(self) -> None:
+        wait_until(lambda: self.written or self._ending.is_set(), 60, "a record to read")
+        consumer = Consumer({**self._settings, "group.id": "load", "enable.auto.commit": False})
+        consumer.assign([TopicPartition("load", 0, 0)])
+        while not self._ending.is_set():
+            for message in consumer.consume(100, 0.1):
+                if message.error() is not None:
+                    self.errors.append(message.error())
+                else:
+                    self.read.append(int(message.value()))
+        consumer.close()
+
+    def _arrive(self) -> None:
+        context = self._tls.context()
+        while not self._ending.wait(0.01):
+            bare = socket.create_connection(("127.0.0.1", self._port), timeout=60)
+            with context.wrap_socket(bare, server_hostname="localhost") as sock:
+                sock.sendall(api_versions())
+                answered(sock)
+            self.arrivals += 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["alter", "hangup", "file"])
+def test_a_thousand_open_connections_and_a_load_do_not_feel_new_certificates(tmp_path: Path, way: str) -> None:
+    tls = TlsBroker(tmp_path)
+    port, plain = free_port(), free_port()
+    settings = {
+        "listeners": f"SSL://127.0.0.1:{port},PLAINTEXT://127.0.0.1:{plain}",
+        KEY: str(tls.server_file),
+    }
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(descriptors(OPEN_COUNT + 500))
+        process = stack.enter_context(BrokerProcess(tmp_path / "process", settings=settings, port=plain))
+        context = tls.context()
+        opened = []
+        for _ in range(OPEN_COUNT):
+            bare = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            opened.append(stack.enter_context(context.wrap_socket(bare, server_hostname="localhost")))
+        load = stack.enter_context(Load(port, tls))
+        load.go_on()
+        for _ in range(RENEWALS):
+            renewed = tls.authority.issue("server")
+            tls.write_server(renewed)
+            if way == "hangup":
+                os.kill(process.pid, signal.SIGHUP)
+            elif way == "alter":
+                with Client(process.bootstrap) as client:
+                    client.admin.alter_broker_configs(1, {KEY: str(tls.server_file)})
+                assert shown(tls, port) == renewed.certificate.serial_number
+            serial = renewed.certificate.serial_number
+            wait_until(lambda serial=serial: shown(tls, port) == serial, 60, "the new certificate")
+            for number, sock in enumerate(opened):
+                sock.sendall(api_versions(number))
+            assert [answered(sock) for sock in opened] == list(range(OPEN_COUNT))
+            load.go_on()
+        wait_until(lambda: load.errors or len(load.read) > load.written // 2, 60, "what was written to be read")
+    assert load.errors == []
+    assert load.read == list(range(len(load.read)))
+    print(f"{way}: {load.written} records written, {len(load.read)} read, {load.arrivals} handshakes, no error")
+
+
+@contextlib.contextmanager
+def descriptors(count: int) -> Iterator[None]:
+    """So many files may be open meanwhile, if the system lets them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, count)), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
