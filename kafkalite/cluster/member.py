@@ -306,8 +306,12 @@ class Member:
 
     def _check_no_controller(self, image: Image) -> None:
         """MetadataFault where this broker has the place of a node that was broker and controller in one: the quorum
-        counts on it, and would miss it."""
+        counts on it, and would miss it. An image from before this process registered says nothing of it: the node may
+        have been taken out of the quorum since."""
         node = self._node
+        own = image.brokers.get(node.node_id)
+        if own is None or own.incarnation != node.incarnation:
+            return
         fixed = not image.voters and node.node_id in image.controllers  # whose directories nobody tells
         if fixed or image.voter_directories.get(node.node_id) == node.directory_id:
             raise MetadataFault(

@@ -192,6 +192,15 @@ class ScriptedController:
             self._changed.notify_all()
             return base
 
+    def append_control(self, *records: tuple[int, object]) -> int:
+        """As append(), of control records: (type, record)."""
+        with self._changed:
+            base = self.end_offset
+            data = control_batch(base, self.epoch, *records)
+            self.log.append(Stored(base, base + len(records) - 1, self.epoch, data))
+            self._changed.notify_all()
+            return base
+
     def change(self) -> threading.Condition:
         """Held while a test changes the state; `notify_all` wakes those who wait for data."""
         return self._changed

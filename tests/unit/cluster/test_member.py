@@ -11,17 +11,18 @@ import pytest
 from kafkalite.clock import SystemClock
 from kafkalite.cluster import metadata_types as types
 from kafkalite.cluster.connection import ControllerConnection
-from kafkalite.cluster.control_types import Voter, VotersRecord
-from kafkalite.cluster.image import EMPTY, Delta, Image
+from kafkalite.cluster.control_types import SnapshotFooterRecord, SnapshotHeaderRecord, Voter, VotersRecord
 from kafkalite.cluster.image import Address as ListenerAddress
+from kafkalite.cluster.image import Image
 from kafkalite.cluster.lifecycle import Node, Times
 from kafkalite.cluster.member import Controllers, Member, once_each
 from kafkalite.cluster.quorum import Address
-from kafkalite.cluster.records import MetadataFault
 from kafkalite.errors import StartupError
-from tests.kit.fakes.controller import ScriptedController
+from tests.kit.fakes.controller import ScriptedController, control_batch, data_batch
 
 CLUSTER = "aaaaaaaaaaaaaaaaaaaaaQ"
+SNAPSHOT_HEADER, SNAPSHOT_FOOTER, VOTERS = 3, 4, 6
+"""Types of control records."""
 
 
 def member(controller: ScriptedController, **more: object) -> Member:
@@ -78,7 +79,7 @@ def test_listener_that_fails_holds_up_neither_others_nor_beats(caplog: pytest.Lo
 
 
 def test_place_of_a_node_that_is_a_controller_too_is_refused() -> None:
-    """Of a fixed quorum only ids are known; of another one it is the directory that tells them apart."""
+    """Of a fixed quorum only ids are known."""
     with ScriptedController(CLUSTER) as controller:
         controller.append(types.RegisterControllerRecord(controller_id=7))
         running = member(controller)
@@ -86,15 +87,44 @@ def test_place_of_a_node_that_is_a_controller_too_is_refused() -> None:
         with pytest.raises(StartupError, match="one of the cluster's controllers"):
             running.wait_caught_up()
         running.stop()
-    delta = Delta(EMPTY)
-    delta.apply(types.RegisterControllerRecord(controller_id=7))
-    delta.apply(VotersRecord(voters=[Voter(voter_id=7, voter_directory_id=bytes([3]) * 16)]))
-    other = delta.build(0, 0)
-    running._check_no_controller(other)
-    delta = Delta(other)
-    delta.apply(VotersRecord(voters=[Voter(voter_id=7, voter_directory_id=bytes([2]) * 16)]))
-    with pytest.raises(MetadataFault, match="remove-controller"):
-        running._check_no_controller(delta.build(1, 0))
+
+
+def voters_of(directory: int) -> tuple[int, VotersRecord]:
+    """Node 7 is the quorum's, with the directory of this number."""
+    return VOTERS, VotersRecord(voters=[Voter(voter_id=7, voter_directory_id=bytes([directory]) * 16)])
+
+
+@pytest.mark.parametrize("directory", [2, 3])
+def test_of_a_dynamic_quorum_it_is_the_directory_that_tells_a_controller_from_this_broker(directory: int) -> None:
+    with ScriptedController(CLUSTER) as controller:
+        controller.append(types.RegisterControllerRecord(controller_id=7))
+        controller.append_control(voters_of(directory))
+        running = member(controller)
+        running.start()
+        if directory == 2:
+            with pytest.raises(StartupError, match="remove-controller"):
+                running.wait_caught_up()
+        else:
+            running.wait_caught_up()
+        running.stop()
+
+
+def test_node_that_was_taken_out_of_the_quorum_may_be_exchanged_though_the_newest_snapshot_has_it() -> None:
+    with ScriptedController(CLUSTER) as controller:
+        header, footer = SnapshotHeaderRecord(), SnapshotFooterRecord()
+        snapshot = (
+            control_batch(0, 1, (SNAPSHOT_HEADER, header), voters_of(2))
+            + data_batch(2, 1, types.RegisterControllerRecord(controller_id=7))
+            + control_batch(3, 1, (SNAPSHOT_FOOTER, footer))
+        )
+        controller.snapshot = (10, 1, snapshot)
+        controller.append_control((VOTERS, VotersRecord(voters=[Voter(voter_id=8)])))
+        running = member(controller)
+        running.start()
+        running.wait_caught_up()
+        running.stop()
+    assert 7 in running.image.controllers
+    assert list(running.image.voters) == [8]
 
 
 def test_what_all_controllers_say_is_said_once() -> None:
