@@ -4,8 +4,8 @@
     save    changed NNN.txnindex, synced  ▸  snapshot S with the marks of all of them in its companion
 
 So a snapshot vouches for the aborted transactions below it. Where its marks and the files differ (lost, torn, older,
-swapped by a compaction that a crash cut short) the aborted transactions are made again by walking the log; a snapshot
-without marks is Kafka's, whose files are believed when they are in order.
+swapped by a compaction that a crash cut short, written by Kafka since) the aborted transactions are made again by
+walking the log; a snapshot without marks is Kafka's, whose files are believed when they are in order.
 
 Saved at a roll, a checkpoint when much was added, a clean stop, and after a compaction. Thread rule: `..._locked` needs
 the log's lock; files are written without it, one save at a time, and never by an older capture over a newer one.
@@ -116,7 +116,7 @@ class ProducerState:
                 break
             data = transaction_index.read(self._directory, segment.base_offset)
             limit = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else OFFSET_MAX
-            decoded = self._meant(data, segment.base_offset, limit, expected)
+            decoded = self._meant(data, segment.base_offset, limit, expected, start)
             if decoded is None or not _adjoins(rows, decoded):
                 sound = False
                 break
@@ -134,13 +134,19 @@ class ProducerState:
             self._vouch(table, start)
 
     @staticmethod
-    def _meant(data: bytes, base: int, limit: int, expected: Marks | None) -> list[transaction_index.Row] | None:
-        """The entries that count of a segment's file; None when it is not the file that was meant."""
+    def _meant(
+        data: bytes, base: int, limit: int, expected: Marks | None, start: int
+    ) -> list[transaction_index.Row] | None:
+        """The entries that count of a segment's file; None when it is not the file that was meant: what it has besides
+        may only be of markers from the snapshot on."""
         if expected is None:
             return transaction_index.decode(data, base, limit)
         mark = expected.get(base, (0, 0))
-        data = data[: mark[0] * transaction_index.ENTRY.size]
-        return transaction_index.decode(data, base, limit) if transaction_index.mark_of(data) == mark else None
+        size = mark[0] * transaction_index.ENTRY.size
+        meant, behind = data[:size], data[size:]
+        if transaction_index.mark_of(meant) != mark or not transaction_index.begins_from(behind, start):
+            return None
+        return transaction_index.decode(meant, base, limit)
 
     def _rebuild(self, start: int) -> list[transaction_index.Row]:
         log = self._log

@@ -60,6 +60,11 @@ def decode(data: bytes, base_offset: int, limit: int) -> list[Row] | None:
     return rows
 
 
+def begins_from(data: bytes, offset: int) -> bool:
+    """Whether the first of these entries, if there is a whole one, is of a marker at this offset or behind it."""
+    return len(data) < ENTRY.size or ENTRY.unpack_from(data)[3] >= offset
+
+
 def mark_of(data: bytes) -> tuple[int, int]:
     """(count, CRC) of entries, as a snapshot's companion names a file."""
     return len(data) // ENTRY.size, crc32c(data)

@@ -11,9 +11,10 @@ import pytest
 from kafkalite.errors import StartupError
 from kafkalite.log import snapshots
 from kafkalite.log.directory import check_kind, clean_broker_epoch, leave_clean_marker, read_identity
+from kafkalite.log.markers import marker_batch
 from kafkalite.log.replica_log import ReplicaLog
-from tests.kit.harness.log_harness import LogHarness, read_all
-from tests.kit.harness.replica_harness import leaders
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, read_all
+from tests.kit.harness.replica_harness import TRANSACTIONAL, leaders, placed
 from tests.unit.log.test_assigned import OWN, assigned, opened
 
 KAFKAS = (".index", ".timeindex")
@@ -121,6 +122,22 @@ def test_what_stands_beside_a_snapshot_of_kafkas_counts_where_both_know_the_last
     table = replica(kafkas).ensure_producers()
     spans = {entry.producer_id: [span[:4] for span in entry.batches()] for entry in table}
     assert spans == {7: [(0, 0, 0, 0), (1, 1, 1, 1)], 5: [(2, 2, 4, 4)], 6: [(0, 0, 3, 3)]}
+
+
+def test_transactions_that_were_aborted_while_kafka_ran_stay_aborted(tmp_path: Path) -> None:
+    """The companion beside its snapshot is of another history of that length, in which none was."""
+    ours, kafkas = (LogHarness(made(tmp_path / name)) for name in ("ours", "kafkas"))
+    data = leaders(0, 1, producer_id=7, epoch=0, sequence=0, attributes=TRANSACTIONAL)
+    for harness, commit in ((ours, True), (kafkas, False)):
+        log = replica(harness)
+        log.append_as_follower(data, 0)
+        log.append_as_follower(placed(bytes(marker_batch(7, 0, 0, TIME_MS, commit=commit)), 1), 0)
+        log.close()
+    assert (kafkas.path / "00000000000000000000.txnindex").exists()
+    assert replica(kafkas).ensure_producers().aborted.between(0, 2) == [(0, 7)]
+    shutil.copy(ours.path / "00000000000000000002.producers", kafkas.path)
+    for _ in range(2):
+        assert replica(kafkas).ensure_producers().aborted.between(0, 2) == [(0, 7)]
 
 
 def made(path: Path) -> Path:
