@@ -50,7 +50,7 @@ class DirectoryEntries:
         return self._synced < self._made or self._removals > 0
 
     def name_changed(self) -> None:
-        """A file of the directory has come, or got another name."""
+        """A file of the directory has come, gone, or got another name."""
         self._made += 1
 
     def removal_began(self) -> None:

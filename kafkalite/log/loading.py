@@ -11,8 +11,9 @@ unclean stop, and may be answered as such without a flush, ends at the recovery 
 
 A directory that Kafka wrote to last (its index files lie beside the active segment) may have been copied here, and have
 an end that our recovery point knows nothing of: there nothing is missing, and nothing with intact batches after it is
-cut. That of a replica was left by a Kafka that ran on this data directory, and wrote the recovery point: below it
-nothing is read. Above it Kafka compacts, too, so that missing offsets mean nothing, unless a leader has them.
+cut. That of a replica was left by a Kafka that ran on this data directory, and wrote the recovery point: of what is
+below it only the last segment is read. Above it Kafka compacts, too, so that missing offsets mean nothing, unless a
+leader has them.
 
 Kafka's index files of a segment that grows, or is cut, go: they would pass for whole when Kafka comes back, and those
 that it misses it builds again.

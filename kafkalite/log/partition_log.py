@@ -16,6 +16,7 @@ start reads that.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import logging
@@ -385,9 +386,12 @@ class PartitionLog(LogState):
         return max((entry for entry in entries if entry[1] <= offset), default=entries[0])[0]
 
     def forget_foreign_indexes(self, segment: Segment) -> None:
-        """Kafka's own index files do not match a segment that grows or is cut; Kafka builds missing ones again."""
+        """Kafka's own index files do not match a segment that grows or is cut; Kafka builds missing ones again. The
+        next flush has them gone durably: after a clean stop Kafka believes what a power cut brought back."""
         for suffix in files.KAFKA_INDEX_SUFFIXES:
-            file_ops.unlink(f"{segment.directory}/{segment.name}{suffix}", missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                file_ops.unlink(f"{segment.directory}/{segment.name}{suffix}")
+                self.entries.name_changed()
 
     # --- producers and transactions -----------------------------------------------------------------------------------
 

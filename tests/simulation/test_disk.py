@@ -193,3 +193,25 @@ def test_flushed_records_outlive_the_power(simulated: SimulatedDisk) -> None:
     assert not again.clean_start
     assert read_all(again.topics["t"].partitions[0]) == served
     again.close()
+
+
+def test_kafkas_indexes_do_not_come_back_beside_a_segment_that_grew_before_a_clean_stop(
+    simulated: SimulatedDisk,
+) -> None:
+    """Kafka, which may be next, would believe them."""
+    manager = make_manager(Path("/one/data"))
+    manager.open()
+    manager.create_topic("t", 1, {})
+    manager.topics["t"].partitions[0].append(make_batch())
+    manager.close()
+    indexes = [f"/one/data/t-0/{files.stem(0)}{suffix}" for suffix in files.KAFKA_INDEX_SUFFIXES]
+    for path in indexes:
+        files.write_atomically(path, b"Kafka's", durable=True)
+    manager = make_manager(Path("/one/data"))
+    manager.open()
+    manager.topics["t"].partitions[0].append(make_batch())
+    assert manager.close()
+    simulated.power_off("/one")
+    simulated.crash("/one", random.Random(1))
+    assert disk.exists(f"/one/data/{files.CLEAN_SHUTDOWN_NAME}")
+    assert [path for path in indexes if disk.exists(path)] == []

@@ -52,7 +52,7 @@ def harness(tmp_path: Path) -> LogHarness:
     return harness
 
 
-def test_below_the_recovery_point_of_kafka_nothing_is_read_at_a_start(harness: LogHarness) -> None:
+def test_below_the_recovery_point_of_kafka_only_the_last_segment_is_read_at_a_start(harness: LogHarness) -> None:
     """The damage is found by who reads it; a walk would have found it."""
     first = harness.files()[0]
     first.write_bytes(first.read_bytes()[:-1] + b"\xff")
