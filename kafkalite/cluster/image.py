@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.cluster import metadata_types as types
 from kafkalite.cluster.control_types import KRaftVersionRecord, VotersRecord
-from kafkalite.cluster.records import METADATA_LEVELS, MetadataFault
+from kafkalite.cluster.records import METADATA_LEVELS, MetadataFault, taken_when_formatted
 from kafkalite.features import METADATA_VERSION
 from kafkalite.model import ZERO_UUID, ScramCredential, uuid_text
 
@@ -247,7 +247,8 @@ class Delta:
         what comes after it may mean something else than it seems to."""
         if record.name == METADATA_VERSION and record.feature_level > METADATA_LEVELS[1]:
             level, newest = record.feature_level, METADATA_LEVELS[1]
-            raise MetadataFault(f"the cluster has metadata.version={level}, and this release reads up to {newest}")
+            why = f"the cluster has metadata.version={level}, and this release reads up to {newest}"
+            raise MetadataFault(f"{why}: {taken_when_formatted()}")
         self._set_feature(record.name, record.feature_level)
 
     # --- nodes --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.cluster.records import METADATA_LEVELS
+from kafkalite.cluster.records import METADATA_LEVELS, NOT_SERVED, taken_when_formatted
 from kafkalite.errors import ErrorCode
 from kafkalite.features import METADATA_VERSION
 from kafkalite.protocol import api
@@ -54,10 +54,6 @@ FEATURES: Final = {
     "eligible.leader.replicas.version": (0, 1),
 }
 """What this release can do in a cluster: name → oldest and newest level."""
-NEWEST_RELEASE: Final = "4.2"
-"""Of Apache Kafka, whose metadata.version is the newest level above."""
-NOT_SERVED: Final = "--feature share.version=0 --feature streams.version=0"
-"""What clusters of that release have unless they are formatted so."""
 
 _AGAIN_S: Final[Mapping[int, float]] = {
     ErrorCode.NOT_CONTROLLER: LOOK_AGAIN_S,
@@ -217,7 +213,7 @@ class Lifecycle:
             self._fail(f"the controllers are of another cluster than {self.node.cluster_id}, the data directory's")
         elif code == ErrorCode.INVALID_REGISTRATION:
             self._fail("the controllers refuse this broker's registration: see their log for the reason")
-        elif code == ErrorCode.UNSUPPORTED_VERSION:
+        elif code == ErrorCode.UNSUPPORTED_VERSION and (levels or now >= self._register_by):
             self._fail(unsupported_features(levels))
         else:
             self._last_error = in_words(code)
@@ -279,7 +275,7 @@ def unsupported_features(levels: Mapping[str, int]) -> str:
     unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
     other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]
     if not unknown and not other:
-        return "the cluster has features that this release does not do"
+        return f"the cluster has features that this release does not do: {taken_when_formatted()}"
     found = [f"{each}, which this release does not do" for each in unknown]
     found += [
         f"{name}={levels[name]}, of which this release does {FEATURES[name][0]} to {FEATURES[name][1]}"
@@ -289,9 +285,7 @@ def unsupported_features(levels: Mapping[str, int]) -> str:
     why = f"the cluster has {', and '.join(found)}"
     if levels.get(METADATA_VERSION, 0) > FEATURES[METADATA_VERSION][1]:
         # What that release has besides, newer ones have too.
-        return (
-            f"{why}: controllers that are formatted with --release-version {NEWEST_RELEASE} {off or NOT_SERVED} take it"
-        )
+        return f"{why}: {taken_when_formatted(off or NOT_SERVED)}"
     if other or not off:
         return why
     return (

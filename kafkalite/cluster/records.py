@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 FRAME_VERSION: Final = 1
 METADATA_LEVELS: Final = (7, 29)
 """Levels of metadata.version whose records are known: the oldest, 3.3-IV3, and the newest, 4.2-IV1."""
+NEWEST_RELEASE: Final = "4.2"
+"""Of Apache Kafka, whose metadata.version is the newest of these levels."""
+NOT_SERVED: Final = "--feature share.version=0 --feature streams.version=0"
+"""What clusters of that release have unless they are formatted so."""
 CONTROL_TYPES: Final = {row[0]: row[1:] for row in control_types.ROWS}
 """Control records that are read: type → class, oldest and newest version."""
 RECORD_TYPES: Final = {row[0]: row[1:] for row in metadata_types.ROWS}
@@ -39,6 +43,11 @@ _DECOMPRESSED_SIZE_MAX: Final = 64 << 20
 
 class MetadataFault(Exception):
     """The metadata log says what cannot be applied; the message is one sentence. The broker cannot go on by it."""
+
+
+def taken_when_formatted(off: str = NOT_SERVED) -> str:
+    """The end of a sentence: how controllers of a later release are formatted, `off` being what is not done here."""
+    return f"controllers that are formatted with --release-version {NEWEST_RELEASE} {off} take it"
 
 
 class Batch(NamedTuple):

@@ -155,6 +155,16 @@ def test_hopeless_registration_fails_at_once_in_words(code: int, words: str) -> 
     assert words in living.failure
 
 
+def test_features_that_nobody_knows_yet_are_waited_for() -> None:
+    """The refusal came before the metadata, which has what to say of it."""
+    living = life()
+    registered(living, ErrorCode.UNSUPPORTED_VERSION)
+    assert living.phase is Phase.REGISTERING
+    registered(living, ErrorCode.UNSUPPORTED_VERSION, **{"share.version": 1})
+    assert "kafka-features.sh downgrade --feature share.version=0" in living.failure
+    assert "--release-version 4.2 --feature share.version=0" in unsupported_features({})
+
+
 def test_features_that_are_not_done_are_named_with_what_to_do() -> None:
     both = unsupported_features({"streams.version": 1, "share.version": 1, "metadata.version": 29, "group.version": 1})
     assert "share.version=1, which this release does not do, and streams.version=1" in both
