@@ -31,10 +31,15 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <groupId>io.kafkalite.tests</groupId><artifactId>interchange</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
+    {tools}
   </dependencies>
 </project>
 """
+TOOLS = """<dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version>
+    </dependency>"""
+WITHOUT_TOOLS = frozenset({"4.4.0"})
+"""Releases that were published without the jar of the command line tools; what formats a directory is in another."""
 LOG4J = """Configuration:
   status: error
   Appenders:
@@ -47,7 +52,8 @@ LOG4J = """Configuration:
 @alone()
 def jars(version: str = KAFKA_VERSION) -> Path:
     """The folder with the jars of a release, fetched when it is not there yet."""
-    return fetch_once(JARS / version, POM.format(version=version), f"Kafka {version}")
+    tools = "" if version in WITHOUT_TOOLS else TOOLS.format(version=version)
+    return fetch_once(JARS / version, POM.format(version=version, tools=tools), f"Kafka {version}")
 
 
 def run_tool(

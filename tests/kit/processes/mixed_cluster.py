@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from confluent_kafka.admin import AdminClient
 
 from tests.kit.harness.load import quiet
-from tests.kit.processes.apache_kafka import SMALL_HEAP, KafkaBroker, KafkaController
+from tests.kit.processes.apache_kafka import KAFKA_VERSION, SMALL_HEAP, KafkaBroker, KafkaController
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 from tests.kit.processes.kafka_cluster import coordinators_with
 
@@ -49,6 +49,8 @@ class MixedCluster:
     """Of each broker."""
     format_options: Sequence[str] = ()
     """Of the controller's storage."""
+    version: str = KAFKA_VERSION
+    """Of what is Apache Kafka's."""
     brokers: dict[int, Server] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,6 +58,7 @@ class MixedCluster:
             self.directory / "controller",
             {"leader.imbalance.check.interval.seconds": "3600", "broker.session.timeout.ms": "9000"},
             format_options=self.format_options,
+            version=self.version,
         )
         self.ports = {number: free_port() for number, _ in enumerate(self.kinds, 1)}
         for number, kind in enumerate(self.kinds, 1):
@@ -85,6 +88,7 @@ class MixedCluster:
             cluster_id=self.controller.cluster_id,
             node_id=number,
             java_options=SMALL_HEAP,
+            version=self.version,
         )
 
     @property
