@@ -5,8 +5,8 @@
        └──────── nearest deadline of a parked fetch ◀─┘
 
 The loop only picks who is ready; everything about a connection happens in its Cython object. Another thread reaches a
-worker through `mailbox.put` alone. It is epoll itself, not `selectors`, which executes more Python for each event and each
-connection than the rest of the loop does.
+worker through `mailbox.put` alone. It is epoll itself, not `selectors`, which executes Python of its own for each event
+and each change of what a connection waits for.
 """
 
 from __future__ import annotations
