@@ -381,6 +381,8 @@ class Fetcher:
                     log.caught_up(self._list(log, epoch, LATEST))
                 except ConnectionFailed as error:
                     logger.debug("a leader does not tell where its log ends", extra=fields(reason=str(error)))
+                    if self._connection is None or self._connection.closed:
+                        return  # it does not answer at all, or this has to end: the next request finds out
 
     def _cut(self, log: ReplicaLog, step: Diverged) -> bool:
         offset = place_to_cut(step, log.epoch_end(step.epoch), log.log_end_offset)

@@ -6,9 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from kafkalite.cluster.connection import ConnectionFailed
+from kafkalite.cluster.follower import Follower
 from kafkalite.errors import ErrorCode, StorageError
 from kafkalite.log.assignment import LOST, NOWHERE
 from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
@@ -17,7 +20,7 @@ from kafkalite.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tests.kit.fakes.replication import Node, World, batches_of
+from tests.kit.fakes.replication import Node, Way, World, batches_of
 from tests.kit.harness.replica_harness import leaders
 
 
@@ -180,6 +183,34 @@ def test_a_leader_that_does_not_tell_its_end_is_asked_again(tmp_path: Path, monk
     for _ in range(10):
         world.turn(follower)
     assert follower.log.fit
+    world.close()
+
+
+def test_a_leader_that_is_gone_is_not_waited_for_once_for_each_replica_that_lost_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would take the whole time of a connection, a stop meanwhile too."""
+    world = calm(tmp_path)
+    follower = world.nodes[2]
+    for _ in range(3):
+        world.turn(follower)
+    (fetcher,) = follower.fetchers._fetchers.values()
+    tried: list[object] = []
+
+    def refuses(_way: Way, address: object, *_: object) -> NoReturn:
+        tried.append(address)
+        raise ConnectionFailed("nobody is there")
+
+    monkeypatch.setattr(Way, "connect", refuses)
+    monkeypatch.setattr(Follower, "is_told", lambda *_: True)
+    follower.log.behind = True
+    keys = [(follower.log.topic_id, number) for number in range(5)]
+    fetcher._logs.update(dict.fromkeys(keys, follower.log))
+    fetcher._lacking.update(dict.fromkeys(keys, 0.0))
+    assert fetcher._connection is not None
+    fetcher._connection.close()
+    fetcher._look_at_lacking()
+    assert len(tried) == 1
     world.close()
 
 
