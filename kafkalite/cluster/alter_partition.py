@@ -265,6 +265,7 @@ class InSyncReplicas:
                 self._take_up(item, error)
             for item in () if answered is None else answered[0]:
                 self._take_up(item, 0)
+            self._waiting = list({id(item): item for item in self._waiting}.values())  # some may have been before
             with self._worker.lock:
                 self._due = {**due, **self._due}
             self._send_from = now + FAILED_S
@@ -325,7 +326,7 @@ class InSyncReplicas:
         """It is to be sent, or, with the error of its flush, not to be made after all."""
         if error:
             self._withdraw(item, error)
-        elif item not in self._waiting:
+        else:
             self._waiting.append(item)
 
     def _on_flushed(self, item: _Item, error: int) -> None:

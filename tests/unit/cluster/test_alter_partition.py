@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalite._native.log.leading import fetched_by, wait_low, wait_replicated
-from kafkalite.cluster.alter_partition import FAILED_S, RETRY_S, InSyncReplicas
+from kafkalite.cluster.alter_partition import FAILED_S, RETRY_S, InSyncReplicas, _Item
 from kafkalite.cluster.image import BrokerState, Image
 from kafkalite.cluster.in_sync import InSync
 from kafkalite.deferred import Deferred
@@ -402,6 +402,20 @@ def test_a_slow_disk_holds_up_no_other_partition(leader: Leader) -> None:
     flushes[0][1](0)
     leader.turn()
     assert leader.last == {0: [(OWN, OWN_EPOCH)]}
+
+
+def test_proposals_for_many_partitions_are_not_compared_with_each_other(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand wait at once when a broker dies that follows so many."""
+    compared: list[object] = []
+    monkeypatch.setattr(_Item, "__eq__", lambda self, other: compared.append(other) or self is other)
+    logs = [leader.lead((OWN, TWO)) for _ in range(3)]
+    for log in logs:
+        log.append(make_batch())
+    leader.lag()
+    assert sorted(leader.last) == [0, 1, 2]
+    assert compared == []
 
 
 def test_a_proposal_whose_flush_failed_is_not_pending_any_more(leader: Leader) -> None:
