@@ -509,7 +509,6 @@ class Broker:
         member.start()
         member.wait_caught_up()
         ids.prefetch()
-        logs.broker_epoch = member.epoch
         return member
 
     def _enter(self) -> None:
@@ -915,6 +914,8 @@ class Broker:
             companion.stop()
         if self._member is not None:
             self._member.stop(controlled=self.config.controlled_shutdown_enable and not crash)
+            if self._logs is not None:
+                self._logs.broker_epoch = self._member.epoch  # also where the start failed after that
             self._member = self._services = None
         if self._fetchers is not None:  # not before: until it has handed over, it may lead and follow
             self._fetchers.stop()

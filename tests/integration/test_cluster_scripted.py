@@ -20,6 +20,7 @@ from kafkalite.client import Client
 from kafkalite.client.connection import Connection
 from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode, StartGivenUp, StartupError
+from kafkalite.log.directory import clean_broker_epoch
 from kafkalite.model import uuid_bytes
 from kafkalite.protocol import api, decode_request, header
 from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -261,6 +262,20 @@ def test_refused_registration_ends_the_start_in_words(
         Broker(settings(controller, tmp_path)).start()
     with Broker(settings(controller, tmp_path)):
         pass
+
+
+def test_a_start_that_failed_after_it_registered_leaves_the_epoch_that_the_controllers_know(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    """They would take what stopped cleanly, in another epoch than their newest, for what crashed (KIP-966)."""
+    with Broker(settings(controller, tmp_path)):
+        pass
+    controller.append(types.RegisterControllerRecord(controller_id=7))
+    with pytest.raises(StartupError, match="one of the cluster's controllers"):
+        Broker(settings(controller, tmp_path)).start()
+    first, second = controller.requests(api.BROKER_REGISTRATION)
+    assert first.previous_broker_epoch < second.previous_broker_epoch < controller.registered[7][0]
+    assert clean_broker_epoch(str(tmp_path)) == controller.registered[7][0]
 
 
 def test_directories_stay_what_they_are(controller: ScriptedController, tmp_path: Path) -> None:
