@@ -37,6 +37,8 @@ class Commits:
         """The offsets of each. A partition that was lost meanwhile, and came again, has another lane."""
         self.due_at = 0.0
         """Monotonic ms at which what is done is committed, however little it is."""
+        self._not_before = 0.0
+        """Monotonic ms before which nothing is committed, however much it is: a commit has failed."""
 
     def waits(self, lane: PartitionLane) -> bool:
         """Whether there is something to commit, for which it is only too early."""
@@ -49,7 +51,9 @@ class Commits:
         return lane.has_movable
 
     def begin(self, lanes: Iterable[PartitionLane], now_ms: float) -> Commit | None:
-        """By time, and by count before that."""
+        """By time, and by count before that. What one partition commits by count puts off no other."""
+        if now_ms < self._not_before:
+            return None
         due = now_ms >= self.due_at
         chosen = []
         for lane in lanes:
@@ -58,7 +62,8 @@ class Commits:
                 chosen.append(lane)
         if not chosen:
             return None
-        self.due_at = now_ms + COMMIT_INTERVAL_MS
+        if due:
+            self.due_at = now_ms + COMMIT_INTERVAL_MS
         return self._send(chosen)
 
     def begin_last(self, lanes: Iterable[PartitionLane]) -> Commit | None:
@@ -76,7 +81,8 @@ class Commits:
     def end(self, event: CommitEnded, now_ms: float) -> None:
         """How it ended. What failed is committed again in a while, with what is done then."""
         if event.failed:
-            self.due_at = max(self.due_at, now_ms + AGAIN_MS)
+            self._not_before = now_ms + AGAIN_MS
+            self.due_at = max(self.due_at, self._not_before)
         for lane, offset in self._under_way.pop(event.number):
             if lane.committing == event.number:
                 lane.committing = 0

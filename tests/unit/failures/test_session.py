@@ -37,8 +37,9 @@ from kafkalite.failures.events import (
     Transact,
     TransactionEnded,
 )
-from kafkalite.failures.lanes import RUN_MAX, key_digest
+from kafkalite.failures.lanes import COMMIT_COUNT, RUN_MAX, key_digest
 from kafkalite.failures.metrics import Late, exposition
+from kafkalite.failures.moves import AGAIN_MS
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.rows import Row, State
 from kafkalite.failures.session import CAREFUL_COUNT, Session
@@ -490,6 +491,72 @@ def test_of_a_partition_nothing_is_moved_while_a_plain_commit_of_it_is_under_way
     assert tell(CommitEnded(commit.number, failed=True), 4002.0) == []
     (again,) = tell(Tick(), 5100.0)
     assert (again.offsets, again.number > commit.number) == ({ORDERS: 4}, True)
+
+
+def successes(tell: Callable[[Event, float], list[Action]], run: Run, ms: float) -> list[Action]:
+    """What comes of a run whose records all succeed."""
+    events = [Finished(run.partition, run.number, message.offset, Outcome()) for message in run.messages]
+    return [action for event in (*events, RunEnded(run.partition, run.number)) for action in tell(event, ms)]
+
+
+def test_a_commit_that_fails_is_not_repeated_at_once_however_many_records_wait_for_it() -> None:
+    session = Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0)
+    opened(session, ORDERS)
+
+    def tell(event: Event, ms: float) -> list[Action]:
+        return session.on(event, Moment(1_000_000 + int(ms), ms))
+
+    found, commits = tell(arrivals(ORDERS, range(2 * COMMIT_COUNT)), 0.0), []
+    while runs := [action for action in found if isinstance(action, Run)]:
+        found = successes(tell, runs[0], 1.0)
+        commits += [action for action in found if isinstance(action, Commit)]
+    (commit,) = commits
+    assert tell(CommitEnded(commit.number, failed=True), 5.0) == []
+    wake = session.wake_at
+    assert wake is not None
+    assert wake >= 5.0 + AGAIN_MS
+    (again,) = tell(Tick(), wake)
+    assert again.offsets == {ORDERS: 2 * COMMIT_COUNT}
+
+
+def test_no_plain_commit_comes_before_the_transaction_that_opens_its_partition() -> None:
+    session = Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0)
+
+    def tell(event: Event, ms: float) -> list[Action]:
+        return session.on(event, Moment(1_000_000 + int(ms), ms))
+
+    (transact,) = tell(Assigned({ORDERS: Start(0, 0, 0)}, {}, {}), 0.0)
+    assert tell(TransactionEnded(transact.number, failed=True), 1.0) == []
+    assert tell(Fetched(ORDERS, (), 5), 2.0) == []  # markers of transactions stood there
+    (again,) = tell(Tick(), 1.0 + AGAIN_MS)
+    assert again.offsets == {ORDERS: 5}
+
+
+def test_a_partition_with_few_records_is_committed_in_time_beside_one_with_many() -> None:
+    few = TopicPartition("orders", 1)
+    session = Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0)
+    opened(session, ORDERS, few)
+    committed: dict[TopicPartition, int] = {}
+
+    def tell(event: Event, ms: float) -> list[Action]:
+        actions = session.on(event, Moment(1_000_000 + int(ms), ms))
+        for action in actions:
+            if isinstance(action, Commit):
+                committed.update(action.offsets)
+                actions += tell(CommitEnded(action.number), ms)
+        return actions
+
+    (run,) = tell(arrivals(ORDERS, [0]), 0.0)
+    successes(tell, run, 0.0)  # the time begins
+    (run,) = tell(arrivals(few, [0]), 1.0)
+    successes(tell, run, 1.0)
+    assert few not in committed
+    for beat in range(1, 12):
+        first = 1 + (beat - 1) * COMMIT_COUNT
+        found = tell(arrivals(ORDERS, range(first, first + COMMIT_COUNT)), beat * 100.0)
+        while runs := [action for action in found if isinstance(action, Run)]:
+            found = successes(tell, runs[0], beat * 100.0)
+    assert committed == {ORDERS: 1 + 11 * COMMIT_COUNT, few: 1}
 
 
 def test_what_is_in_hand_while_a_transaction_is_under_way_is_no_more_than_is_looked_at_after_a_death() -> None:
