@@ -419,7 +419,8 @@ class Runner:
         self._commits_begun = self._commits_ended = 0
         self._heard: list[Event] = []
         """What a port has said of commits."""
-        self._giving_up = False
+        self._awaits_commits = False
+        """Whether nobody polls, who would hear how a commit has ended."""
         self._slow: set[tuple[TopicPartition, int]] = set()
         self._late = Late()
 
@@ -612,14 +613,10 @@ class Runner:
         for key in partitions:
             self._workers.withdraw(key)
         self._await_workers(partitions)
-        self._settle()
-        self._giving_up = True
-        try:
+        with self._settled():
             self._tell([Revoked(partitions)])
             while self._mover.busy and self.session.is_closing:
                 self._tell(self._results(BUSY_POLL_S))
-        finally:
-            self._giving_up = False
         self._drop(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
@@ -627,9 +624,9 @@ class Runner:
         what began before is not to end behind a new beginning."""
         assert self._mover is not None, "running"
         self._drop(partitions)
-        self._settle()
-        while self._mover.busy:
-            self._tell(self._results(BUSY_POLL_S))
+        with self._settled():
+            while self._mover.busy:
+                self._tell(self._results(BUSY_POLL_S))
 
     def _drop(self, partitions: list[TopicPartition]) -> None:
         self._gone.update(partitions)
@@ -647,13 +644,21 @@ class Runner:
         would otherwise end each time before it has come to them."""
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
-        while self.session.is_busy and time.monotonic() < deadline:
-            self._tell(self._results(BUSY_POLL_S) or [Tick()])
+        with self._settled():
+            while self.session.is_busy and time.monotonic() < deadline:
+                self._tell(self._results(BUSY_POLL_S) or [Tick()])
 
-    def _settle(self) -> None:
-        """Hears how all commits have ended: none may come behind what others do with the partitions."""
-        self._port.settle()
-        self._tell(self._take_heard())
+    @contextlib.contextmanager
+    def _settled(self) -> Iterator[None]:
+        """No commit is under way in here: none may come behind what others do with the partitions, and what is to be
+        written waits for the commits of its partitions, whose ends only a poll would tell."""
+        self._awaits_commits = True
+        try:
+            self._port.settle()
+            self._tell(self._take_heard())
+            yield
+        finally:
+            self._awaits_commits = False
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -676,9 +681,9 @@ class Runner:
         return TransactionEnded(action.number, failed, ended.largest)
 
     def _begin_commit(self, action: Commit) -> None:
-        """Nobody waits for it, but where partitions go."""
+        """Nobody waits for it, but where nobody polls."""
         self._commits_begun += 1
-        if self._giving_up:
+        if self._awaits_commits:
             self._commit_ended(action.number, failed=not self._commit(action.offsets))
         else:
             self._port.commit_soon(action.offsets, functools.partial(self._heard_of, action.number))

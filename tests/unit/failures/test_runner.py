@@ -1,0 +1,129 @@
+"""A member's loop around a client that answers commits of offsets only when it is polled, or asked to settle them."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafkalite.failures.events import Message
+from kafkalite.failures.lanes import COMMIT_COUNT
+from kafkalite.failures.mover import Written
+from kafkalite.failures.policy import Policy
+from kafkalite.failures.runner import DamagedBatch, Fetch, Runner, Transaction
+from kafkalite.failures.strategies import RetryForever
+from kafkalite.model import TopicPartition
+
+ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 1)
+COUNT = 2 * COMMIT_COUNT
+
+
+class Client:
+    """Partitions that were empty when they came, of a group that had committed nothing."""
+
+    groups = SimpleNamespace(committed=lambda group, require_stable: {})
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, int], isolation: int = 0) -> dict[TopicPartition, Any]:
+        return {key: SimpleNamespace(offset=0) for key in wanted}
+
+
+class ScriptedPort:
+    """A port whose polls are steps of a script; between two of them no commit ends."""
+
+    by_partition = False
+
+    def __init__(self, script: Callable[["ScriptedPort"], list[Fetch]]) -> None:
+        self._script = script
+        self._under_way: list[Callable[[Exception | None], None]] = []
+        self.begun: list[int] = []
+        """Offsets of ORDERS in commits that nobody waited for,"""
+        self.waited_for: list[int] = []
+        """and in those that were waited for."""
+        self.written: list[bytes | None] = []
+        self.revoked: Callable[[list[TopicPartition]], None] = lambda partitions: None
+
+    def claim(self) -> None: ...
+
+    def open(self, group: str, topics: Sequence[str], assigned: Any, revoked: Any, lost: Any) -> None:
+        self.revoked = revoked
+        assigned([ORDERS, OTHERS])
+
+    def poll(self, timeout_s: float) -> list[Fetch]:
+        return self._script(self)
+
+    def position(self, partition: TopicPartition) -> int:
+        return 0
+
+    def pause(self, partition: TopicPartition) -> None: ...
+
+    def resume(self, partition: TopicPartition) -> None: ...
+
+    def member(self) -> object:
+        return None
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.settle()
+        self.waited_for.append(offsets[ORDERS])
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
+        self.begun.append(offsets[ORDERS])
+        self._under_way.append(ended)
+
+    def settle(self) -> None:
+        while self._under_way:
+            self._under_way.pop(0)(None)
+
+    def transact(self, records: Sequence[Written], offsets: object, scope: object, member: object) -> None:
+        self.written += [one.message.value for one in records]
+
+    def close(self) -> None: ...
+
+
+def fetched(first: int, end: int) -> Fetch:
+    return Fetch(ORDERS, [Message(*ORDERS, offset, 0, None, b"%d" % offset) for offset in range(first, end)], end)
+
+
+def ran(port: ScriptedPort, handler: Callable[..., None], stop: threading.Event) -> None:
+    policy = Policy(group="billing", topics=["orders"], strategy=RetryForever("1 s"), on_damage="stop")
+    Runner(policy, handler, port, Client(), create_topics=False).run(stop)  # type: ignore[arg-type]
+
+
+def test_no_commit_is_left_under_way_while_partitions_are_given_up() -> None:
+    stop = threading.Event()
+    handled: list[int] = []
+
+    def script(port: ScriptedPort) -> list[Fetch]:
+        if not handled:
+            return [fetched(0, 1)]
+        if len(handled) == 1 and port.begun:
+            return [fetched(1, COUNT)]
+        if len(handled) == COUNT:
+            port.revoked([OTHERS])  # it hears that the first is committed; the second is begun in here
+            stop.set()
+        return []
+
+    port = ScriptedPort(script)
+    ran(port, lambda record: handled.append(record.offset), stop)
+    assert (port.begun, port.waited_for) == ([1], [COUNT])
+
+
+def test_what_was_read_before_damage_is_written_though_a_commit_was_under_way() -> None:
+    handled: list[int] = []
+
+    def handler(record: Message, transaction: Transaction) -> None:
+        if record.offset:
+            transaction.send("out", record.value)
+        handled.append(record.offset)
+
+    def script(port: ScriptedPort) -> list[Fetch]:
+        if not handled:
+            return [fetched(0, 1)]
+        if len(handled) == 1:
+            return [fetched(1, 2)] if port.begun else []
+        raise DamagedBatch("no batch", ORDERS, 2)
+
+    port = ScriptedPort(script)
+    with pytest.raises(DamagedBatch):
+        ran(port, handler, threading.Event())
+    assert (port.begun[:1], port.written) == ([1], [b"1"])
