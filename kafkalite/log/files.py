@@ -107,11 +107,15 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
 def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: os.stat_result | None = None) -> None:
     """Replaces a file as a whole; `durable`: on the disk, name included, when it returns.
 
-    With `owned_as` it has that owner and mode before it has its name, and nobody else can read it until then; where it
-    cannot have that owner, OSError, and nothing is replaced.
+    With `owned_as` it has that owner and mode before anything stands in it, and was nobody else's to open until then;
+    where it cannot have that owner, OSError, and nothing is replaced.
     """
     temporary = path + TEMPORARY_SUFFIX
-    fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    if owned_as is None:
+        fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    else:
+        file_ops.unlink(temporary, missing_ok=True)  # one that was left over may be open somewhere
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         if owned_as is not None:
             _give(fd, temporary, owned_as)
@@ -127,7 +131,6 @@ def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: os.stat
 
 def _give(fd: int, path: str, like: os.stat_result) -> None:
     try:
-        os.fchmod(fd, 0o600)
         if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
             os.fchown(fd, like.st_uid, like.st_gid)
         os.fchmod(fd, like.st_mode & 0o7777)

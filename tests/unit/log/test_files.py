@@ -102,6 +102,27 @@ def test_a_file_that_is_replaced_is_its_owners_before_it_has_its_name(
     assert (path.read_bytes(), rights(path.stat())) == (b"new", (12345, 54321, 0o640))
 
 
+def test_who_had_opened_a_file_that_was_left_over_reads_nothing_of_the_one_that_is_given_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, temporary = tmp_path / "file", tmp_path / "file.tmp"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    temporary.write_bytes(b"half")
+    seen: list[int] = []
+    change = os.fchmod
+
+    def changing(fd: int, mode: int) -> None:
+        seen.append(stat.S_IMODE(os.fstat(fd).st_mode))
+        change(fd, mode)
+
+    monkeypatch.setattr(os, "fchmod", changing)
+    with temporary.open("rb") as reader:
+        files.write_atomically(str(path), b"secret", durable=True, owned_as=path.stat())
+        assert reader.read() == b"half"
+    assert (seen, path.read_bytes()) == ([0o600], b"secret")
+
+
 def rights(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
