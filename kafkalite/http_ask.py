@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from functools import partial
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead, InvalidURL
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -134,4 +134,6 @@ def _opened(
     except urllib.error.HTTPError as error:
         error.close()
         raise
+    except UnicodeError as error:
+        raise InvalidURL(f"the address cannot be asked: {error}") from None
     return answer

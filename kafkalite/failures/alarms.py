@@ -3,7 +3,7 @@
     {"id": …, "group": …, "kind": …, "reason": …, "details": {…}, "time": ms since 1970}
 
 The id is the same at each try, so that a receiver can tell. When the queue is full the oldest goes, and a log
-line says so.
+line says so. Log lines name the host alone: the rest of an address may be a secret.
 
 Thread rule: `send` from any thread; one thread of its own posts.
 """
@@ -43,6 +43,7 @@ class AlarmSender:
         if parts.scheme not in {"http", "https"} or not parts.netloc:
             raise ValueError(f"{url!r} is no http(s) address")
         self._url = url
+        self._host = parts.netloc.rpartition("@")[2]
         self._group = group
         self._queue: queue.Queue[bytes | None] = queue.Queue(QUEUE_MAX)
         self._closing = threading.Event()
@@ -69,7 +70,7 @@ class AlarmSender:
                     self._queue.get_nowait()
                 except queue.Empty:
                     continue
-                logger.warning("an alarm of group %s is dropped: %d wait for %s", self._group, QUEUE_MAX, self._url)
+                logger.warning("an alarm of group %s is dropped: %d wait for %s", self._group, QUEUE_MAX, self._host)
             else:
                 return
 
@@ -92,12 +93,12 @@ class AlarmSender:
                 try:
                     self._post(body)
                 except (OSError, HTTPException) as error:  # the answer may be no HTTP
-                    logger.info("alarm to %s, try %d: %s", self._url, number + 1, error)
+                    logger.info("alarm to %s, try %d: %s", self._host, number + 1, error)
                     self._closing.wait(BACKOFF_S * 2**number)
                 else:
                     break
             else:
-                logger.warning("an alarm could not be sent to %s in %d tries", self._url, TRIES_MAX)
+                logger.warning("an alarm could not be sent to %s in %d tries", self._host, TRIES_MAX)
 
     def _post(self, body: bytes) -> None:
         http_ask.tell(self._url, body, headers={"Content-Type": "application/json"}, connect_s=TRY_S, whole_s=TRY_S)

@@ -79,3 +79,6 @@ def test_what_is_too_large_or_no_address_of_http_is_refused() -> None:
             ask("file:///etc/hostname")
         with pytest.raises(OSError, match="Connection refused"):
             ask("http://127.0.0.1:1/")
+        for odd in ("http://a..b/", "http://127.0.0.1:1/ü"):
+            with pytest.raises(HTTPException, match="cannot be asked"):
+                ask(odd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -72,3 +73,13 @@ def test_an_alarm_goes_nowhere_else() -> None:
         sent_to(server, lambda: len(server.requests) == 2)
     assert other.requests == []
     assert len({id_of(request) for request in server.requests}) == 1
+
+
+def test_log_lines_name_the_host_alone(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    address = "http://me:s3cret@127.0.0.1:1/s3cret"  # nobody listens there
+    sender = AlarmSender(address, "billing")
+    sender.send(ALARM)
+    wait_until(lambda: "could not be sent to 127.0.0.1:1 in" in caplog.text, WAIT_S, "it gives up")
+    sender.close()
+    assert "s3cret" not in caplog.text
