@@ -240,7 +240,8 @@ class GroupCoordinator:
         )
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
-        """SyncGroup. While the group is read, its members begin anew (Kafka's GroupCoordinatorService.syncGroup)."""
+        """SyncGroup. While the group is read, its members begin anew, as by Kafka until 3.9 (GroupCoordinator.scala);
+        GroupCoordinatorService.syncGroup of 4.x answers COORDINATOR_LOAD_IN_PROGRESS."""
         code = self.error_of(request.group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             code = ErrorCode.REBALANCE_IN_PROGRESS  # clients do not expect the other one here

@@ -234,7 +234,7 @@ def test_what_an_earlier_leader_wrote_last_is_told_when_all_in_sync_have_it(
 def test_members_of_a_group_that_is_being_read_stay_and_begin_anew(
     controller: ScriptedController, tmp_path: Path
 ) -> None:
-    """aiokafka ends a consumer whose heartbeat is answered COORDINATOR_LOAD_IN_PROGRESS; Kafka answers none with it."""
+    """aiokafka ends a consumer whose heartbeat is answered COORDINATOR_LOAD_IN_PROGRESS; Kafka answers none so."""
     give(controller, OWN, TWO)
     with coordinating(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as other:
         send_commit(client, 42)
