@@ -159,6 +159,13 @@ def set_times(path: str, read_ns: int, written_ns: int) -> None:
     os.utime(path, ns=(read_ns, written_ns))
 
 
+def give(fd: int, like: os.stat_result) -> None:
+    """Gives an open file that owner and mode; OSError."""
+    if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+        os.fchown(fd, like.st_uid, like.st_gid)
+    os.fchmod(fd, like.st_mode & 0o7777)
+
+
 def check_usable(path: str) -> None:
     """OSError with the reason unless files can be made and found in a directory."""
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):

@@ -22,11 +22,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalite import chance
 from kafkalite._native.base import file_ops
 from kafkalite.log import disk
+
+if TYPE_CHECKING:
+    from os import stat_result
 
 INDEX_SUFFIX: Final = ".klindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
@@ -104,7 +107,7 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
     return match["topic"], int(match["partition"])
 
 
-def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: os.stat_result | None = None) -> None:
+def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: stat_result | None = None) -> None:
     """Replaces a file as a whole; `durable`: on the disk, name included, when it returns.
 
     With `owned_as` it has that owner and mode before anything stands in it, and was nobody else's to open until then;
@@ -115,10 +118,14 @@ def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: os.stat
         fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     else:
         file_ops.unlink(temporary, missing_ok=True)  # one that was left over may be open somewhere
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         if owned_as is not None:
-            _give(fd, temporary, owned_as)
+            try:
+                disk.give(fd, owned_as)
+            except OSError:
+                file_ops.unlink(temporary)
+                raise
         file_ops.write_all(fd, data, 0)
         if durable:
             file_ops.sync_file(fd)
@@ -127,16 +134,6 @@ def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: os.stat
     file_ops.rename(temporary, path)
     if durable:
         file_ops.sync_directory(os.path.dirname(path) or ".")
-
-
-def _give(fd: int, path: str, like: os.stat_result) -> None:
-    try:
-        if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
-            os.fchown(fd, like.st_uid, like.st_gid)
-        os.fchmod(fd, like.st_mode & 0o7777)
-    except OSError:
-        os.unlink(path)
-        raise
 
 
 def sync_path(path: str) -> None:
