@@ -71,11 +71,7 @@ def test_what_is_acknowledged_is_there_once_in_order_and_read(
         command = COMMANDS[folder]()
     except (NotAvailable, FileNotFoundError, subprocess.CalledProcessError) as missing:
         not_run(f"{folder} while brokers restart", str(missing))
-    for number, broker in cluster.brokers.items():
-        if not broker.alive:
-            cluster.start(number)
-    with Client(cluster.bootstrap) as client:
-        client.admin.create_topic(topic, PARTITION_COUNT, replication_factor=3, configs={"min.insync.replicas": "2"})
+    begin(cluster, topic)
     taken, written = Taken(), Written()
     member = CLASSIC_NAMES.get(folder, GROUPS[protocol]) if protocol == "classic" else GROUPS[protocol]
     began = time.monotonic()
@@ -121,6 +117,24 @@ def test_what_is_acknowledged_is_there_once_in_order_and_read(
     finally:
         for program in programs:
             program.kill()
+    judge(written, rows)
+    print(
+        f"{folder}, {protocol}: {len(written.numbers)} records in {written_s:.0f} s; no partition was unread for"
+        f" {taken.longest_s:.1f} s"
+    )
+
+
+def begin(cluster: MixedCluster, topic: str) -> None:
+    """All brokers are up, and the topic is there."""
+    for number, broker in cluster.brokers.items():
+        if not broker.alive:
+            cluster.start(number)
+    with Client(cluster.bootstrap) as client:
+        client.admin.create_topic(topic, PARTITION_COUNT, replication_factor=3, configs={"min.insync.replicas": "2"})
+
+
+def judge(written: Written, rows: dict[int, list[tuple[bytes, int]]]) -> None:
+    """What was acknowledged is there once, in its key's order."""
     keys: dict[bytes, list[int]] = defaultdict(list)
     for each in rows.values():
         for key, value in each:
@@ -129,10 +143,6 @@ def test_what_is_acknowledged_is_there_once_in_order_and_read(
     lost = written.numbers - {value for values in keys.values() for value in values}
     assert not lost, f"{len(lost)} that were acknowledged are lost: {sorted(lost)[:10]}"
     assert written.numbers, "the writer told what was acknowledged"
-    print(
-        f"{folder}, {protocol}: {len(written.numbers)} records in {written_s:.0f} s; no partition was unread for"
-        f" {taken.longest_s:.1f} s"
-    )
 
 
 def partitions_of(cluster: MixedCluster, topic: str) -> list[int]:
