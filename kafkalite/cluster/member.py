@@ -121,6 +121,7 @@ class Member:
         self._serves = serves
         self._stopping = False
         self._applied_offset = -1  # of the last image that every listener was called with
+        self._epoch_told = -1  # of this process's own registration, by the metadata
         self._publishing = False  # whether listeners are being called
         self._refusal = (0, 0)  # API and code of the last answer; the heartbeat's thread's
         self._fault: BaseException | None = None
@@ -210,8 +211,8 @@ class Member:
 
     @property
     def epoch(self) -> int:
-        """What its registration was given; -1 before."""
-        return self._lifecycle.epoch
+        """What its registration was given, whoever tells it first, the answer or the metadata; -1 before."""
+        return max(self._lifecycle.epoch, self._epoch_told)
 
     @property
     def controller_id(self) -> int:
@@ -312,6 +313,7 @@ class Member:
         own = image.brokers.get(node.node_id)
         if own is None or own.incarnation != node.incarnation:
             return
+        self._epoch_told = own.epoch
         fixed = not image.voters and node.node_id in image.controllers  # whose directories nobody tells
         if fixed or image.voter_directories.get(node.node_id) == node.directory_id:
             raise MetadataFault(
