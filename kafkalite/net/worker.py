@@ -1,12 +1,11 @@
-"""A network worker: one thread, one epoll, the connections it owns.
+"""A network worker: one thread, one selector, the connections it owns.
 
-    poll ─▶ events ─▶ Connection.on_event      mailbox ─▶ answers completed elsewhere, new connections
+    select ─▶ events ─▶ Connection.on_event      mailbox ─▶ answers completed elsewhere, new connections
        ▲                                              │
        └──────── nearest deadline of a parked fetch ◀─┘
 
 The loop only picks who is ready; everything about a connection happens in its Cython object. Another thread reaches a
-worker through `mailbox.put` alone. It is epoll itself, not `selectors`, which executes Python of its own for each event
-and each change of what a connection waits for.
+worker through `mailbox.put` alone.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import select
+import selectors
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -57,6 +57,24 @@ def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type
     return Connection
 
 
+EVENTS: Final = {
+    select.EPOLLIN: selectors.EVENT_READ,
+    select.EPOLLOUT: selectors.EVENT_WRITE,
+    select.EPOLLIN | select.EPOLLOUT: selectors.EVENT_READ | selectors.EVENT_WRITE,
+}
+"""What a connection waits for, as epoll's → as a selector's."""
+
+
+class BareSelector(selectors.EpollSelector):
+    """Tells what epoll does: `select` executes more Python for each event than all the rest of a worker's loop."""
+
+    _selector: select.epoll
+
+    def ready(self, timeout_s: float) -> list[tuple[int, int]]:
+        """(descriptor, its epoll events) of who is ready, or becomes so within the time."""
+        return self._selector.poll(timeout_s)
+
+
 class Worker:
     """Owns its connections from `adopt` to their close."""
 
@@ -72,8 +90,8 @@ class Worker:
         self.number = number
         self.mailbox = mailbox
         self.io = make_io(self._change_interest, self._forget)
-        self._epoll = select.epoll()
-        self._epoll.register(mailbox.wake_fd, select.EPOLLIN)
+        self._selector = BareSelector()
+        self._selector.register(mailbox.wake_fd, selectors.EVENT_READ)
         self._left_out: set[int] = set()  # descriptors of connections that wait for nothing
         self._connections: dict[int, Connection] = {}
         self._idle_s_max = idle_s_max
@@ -109,7 +127,7 @@ class Worker:
             kind = connection_class(classic=listener.classic, faulty=self.io.faults is not None, sasl=sasl)
             connection = kind(self.io, sock, address[0], address[1], listener)
             self._connections[connection.fd] = connection
-            self._epoll.register(connection.fd, select.EPOLLIN)
+            self._selector.register(connection.fd, selectors.EVENT_READ)
             self.adopted_count += 1
             if listener.tls is not None:
                 connection.secure(listener.tls.context)
@@ -128,7 +146,7 @@ class Worker:
         return len(self._connections)
 
     def _run(self) -> None:
-        io, mailbox, poll, connections = self.io, self.mailbox, self._epoll.poll, self._connections
+        io, mailbox, ready, connections = self.io, self.mailbox, self._selector.ready, self._connections
         wake_fd = mailbox.wake_fd
         connection: Connection | None = None
         brisk: Connection | None = None
@@ -136,7 +154,7 @@ class Worker:
             timeout = 0.0 if brisk is not None else self._timeout()
             if timeout > 0.0 and not mailbox.begin_sleep():
                 timeout = 0.0
-            events = poll(timeout)
+            events = ready(timeout)
             mailbox.end_sleep()
             io.now = time.monotonic()
             for fd, mask in events:
@@ -204,24 +222,24 @@ class Worker:
         self._handle_posted()
         for connection in list(self._connections.values()):
             connection.close()
-        self._epoll.close()
+        self._selector.close()
 
     def _change_interest(self, connection: Connection, events: int) -> None:
         fd = connection.fd
         if events == 0:
-            self._epoll.unregister(fd)  # or its end would be told in every turn
+            self._selector.unregister(fd)  # or its end would be told in every turn
             self._left_out.add(fd)
         elif fd in self._left_out:
             self._left_out.remove(fd)
-            self._epoll.register(fd, events)
+            self._selector.register(fd, EVENTS[events])
         else:
-            self._epoll.modify(fd, events)
+            self._selector.modify(fd, EVENTS[events])
 
     def _forget(self, connection: Connection) -> None:
         fd = connection.fd
         if fd in self._left_out:
             self._left_out.remove(fd)
         else:
-            self._epoll.unregister(fd)
+            self._selector.unregister(fd)
         del self._connections[fd]
         self._on_closed(connection)
