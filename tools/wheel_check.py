@@ -28,7 +28,7 @@ DEBIAN_ARCHS: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 TESTS: Final = ("tests/unit/native", "tests/parity")
 TEST_PACKAGES: Final = (
     *("confluent-kafka", "cryptography", "hypothesis", "kafka-python", "kio", "lz4", "pyarrow", "pytest"),
-    *("pytest-benchmark", "pytest-timeout", "python-snappy", "xxhash"),
+    *("psutil", "pytest-benchmark", "pytest-timeout", "python-snappy", "xxhash"),
 )
 NAME: Final = re.compile(r"kafkalite-.+-cp(?P<python>\d+)-cp\d+-.*(?P<arch>x86_64|aarch64)\.whl")
 MESSAGE: Final = """
