@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ import pytest
 from kafkalite.errors import KafkaError
 from kafkalite.log import disk
 from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.child import in_child
 from tests.kit.harness.log_harness import TIME_MS, release
 from tests.kit.harness.replica_harness import Batches, History, ReplicaHarness
 from tests.simulation.disk import LEFT, SimulatedDisk
@@ -303,7 +305,7 @@ class SimulatedPath(str):
 @pytest.mark.parametrize("model", sorted(LEFT))
 @pytest.mark.parametrize("seed", range(12))
 def test_a_power_cut_leaves_a_front_of_a_replica(seed: int, model: str) -> None:
-    cut_power(seed, model)
+    in_child(lambda: cut_power(seed, model))
 
 
 @pytest.mark.slow
@@ -311,7 +313,7 @@ def test_a_power_cut_leaves_a_front_of_a_replica(seed: int, model: str) -> None:
 @pytest.mark.parametrize("block", range(5))
 def test_a_power_cut_leaves_a_front_of_a_replica_at_length(block: int, model: str) -> None:
     for seed in range(1000 + block * 200, 1200 + block * 200):
-        cut_power(seed, model)
+        in_child(partial(cut_power, seed, model))
 
 
 def filled(seed: int) -> Run:
@@ -351,15 +353,16 @@ def after_the_cut_of_power(power: Power, run: Run, model: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_segments_above_a_cut_do_not_come_back(seed: int) -> None:
-    with in_memory() as power:
-        run = filled(seed)
-        cut_in_the_middle(run)
-        after_the_cut_of_power(power, run, "durable")
+    def run_one() -> None:
+        with in_memory() as power:
+            run = filled(seed)
+            cut_in_the_middle(run)
+            after_the_cut_of_power(power, run, "durable")
+
+    in_child(run_one)
 
 
-@pytest.mark.parametrize("model", sorted(LEFT))
-def test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name(model: str) -> None:
-    """Power goes at each change of the disk that a cut makes."""
+def cut_at_each_change(model: str) -> None:
     for changes, seed in itertools.product(range(45), range(12)):
         with in_memory() as power:
             run = filled(seed)
@@ -370,3 +373,9 @@ def test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name(model: str
             with suppress(KafkaError, OSError):
                 cut_in_the_middle(run)
             after_the_cut_of_power(power, run, model)
+
+
+@pytest.mark.parametrize("model", sorted(LEFT))
+def test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name(model: str) -> None:
+    """Power goes at each change of the disk that a cut makes."""
+    in_child(lambda: cut_at_each_change(model))
