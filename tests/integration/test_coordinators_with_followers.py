@@ -6,7 +6,7 @@ import select
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +27,9 @@ from kafkalite.protocol.messages import (
 from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness.clustered import cluster_settings
 from tests.kit.processes.broker import wait_until
+
+if TYPE_CHECKING:
+    from kafkalite.coordinator.groups import GroupCoordinator
 
 WAIT_S = 60
 OWN, TWO = 7, 2
@@ -210,22 +213,28 @@ def test_who_leads_no_more_tells_that_another_coordinates(controller: ScriptedCo
         wait_until(lambda: committed(client) == gone, WAIT_S, "its groups are another's")
 
 
+def groups_that_are_read_again(controller: ScriptedController, broker: Broker, client: Connection) -> GroupCoordinator:
+    """The leader goes and comes back: what was committed meanwhile is in its log, and not on all in sync yet."""
+    send_commit(client, 42)
+    wait_end(broker, "__consumer_offsets", 1)
+    elect(controller, OFFSETS, TWO)
+    assert code_of_commit(client) == ErrorCode.NOT_COORDINATOR
+    elect(controller, OFFSETS, OWN)
+    groups = broker._groups
+    assert groups is not None
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    wait_until(lambda: groups.error_of("g") == loading, WAIT_S, "it leads again")
+    return groups
+
+
 def test_what_an_earlier_leader_wrote_last_is_told_when_all_in_sync_have_it(
     controller: ScriptedController, tmp_path: Path
 ) -> None:
     give(controller, OWN, TWO)
     with coordinating(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as other:
-        send_commit(client, 42)
-        wait_end(broker, "__consumer_offsets", 1)
-        elect(controller, OFFSETS, TWO)
-        assert code_of_commit(client) == ErrorCode.NOT_COORDINATOR
-        elect(controller, OFFSETS, OWN)
-        groups = broker._groups
-        assert groups is not None
-        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        wait_until(lambda: groups.error_of("g") == loading, WAIT_S, "it leads again")
+        groups = groups_that_are_read_again(controller, broker, client)
         follow(broker, OFFSETS, 0, epoch=2)
-        assert committed(other) == (loading, -1)
+        assert committed(other) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
         follow(broker, OFFSETS, 1, epoch=2)
         wait_until(lambda: groups.error_of("g") == 0, WAIT_S, "it coordinates again")
         assert committed(other) == (0, 42)
@@ -237,15 +246,7 @@ def test_members_of_a_group_that_is_being_read_stay_and_begin_anew(
     """aiokafka ends a consumer whose heartbeat is answered COORDINATOR_LOAD_IN_PROGRESS; Kafka answers none so."""
     give(controller, OWN, TWO)
     with coordinating(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as other:
-        send_commit(client, 42)
-        wait_end(broker, "__consumer_offsets", 1)
-        elect(controller, OFFSETS, TWO)
-        assert code_of_commit(client) == ErrorCode.NOT_COORDINATOR
-        elect(controller, OFFSETS, OWN)
-        groups = broker._groups
-        assert groups is not None
-        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        wait_until(lambda: groups.error_of("g") == loading, WAIT_S, "it leads again")
+        groups = groups_that_are_read_again(controller, broker, client)
         beat = heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
         synced = sync_group.SyncGroupRequest(group_id="g", generation_id=1, member_id="m")
         assert other.request(api.HEARTBEAT, beat).error_code == 0
