@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.acls import Acl
@@ -665,8 +666,11 @@ class _Migration:
             for _ in range(-(-short // _TWICE)):
                 self._beat(fenced=True)
                 self._beat(fenced=False)
-            self._wait(lambda before=short: self._short_of_epochs() < before, "the leader epochs")  # type: ignore[misc]
+            self._wait(partial(self._is_short_by_less, short), "the leader epochs")
             self._settle(lambda: self._short_of_epochs() <= 0)
+
+    def _is_short_by_less(self, epochs: int) -> bool:
+        return self._short_of_epochs() < epochs
 
     def _short_of_epochs(self) -> int:
         there = self._epochs_there()

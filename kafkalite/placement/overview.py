@@ -8,6 +8,7 @@ Thread rule: one thread at a time, that of the Client.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.admin.quorum import Quorum, describe_quorum
@@ -110,7 +111,7 @@ def look(client: Client, *, to_move: bool = False) -> Overview:
     _part(found, MIN_IN_SYNC, lambda: _judge_minimum(client, found))
     for broker in found.brokers:
         if not broker.fenced:
-            _part(found, f"disks of broker {broker.node_id}", lambda each=broker: _ask_disks(client, each))  # type: ignore[misc]
+            _part(found, f"disks of broker {broker.node_id}", partial(_ask_disks, client, broker))
     return found
 
 
