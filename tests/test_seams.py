@@ -1,5 +1,5 @@
 """Files, time, threads and chance under `log` and `coordinator` go through their seams, so that a simulation can stand
-in for all four.
+in for all four; and tests that swap one do so in a process of their own.
 
 The seams: `kafkalite/log/disk.py` and `kafkalite/_native/base/file_ops` (files), `kafkalite/clock.py` (time),
 `kafkalite/executors.py` (threads, and whatever waits), `kafkalite/chance.py`. Locks are nobody's seam: held for as long
@@ -131,3 +131,37 @@ def test_a_system_call_of_native_code_is_found() -> None:
     assert declared_calls(text) == ["unlink"]
     assert declared_calls('cdef extern from "<unistd.h>":\n    int fsync(int fd)\n') == ["fsync"]
     assert declared_calls('cdef extern from "<unistd.h>":\n    int pread(int fd, void* to, size_t size)\n') == []
+
+
+KIT = ROOT / "tests" / "kit"
+SWAPS = re.compile(r"\bfile_ops\.(?:arm|use_disk)\(|\bdisk\.instead\(|\bchance\.drawn_from\(")
+"""What swaps a seam for a whole process. tests/kit/harness/seams.py does, where nobody else runs in it."""
+PATCHES = re.compile(r"\bsetattr\(\s*(?:file_ops|disk|chance)\b")
+ALONE = re.compile(r"\bmark\.own_process\b|\bassert_alone\(")
+
+
+def swaps_unseen(text: str) -> list[str]:
+    """What a test's file swaps without saying that the process is its own."""
+    return SWAPS.findall(text) + ([] if ALONE.search(text) else PATCHES.findall(text))
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+def test_seams_are_swapped_in_processes_of_their_own(path: Path) -> None:
+    if path not in {KIT / "harness" / "seams.py", Path(__file__).resolve()}:
+        assert swaps_unseen(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("    with disk.instead(simulated):", True),
+        ("    file_ops.arm(kinds, after=0, error=5)", True),
+        ('    patch.setattr(file_ops, "rename", renaming)', True),
+        ('@pytest.mark.own_process\ndef test_it():\n    patch.setattr(file_ops, "rename", renaming)', False),
+        ("    seams.arm(kinds, after=0, error=5)", False),
+    ],
+)
+def test_a_swap_in_a_process_that_tests_share_is_found(text: str, found: bool) -> None:
+    assert bool(swaps_unseen(text)) == found

@@ -19,6 +19,7 @@ from kafkalite._native.base import file_ops
 from kafkalite.errors import KafkaError
 from kafkalite.log.compaction import Compaction, CompactionStopped, SegmentDamaged
 from kafkalite.log.swap import SwapAbandoned
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, release
 from tests.kit.oracles.compaction_model import keyed_batch, read_records
 from tests.kit.oracles.transaction_model import Entry, TransactionModel, batches_of, client_view
@@ -27,6 +28,8 @@ from tests.log_damage.test_compaction_swap import DELETE_RETENTION_MS, compact, 
 
 if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog
+
+pytestmark = pytest.mark.own_process
 
 TRANSACTIONAL = 0x10
 PRODUCER_COUNT = 4
@@ -101,7 +104,7 @@ class Run:
         """Every file operation from some point on fails, as if the process had died there."""
         self.log.roll()
         self.log.flush()
-        file_ops.arm(file_ops.KINDS, after=self.rng.randrange(60), error=errno.EIO, sticky=True)
+        seams.arm(file_ops.KINDS, after=self.rng.randrange(60), error=errno.EIO, sticky=True)
         try:
             with contextlib.suppress(OSError, KafkaError, CompactionStopped, SwapAbandoned, SegmentDamaged):
                 compact(self.log, now_ms=self.now_ms)

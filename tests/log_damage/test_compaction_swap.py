@@ -16,9 +16,12 @@ from kafkalite.log.compaction import Compaction, CompactionLimits, SegmentDamage
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.record.compression import Codec
 from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, release
 from tests.kit.oracles.compaction_model import CompactedModel, ModelRecord, keyed_batch, marker
 from tests.log_damage.test_compaction_runs import read_from
+
+pytestmark = pytest.mark.own_process
 
 LIMITS = CompactionLimits(key_map_size=100_000, key_map_load_factor=0.9, output_size=1000)
 POINTS_MAX = 500
@@ -81,7 +84,7 @@ def test_every_file_operation(tmp_path: Path, error: int, sticky: bool) -> None:
         model = CompactedModel()
         fill(log, model, rounds=4)
         before = model.records
-        file_ops.arm(file_ops.KINDS, after=after, error=error, sticky=sticky)
+        seams.arm(file_ops.KINDS, after=after, error=error, sticky=sticky)
         failed = False
         try:
             compact(log)

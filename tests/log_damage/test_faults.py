@@ -13,7 +13,10 @@ import pytest
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import ErrorCode, KafkaError, StartupError, StorageError
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import PlainLog, abandon, make_batch, make_manager, read_all
+
+pytestmark = pytest.mark.own_process
 
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EINTR": errno.EINTR}
 POINTS_MAX = 2000
@@ -110,7 +113,7 @@ def test_nth_call_fails(tmp_path: Path, kinds: tuple[str, ...], error: int, stic
         directory = tmp_path / str(after)
         directory.mkdir()
         life = Life(directory)
-        file_ops.arm(kinds, after=after, error=error, sticky=sticky, written=20 if kinds == ("write",) else 0)
+        seams.arm(kinds, after=after, error=error, sticky=sticky, written=20 if kinds == ("write",) else 0)
         failed: Exception | None = None
         try:
             life.run()
@@ -134,7 +137,7 @@ def test_failed_sync_is_never_taken_for_success(tmp_path: Path, after: int) -> N
     try:
         log = manager.create_topic("t", 1, {}).partitions[0]
         log.append(make_batch())
-        file_ops.arm(("sync",), after=after, error=errno.EIO)
+        seams.arm(("sync",), after=after, error=errno.EIO)
         failed = False
         for _ in range(60):
             try:
@@ -167,7 +170,7 @@ def test_full_disk_refuses_appends_and_nothing_else(tmp_path: Path) -> None:
     batch = make_batch(3, value_size=200)
     model.append(log.append(batch).base_offset, batch)
     for written in (0, 1, 61, 300):
-        file_ops.arm(("write",), after=0, error=errno.ENOSPC, sticky=True, written=written)
+        seams.arm(("write",), after=0, error=errno.ENOSPC, sticky=True, written=written)
         for _ in range(3):
             with pytest.raises(KafkaError) as refused:
                 log.append(batch)

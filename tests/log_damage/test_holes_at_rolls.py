@@ -20,6 +20,8 @@ from tests.kit.harness.log_harness import (
 from tests.kit.oracles.compaction_model import keyed_batch
 from tests.kit.oracles.unsynced import recorded
 
+pytestmark = pytest.mark.own_process
+
 SEGMENTS = 4
 PER_SEGMENT = 3
 

@@ -21,6 +21,8 @@ from tests.log_damage.test_compaction_swap import (
     transactional_log,
 )
 
+pytestmark = pytest.mark.own_process
+
 
 def test_segments_behind_a_compacted_one_are_on_the_disk_before_it_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,8 +12,11 @@ from kafkalite.log.flusher import flush_together
 from kafkalite.log.manager import LogManager
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.pool import IoPool
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import LogHarness, abandon, make_batch, make_manager, read_all, release, started
 from tests.kit.oracles.unsynced import NameRecorder, recorded
+
+pytestmark = pytest.mark.own_process
 
 WAIT_S = 120
 
@@ -222,7 +225,7 @@ def test_start_syncs_as_often_for_many_partitions_as_for_few(tmp_path: Path, sto
             log.append(make_batch())
         abandon(manager) if stop == "killed" else manager.close()
         manager = make_manager(path)
-        file_ops.arm((), after=0, error=0)
+        seams.arm((), after=0, error=0)
         manager.open()
         counts.append(file_ops.call_counts()["sync"])
         file_ops.disarm()

@@ -13,6 +13,8 @@ from tests.kit.oracles.unsynced import ChangedNames, NameRecorder, Names, record
 from tests.log_damage.test_compaction_runs import read_from
 from tests.log_damage.test_compaction_swap import COMMIT, DATA, compact, fill, latest, make_harness, transactional_log
 
+pytestmark = pytest.mark.own_process
+
 MESSAGE = b"\0\0\0\5\0\0\0\0\0"
 
 

@@ -12,9 +12,12 @@ from kafkalite._native.base import file_ops
 from kafkalite.errors import StorageError
 from kafkalite.log import checkpoints, files
 from kafkalite.log.manager import LogManager
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, abandon, damage_ranges, make_batch, started
 from tests.kit.oracles.unsynced import NameRecorder
 from tests.kit.processes.broker import wait_until
+
+pytestmark = pytest.mark.own_process
 
 METADATA = "partition.metadata"
 DAMAGES = pytest.mark.parametrize("damage", [b"", bytes(50), b"version: 0\ntopic_id: "], ids=["empty", "zeros", "cut"])
@@ -186,7 +189,7 @@ def test_deletion_that_cannot_be_synced_is_not_reported_done(root: Path) -> None
     for name in ("t", "u", "v"):
         manager.create_topic(name, 1, {}).partitions[0].append(make_batch())
     manager.delete_topic("t", durable=False)
-    file_ops.arm(("sync",), after=0, error=errno.EIO)
+    seams.arm(("sync",), after=0, error=errno.EIO)
     with pytest.raises(StorageError):
         manager.sync_renames()
     file_ops.disarm()

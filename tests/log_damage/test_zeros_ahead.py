@@ -15,10 +15,13 @@ import pytest
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import ErrorCode
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release
 
 if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog
+
+pytestmark = pytest.mark.own_process
 
 VALUE_SIZE = 1000
 ZEROS_FROM = 16 * 1024
@@ -194,7 +197,7 @@ def test_a_full_disk_while_zeros_are_written(tmp_path: Path, after: int, written
     log = harness.open()
     fill(log, model, ZEROS_FROM // (VALUE_SIZE + 100))
     assert log.segments[0].size < ZEROS_FROM
-    file_ops.arm(["write"], after=after, error=errno.ENOSPC, written=written)
+    seams.arm(["write"], after=after, error=errno.ENOSPC, written=written)
     refused = 0
     for _ in range(20):
         batch = make_batch(value_size=VALUE_SIZE)

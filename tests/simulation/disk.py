@@ -109,6 +109,10 @@ class SimulatedDisk:
         """From now on nothing changes."""
         self._mounts[root].powered = False
 
+    def power_on(self, root: str) -> None:
+        """Nothing was lost: it was the process that ended, not the machine."""
+        self._mounts[root].powered = True
+
     def crash(self, root: str, draw: random.Random, model: str = "durable") -> None:
         """The power goes, if it has not yet, and comes back: what is there then is one of the states it may leave."""
         mount = self._mounts[root]

@@ -12,15 +12,18 @@ from kafkalite._native.base import file_ops
 from kafkalite.errors import StartupError
 from kafkalite.log import disk, files
 from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import make_batch, make_manager, read_all
 from tests.simulation.disk import LEFT, SimulatedDisk
+
+pytestmark = pytest.mark.own_process
 
 
 @pytest.fixture
 def simulated() -> Iterator[SimulatedDisk]:
     simulated = SimulatedDisk(FakeClock())
     simulated.mount("/one")
-    with disk.instead(simulated):
+    with seams.disk_instead(simulated):
         yield simulated
     simulated.close()
 
@@ -79,7 +82,7 @@ def test_disk_in_memory_answers_as_the_machines_does(tmp_path: Path) -> None:
     assert "EEXIST" in expected
     simulated = SimulatedDisk(FakeClock())
     simulated.mount("/one")
-    with disk.instead(simulated):
+    with seams.disk_instead(simulated):
         assert walk_of_calls("/one") == expected
     simulated.close()
     assert not Path("/one").exists()
@@ -133,7 +136,7 @@ def test_a_mistake_of_the_disk_itself_is_told() -> None:
     simulated = SimulatedDisk(FakeClock())
 
     def open_what_is_nowhere() -> None:
-        with disk.instead(simulated), pytest.raises(OSError, match="Input/output error"):
+        with seams.disk_instead(simulated), pytest.raises(OSError, match="Input/output error"):
             file_ops.open_file("/elsewhere", os.O_RDONLY)
 
     with pytest.raises(AssertionError, match="on no simulated disk"):
@@ -142,7 +145,7 @@ def test_a_mistake_of_the_disk_itself_is_told() -> None:
 
 
 def test_fault_plan_and_disk_go_together(simulated: SimulatedDisk) -> None:
-    file_ops.arm(["write"], after=0, error=errno.ENOSPC, written=3)
+    seams.arm(["write"], after=0, error=errno.ENOSPC, written=3)
     try:
         with pytest.raises(OSError, match="No space"):
             write("/one/file", b"0123456")

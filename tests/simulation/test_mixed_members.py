@@ -6,6 +6,8 @@ from tests.simulation.members import COUNT, SETTINGS, TOPIC, Table, member
 from tests.simulation.workload import Promises
 from tests.simulation.world import World
 
+pytestmark = pytest.mark.own_process
+
 CLIENTS = 4
 PATIENCE_S = 120
 """Of the broker's time: some sessions and rebalances after one another."""

@@ -16,6 +16,8 @@ from kafkalite.log.partition_log import PartitionLog
 from tests.simulation.workload import Promises, broken, committer, producer, topic_changer, transactional
 from tests.simulation.world import Node, World
 
+pytestmark = pytest.mark.own_process
+
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS_TO_FIND = 40
 """The first of them that finds it ends the search; a few are enough."""

@@ -12,6 +12,7 @@ from kafkalite.log import checkpoints, files
 from kafkalite.log.manager import LogManager
 from kafkalite.log.partition_log import PartitionLog
 from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, abandon, make_manager
 from tests.kit.oracles.compaction_model import keyed_batch
 from tests.kit.processes.broker import wait_until
@@ -170,11 +171,12 @@ def test_offset_beyond_the_log_starts_anew(setup: Setup) -> None:
     assert setup.manager.cleaner.look_at(log, TIME_MS).first_dirty == 0
 
 
+@pytest.mark.own_process
 def test_full_disk_is_tried_again_and_other_logs_get_their_turn(setup: Setup) -> None:
     first, second = setup.topic("a"), setup.topic("b")
     fill(first, 30)
     fill(second, 6)
-    file_ops.arm(("write",), after=0, error=errno.ENOSPC)
+    seams.arm(("write",), after=0, error=errno.ENOSPC)
     setup.clean_all()
     file_ops.disarm()
     assert setup.manager.cleaner.offset_of(first) == 0
@@ -184,10 +186,11 @@ def test_full_disk_is_tried_again_and_other_logs_get_their_turn(setup: Setup) ->
     assert not list(Path(first.directory).glob("*.cleaned"))
 
 
+@pytest.mark.own_process
 def test_failing_disk_leaves_the_log_alone_and_serving(setup: Setup) -> None:
     log = setup.topic()
     fill(log, 20)
-    file_ops.arm(("sync",), after=0, error=errno.EIO)
+    seams.arm(("sync",), after=0, error=errno.EIO)
     setup.clean_all()
     file_ops.disarm()
     assert setup.clean_all() == 0

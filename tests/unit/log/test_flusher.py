@@ -10,7 +10,10 @@ import pytest
 from kafkalite._native.base import file_ops
 from kafkalite.errors import ErrorCode
 from kafkalite.log.manager import LogManager
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import abandon, make_batch, make_manager
+
+pytestmark = pytest.mark.own_process
 
 WAITERS = 50
 
@@ -69,7 +72,7 @@ def test_waiters_share_one_sync_of_each_file(manager: LogManager) -> None:
     for log in logs:
         for _ in range(WAITERS):
             log.flush_async(log.append(make_batch()).end_offset, answers)
-    file_ops.arm((), after=0, error=0)
+    seams.arm((), after=0, error=0)
     release.set()
     assert answers.wait() == [0] * 3 * WAITERS
     assert file_ops.call_counts()["sync"] == 3
@@ -88,7 +91,7 @@ def test_callback_comes_at_once_for_what_is_on_the_disk(manager: LogManager) -> 
 def test_first_flush_makes_the_names_durable_too(manager: LogManager) -> None:
     log = manager.create_topic("t", 1, {}).partitions[0]
     log.append(make_batch())
-    file_ops.arm((), after=0, error=0)
+    seams.arm((), after=0, error=0)
     log.flush()
     assert file_ops.call_counts()["sync"] == 5, "log, epochs, topic id, its directory, the data directory"
     log.append(make_batch())
@@ -110,7 +113,7 @@ def test_failed_sync_reaches_every_waiter_of_that_log_only(manager: LogManager) 
         bad.flush_async(bad.append(make_batch()).end_offset, bad_answers)
     for _ in range(5):
         good.flush_async(good.append(make_batch()).end_offset, good_answers)
-    file_ops.arm(("sync",), after=0, error=errno.EIO)
+    seams.arm(("sync",), after=0, error=errno.EIO)
     release.set()
     assert bad_answers.wait() == [ErrorCode.KAFKA_STORAGE_ERROR] * 5
     assert good_answers.wait() == [0] * 5
@@ -173,7 +176,7 @@ def test_many_logs_are_flushed_by_one_sync_of_the_file_system(manager: LogManage
     logs = manager.create_topic("t", 50, {}).partitions
     for log in logs:
         log.append(make_batch())
-    file_ops.arm((), after=0, error=0)
+    seams.arm((), after=0, error=0)
     manager.housekeeper.checkpoint()
     assert file_ops.call_counts()["sync"] < 10
     assert all(log.flushed_offset == 1 for log in logs)
@@ -183,12 +186,12 @@ def test_failed_sync_of_the_file_system_is_traced_to_its_logs(manager: LogManage
     logs = manager.create_topic("t", 40, {}).partitions
     for log in logs:
         log.append(make_batch())
-    file_ops.arm(("sync",), after=0, error=errno.EIO)
+    seams.arm(("sync",), after=0, error=errno.EIO)
     manager.housekeeper.checkpoint()
     assert all(log.flushed_offset == 1 for log in logs), "only the first sync failed, each log's own one succeeded"
     for log in logs:
         log.append(make_batch())
-    file_ops.arm(("sync",), after=0, error=errno.EIO, sticky=True)
+    seams.arm(("sync",), after=0, error=errno.EIO, sticky=True)
     manager.housekeeper.checkpoint()
     file_ops.disarm()
     assert all(log.offline and log.flushed_offset == 1 for log in logs)

@@ -63,6 +63,7 @@ def assert_done(root: Path, moved: Handover, records: dict[str, bytes]) -> None:
     assert b'"name":"a"' in (root / files.JOURNAL_ALONE_NAME).read_bytes()
 
 
+@pytest.mark.own_process
 def test_it_ends_the_same_whichever_of_its_writes_was_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename, unlink = file_ops.rename, file_ops.unlink
     for dies_at in range(STEPS_MAX):

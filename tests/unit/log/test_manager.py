@@ -28,6 +28,7 @@ from kafkalite.errors import (
 from kafkalite.log import checkpoints
 from kafkalite.log.manager import LogManager
 from kafkalite.model import uuid_text
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import PlainLog, abandon, make_batch, make_manager, read_all
 
 WAIT_S = 120
@@ -384,11 +385,12 @@ def test_housekeeper_removes_deleted_files_when_due(tmp_path: Path) -> None:
     manager.close()
 
 
+@pytest.mark.own_process
 def test_full_disk_at_the_start_is_said_in_one_sentence(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     manager.open()
     abandon(manager)
-    file_ops.arm(("write",), after=0, error=errno.ENOSPC, sticky=True)
+    seams.arm(("write",), after=0, error=errno.ENOSPC, sticky=True)
     try:
         with pytest.raises(StartupError, match="No space left"):
             make_manager(tmp_path).open()
@@ -399,13 +401,14 @@ def test_full_disk_at_the_start_is_said_in_one_sentence(tmp_path: Path) -> None:
     manager.close()
 
 
+@pytest.mark.own_process
 @pytest.mark.parametrize("after", range(6))
 def test_first_append_that_met_a_full_disk_leaves_a_whole_directory(tmp_path: Path, after: int) -> None:
     manager = make_manager(tmp_path)
     manager.open()
     topic = manager.create_topic("t", 1, {})
     log = topic.partitions[0]
-    file_ops.arm(("mkdir", "open", "write"), after=after, error=errno.ENOSPC)
+    seams.arm(("mkdir", "open", "write"), after=after, error=errno.ENOSPC)
     code = log.core.append_batch(make_batch())[1]
     hit = file_ops.disarm()
     assert code == (ErrorCode.KAFKA_STORAGE_ERROR if hit else 0)
