@@ -1,6 +1,7 @@
 """The acceptor: one thread that listens on every address and deals accepted sockets out to the workers.
 
-It counts connections, in all, by listener and by address, and refuses what is over a limit. When the process runs out
+It counts connections, in all, by listener and by address, and refuses what is over a limit. Of a listener with a crowd
+it takes a few before it looks at the others. When the process runs out
 of descriptors it pauses instead of spinning on a listening socket that stays readable, and tries again a moment later.
 A listener whose connections come too fast is left alone for a while; so is a connection from an address that is over
 its quota, which is closed then (`kafkalite.net.rates`).
@@ -14,17 +15,18 @@ import errno
 import heapq
 import logging
 import selectors
-import socket
 import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from kafkalite._native.base.accepting import accept
 from kafkalite.bell import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kafkalite._native.base.accepting import AcceptedSocket
     from kafkalite._native.serve.connection import Connection
     from kafkalite.net.listener import BoundListener
     from kafkalite.net.rates import ConnectionRates
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.net")
 
 PAUSE_S: Final = 0.1
+IN_A_ROW_MAX: Final = 32
+"""Connections that are taken from one listener before the others are looked at."""
 HELD_MAX: Final = 512
 """Sockets that are held unread until they are closed; above that they are closed at once."""
 MAX_CONNECTIONS: Final = "max.connections"
@@ -69,7 +73,7 @@ class Acceptor:
         self._per_listener_max = per_listener_max
         self.rates = rates
         self._waiting: list[tuple[float, int, BoundListener]] = []  # heap: when each is accepted from again
-        self._held: list[tuple[float, int, socket.socket]] = []  # heap: when each is closed
+        self._held: list[tuple[float, int, AcceptedSocket]] = []  # heap: when each is closed
         self._number = 0
         self._choice = threading.Lock()  # from choosing a worker until it has the socket; above its mailbox's
         self._lock = threading.Lock()
@@ -129,9 +133,10 @@ class Acceptor:
     def _run(self) -> None:
         while not self._stop.is_set():
             for key, _ in self._selector.select(self._go_on()):
-                if key.data is not None and not self._accept(key.data):
-                    # Out of descriptors or memory: the socket stays readable, so wait instead of spinning.
-                    self._stop.wait(PAUSE_S)
+                if key.data is not None:
+                    for _ in range(IN_A_ROW_MAX):
+                        if not self._accept(key.data):
+                            break
 
     def _go_on(self) -> float | None:
         """Ends the waits that are over; seconds until the next one is, None: there is none."""
@@ -145,19 +150,21 @@ class Acceptor:
         return max(0.0, min(nearest) - now) if nearest else None
 
     def _accept(self, listener: BoundListener) -> bool:
-        """Takes one waiting connection; False when the machine has no room for it now."""
+        """Takes one connection; False when no other is to be taken now."""
         if self._is_out_of_room():
+            self._pause()
             return False
         try:
-            accepted, address = listener.socket.accept()
-        except (BlockingIOError, InterruptedError, ConnectionError):
-            return True
+            found = accept(listener.socket.fileno())
         except OSError as error:
-            if self._stop.is_set():
-                return True
-            logger.warning("accepting on %s pauses: %s", listener.endpoint, error.strerror)
-            return error.errno not in _OUT_OF_RESOURCES
-        host = address[0].removeprefix("::ffff:")
+            if not self._stop.is_set():
+                logger.warning("accepting on %s pauses: %s", listener.endpoint, error.strerror)
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._pause()
+            return False
+        if found is None:
+            return False
+        accepted, host, port = found
         now = time.monotonic()
         self._number += 1
         held_s = self.rates.from_address(host, now)
@@ -174,13 +181,16 @@ class Acceptor:
         if reason is not None:
             logger.warning("refused a connection from %s: %s", host, reason)
             accepted.close()
-            return True
-        accepted.setblocking(False)
-        with self._choice:
-            self._pick_worker().adopt(accepted, (host, address[1]), listener)
-        return True
+        else:
+            with self._choice:
+                self._pick_worker().adopt(accepted, (host, port), listener)
+        return waits_s == 0.0
 
-    def _hold(self, accepted: socket.socket, host: str, until: float) -> None:
+    def _pause(self) -> None:
+        """Out of descriptors or memory: a socket stays readable, so this waits instead of spinning."""
+        self._stop.wait(PAUSE_S)
+
+    def _hold(self, accepted: AcceptedSocket, host: str, until: float) -> None:
         """Its address is over its quota: nothing is read, and it is closed then."""
         self.refused[CONNECTION_CREATION_RATE] += 1
         logger.warning("refused a connection from %s: connection_creation_rate is used up", host)

@@ -19,9 +19,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
+    from kafkalite._native.base.accepting import AcceptedSocket
     from kafkalite._native.serve.connection import Connection, WorkerResources
     from kafkalite._native.serve.transfer import Mailbox
     from kafkalite.net.listener import BoundListener
@@ -57,18 +57,23 @@ def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type
     return Connection
 
 
-EVENTS: Final = {
-    select.EPOLLIN: selectors.EVENT_READ,
-    select.EPOLLOUT: selectors.EVENT_WRITE,
-    select.EPOLLIN | select.EPOLLOUT: selectors.EVENT_READ | selectors.EVENT_WRITE,
-}
-"""What a connection waits for, as epoll's → as a selector's."""
-
-
 class BareSelector(selectors.EpollSelector):
-    """Tells what epoll does: `select` executes more Python for each event than all the rest of a worker's loop."""
+    """Descriptors and epoll's own events: a key of each, and a pair of it for each event, execute more Python than all
+    the rest of a worker's loop."""
 
     _selector: select.epoll
+
+    def watch(self, fd: int, events: int) -> None:
+        """`ready` tells of it from now on."""
+        self._selector.register(fd, events)
+
+    def change(self, fd: int, events: int) -> None:
+        """Other events of a descriptor that is watched."""
+        self._selector.modify(fd, events)
+
+    def forget(self, fd: int) -> None:
+        """It is watched no more."""
+        self._selector.unregister(fd)
 
     def ready(self, timeout_s: float) -> list[tuple[int, int]]:
         """(descriptor, its epoll events) of who is ready, or becomes so within the time."""
@@ -91,7 +96,7 @@ class Worker:
         self.mailbox = mailbox
         self.io = make_io(self._change_interest, self._forget)
         self._selector = BareSelector()
-        self._selector.register(mailbox.wake_fd, selectors.EVENT_READ)
+        self._selector.watch(mailbox.wake_fd, select.EPOLLIN)
         self._left_out: set[int] = set()  # descriptors of connections that wait for nothing
         self._connections: dict[int, Connection] = {}
         self._idle_s_max = idle_s_max
@@ -101,6 +106,7 @@ class Worker:
         self._next_housekeeping = 0.0
         self.adopted_count = 0
         """Connections it was given since the start."""
+        self._dealt_count = 0  # and those that wait in its mailbox; the acceptor's
         self._thread = threading.Thread(target=self._run, name=f"kafkalite-net-{number}", daemon=True)
 
     def start(self) -> None:
@@ -119,21 +125,28 @@ class Worker:
             self.mailbox.put(begin)
             self._thread.join(drain_s + 5.0)
 
-    def adopt(self, sock: socket.socket, address: tuple[str, int], listener: BoundListener) -> None:
-        """Takes over an accepted socket. Any thread."""
+    def adopt(self, sock: AcceptedSocket, address: tuple[str, int], listener: BoundListener) -> None:
+        """Takes over an accepted socket. One thread at a time."""
 
         def register() -> None:
+            self.adopted_count += 1
             sasl = listener.sasl is not None
             kind = connection_class(classic=listener.classic, faulty=self.io.faults is not None, sasl=sasl)
             connection = kind(self.io, sock, address[0], address[1], listener)
             self._connections[connection.fd] = connection
-            self._selector.register(connection.fd, selectors.EVENT_READ)
-            self.adopted_count += 1
-            if listener.tls is not None:
-                connection.secure(listener.tls.context)
-            elif sasl:
-                connection.await_sign_in()  # type: ignore[attr-defined]  # of its own class
+            self._left_out.add(connection.fd)
+            try:
+                self._selector.watch(connection.fd, select.EPOLLIN)
+                self._left_out.remove(connection.fd)
+                if listener.tls is not None:
+                    connection.secure(listener.tls.context)
+                elif sasl:
+                    connection.await_sign_in()  # type: ignore[attr-defined]  # of its own class
+            except Exception:
+                connection.close()  # never served as less than its listener asks for
+                raise
 
+        self._dealt_count += 1
         self.mailbox.put(register)
 
     def connections(self) -> list[Connection]:
@@ -142,8 +155,8 @@ class Worker:
 
     @property
     def connection_count(self) -> int:
-        """Connections owned now."""
-        return len(self._connections)
+        """Connections owned now, and about to be: of a crowd that comes at once, each worker gets its share."""
+        return len(self._connections) + self._dealt_count - self.adopted_count
 
     def _run(self) -> None:
         io, mailbox, ready, connections = self.io, self.mailbox, self._selector.ready, self._connections
@@ -227,19 +240,19 @@ class Worker:
     def _change_interest(self, connection: Connection, events: int) -> None:
         fd = connection.fd
         if events == 0:
-            self._selector.unregister(fd)  # or its end would be told in every turn
+            self._selector.forget(fd)  # or its end would be told in every turn
             self._left_out.add(fd)
         elif fd in self._left_out:
             self._left_out.remove(fd)
-            self._selector.register(fd, EVENTS[events])
+            self._selector.watch(fd, events)
         else:
-            self._selector.modify(fd, EVENTS[events])
+            self._selector.change(fd, events)
 
     def _forget(self, connection: Connection) -> None:
         fd = connection.fd
         if fd in self._left_out:
             self._left_out.remove(fd)
         else:
-            self._selector.unregister(fd)
+            self._selector.forget(fd)
         del self._connections[fd]
         self._on_closed(connection)

@@ -1,6 +1,7 @@
 import socket as sockets
 from typing import Any, final
 
+from kafkalite._native.base.accepting import AcceptedSocket
 from kafkalite._native.serve.quota import Meter
 from kafkalite._native.serve.transfer import Answer
 from kafkalite._native.serve.worker_parts import WorkerParts
@@ -17,10 +18,15 @@ class Connection:
     software_name: str
     software_version: str
     def __init__(
-        self, io: WorkerResources, socket: sockets.socket, client_host: str, client_port: int, listener: Any
+        self,
+        io: WorkerResources,
+        socket: AcceptedSocket | sockets.socket,
+        client_host: str,
+        client_port: int,
+        listener: Any,
     ) -> None: ...
     @property
-    def socket(self) -> sockets.socket: ...
+    def socket(self) -> AcceptedSocket | sockets.socket: ...
     @property
     def fd(self) -> int: ...
     @property

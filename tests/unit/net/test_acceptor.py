@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import queue
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalite.model import Endpoint
 from kafkalite.net.acceptor import Acceptor
 from kafkalite.net.listener import BoundListener, bind
 from kafkalite.net.rates import UNBOUNDED, ConnectionRates
+
+if TYPE_CHECKING:
+    from kafkalite._native.base.accepting import AcceptedSocket
 
 WAIT_S = 60
 
@@ -22,9 +25,9 @@ class Owner:
         self.name = name
         self.connection_count = count
         self._dealt = dealt
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[AcceptedSocket] = []
 
-    def adopt(self, sock: socket.socket, _address: tuple[str, int], _listener: BoundListener) -> None:
+    def adopt(self, sock: AcceptedSocket, _address: tuple[str, int], _listener: BoundListener) -> None:
         self._sockets.append(sock)
         self.connection_count += 1
         self._dealt.put(self.name)
