@@ -20,6 +20,7 @@
     markers       brings a transaction's outcome into the logs of its partitions
     producer_ids  ids for producers, none given twice
     state_log     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reading it
+    home          where something of a group or an id is kept, and in which leader epoch
     log_writer    writes to one partition, in order, many with one flush
     records       the records of groups, in Kafka's schemas
     timers        one clock-driven queue for every timeout

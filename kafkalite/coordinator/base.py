@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kafkalite.clock import Clock
+    from kafkalite.coordinator.home import Home
     from kafkalite.coordinator.offsets import Committed
     from kafkalite.coordinator.records import Record
     from kafkalite.coordinator.timers import TimerQueue
@@ -44,11 +45,13 @@ class Environment:
 
     clock: Clock
     timers: TimerQueue
-    write: Callable[[str, list[Record], Callable[[int], None]], None]
-    """group id, records, callback(code): see `StateLog.write`."""
+    write: Callable[..., None]
+    """group id, records, callback(code), and perhaps a producer and a watch: see `StateLog.write`."""
     initial_delay_ms: int
     size_max: int
     pending_max: int
+    home: Home | None = None
+    """In a cluster: where these groups are kept, and the one leader epoch in which `write` writes."""
 
 
 _ELSEWHERE: Final = frozenset(
@@ -87,6 +90,11 @@ class GroupBase(ABC):
             self._lock = predecessor._lock  # noqa: SLF001 - the same group, under another protocol
             self.offsets = predecessor.offsets
             self.open_commits = predecessor.open_commits
+
+    @property
+    def environment(self) -> Environment:
+        """What it shares with the groups that were read or begun with it."""
+        return self._environment
 
     @contextmanager
     def changing(self) -> Iterator[None]:

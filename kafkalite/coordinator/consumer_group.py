@@ -420,8 +420,9 @@ class ConsumerGroup(ClassicMembers):
 
     def wake(self) -> None:
         with self.changing():
-            self._set_timers_locked(ConsumerState())
-            self._submit_locked(Move(lambda: self._play_topics(None)))
+            if not self._dead:
+                self._set_timers_locked(ConsumerState())
+                self._submit_locked(Move(lambda: self._play_topics(None)))
 
     def tombstones_locked(self) -> list[Record]:
         state = self._durable

@@ -790,6 +790,8 @@ class Group(GroupBase):
 
     def begin_locked(self, rebalances: str | None) -> None:
         """What was inherited is durable: sessions begin, and a rebalance if there is a reason for one."""
+        if self.dead:
+            return  # it was dropped meanwhile
         for member in self.members.values():
             self._touch_locked(member)
         if rebalances is not None:
@@ -826,7 +828,7 @@ class Group(GroupBase):
 
     def wake(self) -> None:
         with self.changing():
-            for member in self.members.values():
+            for member in () if self.dead else self.members.values():
                 self._touch_locked(member)
 
     def tombstones_locked(self) -> list[Record]:

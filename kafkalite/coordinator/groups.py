@@ -18,29 +18,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
-from kafkalite.coordinator import consumer_records
 from kafkalite.coordinator.base import CONSUMER_PROTOCOL, Environment, GroupBase, write_error
 from kafkalite.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
-from kafkalite.coordinator.consumer_replay import ConsumerReplay
 from kafkalite.coordinator.consumer_turns import ConsumerEnvironment, Timing
 from kafkalite.coordinator.conversion import upgraded
 from kafkalite.coordinator.group import Caller, Group
-from kafkalite.coordinator.offsets import UNSTABLE, Committed, GroupOffsets
-from kafkalite.coordinator.records import (
-    OFFSET_KINDS,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    Record,
-    offset_record,
-    read_group,
-    read_key,
-    read_offset,
-)
-from kafkalite.coordinator.state_log import NO_PRODUCER, OFFSETS_TOPIC, Marker, StateLog, Stored
+from kafkalite.coordinator.group_replay import GroupReplay
+from kafkalite.coordinator.home import NO_EPOCH, Home
+from kafkalite.coordinator.offsets import UNSTABLE, Committed
+from kafkalite.coordinator.records import GroupMetadataValue, Record, offset_record
+from kafkalite.coordinator.state_log import OFFSETS_TOPIC, StateLog, Watch
 from kafkalite.coordinator.timers import Timer, TimerQueue
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import (
@@ -78,8 +71,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OFFSET_PREFIXES: Final = frozenset(kind.to_bytes(2, "big") for kind in OFFSET_KINDS)
-"""How the keys of committed offsets begin."""
 UPGRADING: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADING: Final = frozenset({"bidirectional", "downgrade"})
 """Values of group.consumer.migration.policy."""
@@ -150,6 +141,7 @@ class GroupCoordinator:
         self._groups: dict[str, GroupBase] = {}  # guarded by _lock
         self._promised: dict[Hashable, list[tuple[Group, str]]] = {}  # connection → ids, guarded by _lock
         self._in_transactions: dict[tuple[int, int], set[GroupBase]] = {}  # (partition, producer id), guarded by _lock
+        self._watches: dict[tuple[int, int], list[Watch]] = {}  # (partition, producer id), guarded by _lock
         self._unreadable: set[int] = set()
         self._loaded = executors.event()
         self._stopped = False
@@ -242,10 +234,9 @@ class GroupCoordinator:
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         """SyncGroup. While the group is read, its members begin anew, as by Kafka until 3.9 (GroupCoordinator.scala);
         GroupCoordinatorService.syncGroup of 4.x answers COORDINATOR_LOAD_IN_PROGRESS."""
-        code = self.error_of(request.group_id)
+        group, code = self.lookup(request.group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             code = ErrorCode.REBALANCE_IN_PROGRESS  # clients do not expect the other one here
-        group = None if code else self._group(request.group_id)
         if isinstance(group, ConsumerGroup):
             return completed(group.sync(request))
         if not isinstance(group, Group):
@@ -254,12 +245,11 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
         """Heartbeat: an error code. While the group is read all is well (Kafka's GroupCoordinatorService.heartbeat)."""
-        code = self.error_of(group_id)
+        group, code = self.lookup(group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return 0  # clients do not expect it here, and some end
         if code:
             return code
-        group = self._group(group_id)
         if isinstance(group, ConsumerGroup):
             return group.classic_heartbeat(member_id, instance_id, generation)
         if not isinstance(group, Group):
@@ -267,13 +257,13 @@ class GroupCoordinator:
         return group.heartbeat(member_id, instance_id, generation)
 
     def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> Deferred[list[int]]:
-        """LeaveGroup of members by member id and instance id: a code for each. `error_of` is asked before."""
-        group = self._group(group_id)
+        """LeaveGroup of members by member id and instance id: a code for each."""
+        group, code = self.lookup(group_id)
         if isinstance(group, ConsumerGroup):
             return group.leave(leaving, lambda: self.leave(group_id, leaving))
         if isinstance(group, Group):
             return completed([group.leave(*names) for names in leaving])
-        return completed([int(ErrorCode.UNKNOWN_MEMBER_ID)] * len(leaving))
+        return completed([int(code or ErrorCode.UNKNOWN_MEMBER_ID)] * len(leaving))
 
     def _timing(self, group_id: str) -> Timing:
         """How a group's members report: by its own settings, or the broker's."""
@@ -285,9 +275,9 @@ class GroupCoordinator:
     def _to_join(self, group_id: str, *, may_be_new: bool) -> tuple[Group | ConsumerGroup | None, int]:
         """The group that a client may join in the classic protocol, or why there is none; an empty one of the newer
         protocol becomes a classic one."""
-        group = self._group_or_new(group_id) if may_be_new else self._group(group_id)
+        group, code = self._lookup_or_new(group_id) if may_be_new else self.lookup(group_id)
         if group is None:
-            return None, ErrorCode.GROUP_MAX_SIZE_REACHED if may_be_new else ErrorCode.UNKNOWN_MEMBER_ID
+            return None, code or ErrorCode.UNKNOWN_MEMBER_ID
         if not isinstance(group, ConsumerGroup):
             assert isinstance(group, Group), "there are no other kinds"
             return group, 0
@@ -299,16 +289,19 @@ class GroupCoordinator:
             if not may_be_new:
                 return None, ErrorCode.UNKNOWN_MEMBER_ID
             records = group.tombstones_locked()
-            successor = Group(group_id, self._environment, group)
+            successor = Group(group_id, group.environment, group)
             self._succeed_locked(group, successor)
             if records:
-                self.log.write(group_id, records, self._note_failure)
+                group.environment.write(group_id, records, self._note_failure)
         return successor, 0
 
     def _succeed_locked(self, group: GroupBase, successor: GroupBase) -> None:
         """Under the lock that both share: one group takes the place, the offsets and the transactions of another."""
         group.bury_locked()
         with self._lock:
+            if self._groups.get(group.group_id) is not group:
+                successor.bury_locked()  # it was dropped meanwhile
+                return
             self._groups[group.group_id] = successor
             for groups in self._in_transactions.values():
                 if group in groups:
@@ -348,12 +341,11 @@ class GroupCoordinator:
         """The group of the newer protocol; a KafkaError says why there is none. A classic one becomes it, if it is
         empty or may be upgraded."""
         group_id, may_be_new = request.group_id, request.member_epoch == JOIN_EPOCH
-        with self._lock:
-            group = self._groups.get(group_id)
-            if group is None and may_be_new and len(self._groups) < self._config.max_groups:
-                group = self._groups[group_id] = ConsumerGroup(group_id, self._environment, self._consumers)
-        if group is None and may_be_new:
+        group, code = self._lookup_or_new(group_id, self._new_consumers) if may_be_new else self.lookup(group_id)
+        if code == ErrorCode.GROUP_MAX_SIZE_REACHED:
             raise GroupMaxSizeReached(f"there are {self._config.max_groups} groups already")
+        if code:
+            raise error_for(code, "the group cannot be served now")
         if isinstance(group, ConsumerGroup):
             return group
         if not isinstance(group, Group):
@@ -366,7 +358,7 @@ class GroupCoordinator:
             if not group.empty:
                 return self._upgrade_locked(group, request)
             preface = group.tombstones_locked()
-            successor = ConsumerGroup(group_id, self._environment, self._consumers, group, preface)
+            successor = ConsumerGroup(group_id, group.environment, self._consumers, group, preface)
             self._succeed_locked(group, successor)
         return successor
 
@@ -384,7 +376,7 @@ class GroupCoordinator:
         if request.instance_id is None and request.member_id in group.members and group.generation > 0:
             raise FencedMemberEpoch(f"member {request.member_id} is a classic one: give all up and join")
         state = upgraded(group, self._consumers.topics())
-        successor = ConsumerGroup(group.group_id, self._environment, self._consumers, group)
+        successor = ConsumerGroup(group.group_id, group.environment, self._consumers, group)
         successor.take_over_locked(group, state)
         group.hand_over_locked()
         self._succeed_locked(group, successor)
@@ -426,24 +418,26 @@ class GroupCoordinator:
         retention_ms: int = -1,
         version: int = 9,
         producer: Producer | None = None,
-        marker_count: int | None = None,
+        watch: Watch | None = None,
     ) -> Deferred[int]:
         """Completed when durable, each of `offsets` then having its own code; with the group's error if there was one.
 
         Offsets that have a code already, and those of partitions that do not exist, are left out before the group is
         asked; `version` is OffsetCommit's. With a producer they belong to its transaction and hold when that is
-        committed; whether it is open is for the caller to know, or was when the log had had `marker_count` markers.
+        committed; whether it is open is for the caller to know, or was when `watch` began.
         """
         if not self._known(offsets):
+            self.unwatch(watch)
             return completed(0)
         code = self.error_of(group_id, may_be_empty=producer is None)
         group = None
-        if not code:
-            group = self._group_or_new(group_id) if generation < 0 else self._group(group_id)
-            if group is None:
+        if not code and generation < 0:
+            group, code = self._lookup_or_new(group_id)
+        elif not code:
+            group, code = self.lookup(group_id, may_be_empty=producer is None)
+            if group is None and not code:
                 tells = version >= 9 and producer is None
-                missing = ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.ILLEGAL_GENERATION
-                code = ErrorCode.GROUP_MAX_SIZE_REACHED if generation < 0 else missing
+                code = ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.ILLEGAL_GENERATION
         answer: Deferred[int] = Deferred()
         accepted = {}
         if group is not None:
@@ -451,10 +445,13 @@ class GroupCoordinator:
                 code = group.commit_error_locked(
                     member_id, instance_id, generation, version, transactional=producer is not None
                 )
+                if watch is not None and watch.home != group.environment.home:
+                    code = code or ErrorCode.NOT_COORDINATOR  # it has not seen all
                 accepted = {} if code else self._accept(group, offsets, retention_ms)
                 if accepted:
-                    self._write_commit(group, accepted, offsets, answer, producer, marker_count)
+                    self._write_commit(group, accepted, offsets, answer, producer, watch)
         if not accepted:
+            self.unwatch(watch)
             for asked in offsets:
                 asked.code = asked.code or code
             answer.complete(code)
@@ -499,7 +496,7 @@ class GroupCoordinator:
         offsets: list[Offset],
         answer: Deferred[int],
         producer: Producer | None,
-        marker_count: int | None,
+        watch: Watch | None,
     ) -> None:
         """Under the group's lock, so that commits are written in the order in which they were allowed."""
         overdue = self._answer_later(offsets, answer) if self.log.waits_for_others(group.group_id) else None
@@ -508,6 +505,7 @@ class GroupCoordinator:
             group.offsets.open_transactional.update(accepted.keys())
 
         def stored(code: int) -> None:
+            self.unwatch(watch)
             with group.changing():
                 group.open_commits.subtract(accepted.keys())
                 group.open_commits += Counter()  # drops what is at zero
@@ -532,7 +530,7 @@ class GroupCoordinator:
             offset_record(group.group_id, partition.topic, partition.partition, committed.stored())
             for partition, committed in accepted.items()
         ]
-        self.log.write(group.group_id, records, stored, producer, marker_count)
+        group.environment.write(group.group_id, records, stored, producer, watch)
 
     def _answer_later(self, offsets: list[Offset], answer: Deferred[int]) -> Timer:
         """Tells the client to try again when the replicas take too long; what it has asked for may hold all the same.
@@ -550,9 +548,33 @@ class GroupCoordinator:
         return timer
 
     def _note_transaction(self, group: GroupBase, producer_id: int) -> None:
-        key = self.log.partition_of(group.group_id), producer_id
+        home = group.environment.home
+        key = self.log.partition_of(group.group_id) if home is None else home.partition, producer_id
         with self._lock:
-            self._in_transactions.setdefault(key, set()).add(group)
+            present = self._groups.get(group.group_id)
+            if present is not None and present.offsets is group.offsets:  # else it was dropped meanwhile
+                self._in_transactions.setdefault(key, set()).add(present)
+
+    def watch(self, partition: int, producer_id: int) -> Watch:
+        """In a cluster: begins to see whether a producer's transaction ends in a partition of `__consumer_offsets`; for
+        one commit, or until `unwatch`."""
+        assert self.log.led is not None, "in a cluster alone"
+        watch = Watch(self.log.led.home(partition), producer_id)
+        with self._lock:
+            self._watches.setdefault((partition, producer_id), []).append(watch)
+        return watch
+
+    def unwatch(self, watch: Watch | None) -> None:
+        """It is not asked any more."""
+        if watch is None:
+            return
+        key = watch.home.partition, watch.producer_id
+        with self._lock:
+            watches = self._watches.get(key, [])
+            if watch in watches:
+                watches.remove(watch)
+            if not watches:
+                self._watches.pop(key, None)
 
     def write_marker(
         self,
@@ -564,23 +586,36 @@ class GroupCoordinator:
         callback: Callable[[int], object],
     ) -> None:
         """Ends a producer's transaction in a partition of `__consumer_offsets`. `append` writes the marker, after all
-        commits that were handed over before; what it says of them holds when it is durable, and then callback(0)."""
+        commits that were handed over before; what it says of them holds when it is durable, and then callback(0). While
+        the partition is not served, NOT_LEADER_OR_FOLLOWER: it would not hold of what is being read."""
+        led = self.log.led
+        home = Home(partition, NO_EPOCH) if led is None else led.home(partition)
+        if led is not None and home.epoch == NO_EPOCH:
+            callback(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+
+        def append_seen(log: PartitionLog) -> int:
+            end_offset = append(log)
+            with self._lock:
+                for watch in self._watches.get((partition, producer_id), ()):
+                    watch.ended = True
+            return end_offset
 
         def stored(code: int) -> None:
             if code == 0:
-                with self._lock:
-                    groups = self._in_transactions.pop((partition, producer_id), set())
+                with self._lock:  # what is read anew has the marker, and perhaps the next transaction
+                    now = led is None or led.epoch_of(partition) == home.epoch
+                    groups = self._in_transactions.pop((partition, producer_id), set()) if now else set()
                 for group in groups:
                     with group.changing():
                         group.offsets.end(producer_id, commit=commit)
             callback(code)
 
-        self.log.append(partition, append, stored)
+        self.log.append(home, append_seen, stored)
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> int:
         """Why a group's offsets cannot be told to this member now, 0 when they can."""
-        code = self.error_of(group_id, may_be_empty=True)
-        group = None if code else self._group(group_id)
+        group, code = self.lookup(group_id, may_be_empty=True)
         if group is None:
             return code
         with group.changing():
@@ -617,14 +652,15 @@ class GroupCoordinator:
 
     def delete_offsets(self, group_id: str, partitions: list[TopicPartition]) -> Deferred[tuple[int, dict[str, int]]]:
         """OffsetDelete: (code for all, topic → its code); a topic that members read keeps its offsets."""
-        code = self.error_of(group_id)
-        group = None if code else self._group(group_id)
+        group, code = self.lookup(group_id)
         if group is None:
             return completed((code or int(ErrorCode.GROUP_ID_NOT_FOUND), {}))
         answer: Deferred[tuple[int, dict[str, int]]] = Deferred()
         codes: dict[str, int] = {}
         with group.changing():
             code = group.offset_delete_error_locked()
+            if group.dead:
+                code = self.error_of(group_id) or code  # it was dropped meanwhile
             if not code:
                 codes = {
                     topic: int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
@@ -651,7 +687,8 @@ class GroupCoordinator:
             if callback is not None:
                 callback(write_error(code))
 
-        self.log.write(group.group_id, [offset_record(group.group_id, *p, None) for p in partitions], erased)
+        records = [offset_record(group.group_id, *p, None) for p in partitions]
+        group.environment.write(group.group_id, records, erased)
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
@@ -665,14 +702,13 @@ class GroupCoordinator:
 
     def delete(self, group_id: str) -> Deferred[int]:
         """DeleteGroups of one group; completed with a code when it is gone for good."""
-        code = self.error_of(group_id, may_be_empty=True)
-        group = None if code else self._group(group_id)
+        group, code = self.lookup(group_id, may_be_empty=True)
         if group is None:
             return completed(code or int(ErrorCode.GROUP_ID_NOT_FOUND))
         answer: Deferred[int] = Deferred()
         with group.changing():
             if group.dead:
-                code = ErrorCode.GROUP_ID_NOT_FOUND
+                code = self.error_of(group_id, may_be_empty=True) or ErrorCode.GROUP_ID_NOT_FOUND
             elif not group.empty:
                 code = ErrorCode.NON_EMPTY_GROUP
             else:
@@ -698,7 +734,7 @@ class GroupCoordinator:
             callback(write_error(code))
 
         if records:
-            self.log.write(group.group_id, records, buried)
+            group.environment.write(group.group_id, records, buried)
             return
         self._forget(group)
         callback(0)
@@ -745,13 +781,44 @@ class GroupCoordinator:
     def _group(self, group_id: str) -> GroupBase | None:
         return self._groups.get(group_id)
 
-    def _group_or_new(self, group_id: str) -> GroupBase | None:
-        """None when there are max.groups already."""
+    def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
+        """A group that exists, or None, and why nothing can be said of it now."""
+
+        def ask() -> tuple[GroupBase | None, int]:
+            code = int(self.error_of(group_id, may_be_empty=may_be_empty))
+            return None if code else self._group(group_id), code
+
+        return self.log.lookup(group_id, ask)
+
+    def home_of(self, group_id: str) -> Home | None:
+        """In a cluster: where a group is kept, and in which leader epoch it is served now. Where that is the same as it
+        was, all that was asked of the group in between was one coordinator's to say."""
+        return None if self.log.led is None else self.log.home_of(group_id)
+
+    def _lookup_or_new(
+        self, group_id: str, make: Callable[[str, Environment], GroupBase] = Group
+    ) -> tuple[GroupBase | None, int]:
+        """A group that exists, or is made; None, and why: there are max.groups already, or it is not served now."""
         with self._lock:
             group = self._groups.get(group_id)
-            if group is None and len(self._groups) < self._config.max_groups:
-                group = self._groups[group_id] = Group(group_id, self._environment)
-            return group
+            if group is not None:
+                return group, 0
+            home = self.home_of(group_id)
+            if home is not None and home.epoch == NO_EPOCH:  # it would hide what is about to be read
+                return None, int(self.error_of(group_id, may_be_empty=True) or ErrorCode.NOT_COORDINATOR)
+            if len(self._groups) >= self._config.max_groups:
+                return None, int(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            group = self._groups[group_id] = make(group_id, self._environment_in(home))
+            return group, 0
+
+    def _new_consumers(self, group_id: str, environment: Environment) -> GroupBase:
+        return ConsumerGroup(group_id, environment, self._consumers)
+
+    def _environment_in(self, home: Home | None) -> Environment:
+        """That of groups which are read or begun there."""
+        if home is None:
+            return self._environment
+        return replace(self._environment, write=partial(self.log.write, home=home), home=home)
 
     def _all(self) -> list[GroupBase]:
         with self._lock:
@@ -770,7 +837,7 @@ class GroupCoordinator:
             if self._stopped:
                 return
             try:
-                self._install(self._read(log))
+                self._install(self._read(log, self._environment))
             except Exception:  # whatever it is, the other partitions' groups can be served
                 self._unreadable.add(number)
                 logger.exception(
@@ -786,7 +853,9 @@ class GroupCoordinator:
 
     def read_partition(self, number: int) -> Callable[[], object]:
         """See `led.Coordinator`."""
-        groups = self._read(self.log.partitions[number])
+        assert self.log.led is not None, "in a cluster alone"
+        home = Home(number, self.log.led.epoch_of(number))
+        groups = self._read(self.log.partitions[number], self._environment_in(home))
         return lambda: self._install(groups)
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
@@ -795,28 +864,30 @@ class GroupCoordinator:
 
     def begin_partition(self, number: int) -> None:
         """See `led.Coordinator`."""
-        for group in self._of_partition(number):
+        with self._lock:
+            begun = self._of_partition_locked(number)
+        for group in begun:
             group.wake()
             self._erase_foreign(group)
 
     def drop_partition(self, number: int) -> None:
         """See `led.Coordinator`."""
-        dropped = self._of_partition(number)
         with self._lock:
+            dropped = self._of_partition_locked(number)
             for group in dropped:
-                if self._groups.get(group.group_id) is group:
-                    del self._groups[group.group_id]
+                del self._groups[group.group_id]
             for key in [key for key in self._in_transactions if key[0] == number]:
                 del self._in_transactions[key]
         for group in dropped:
             group.stop()
 
-    def _of_partition(self, number: int) -> list[GroupBase]:
-        return [group for group in self._all() if self.log.partition_of(group.group_id) == number]
+    def _of_partition_locked(self, number: int) -> list[GroupBase]:
+        homes = ((group, group.environment.home) for group in self._groups.values())
+        return [group for group, home in homes if home is not None and home.partition == number]
 
-    def _read(self, log: PartitionLog) -> list[GroupBase]:
+    def _read(self, log: PartitionLog, environment: Environment) -> list[GroupBase]:
         """Replays a partition."""
-        loading = _Loading()
+        loading = GroupReplay()
         try:
             for entry in self.log.entries(log):
                 if self._stopped:
@@ -832,7 +903,9 @@ class GroupCoordinator:
         consumer_states = loading.consumers.finish()
         groups = []
         for group_id in loading.group_ids() | consumer_states.keys():
-            group = self._loaded_group(group_id, loading.values.get(group_id), consumer_states.get(group_id))
+            group = self._loaded_group(
+                group_id, environment, loading.values.get(group_id), consumer_states.get(group_id)
+            )
             group.offsets = loading.offsets.get(group_id, group.offsets)
             group.offsets.order = loading.end_offset
             groups.append(group)
@@ -841,17 +914,22 @@ class GroupCoordinator:
     def _install(self, groups: Iterable[GroupBase]) -> None:
         """Groups appear in the table when all of their partition was read."""
         for group in groups:
+            with self._lock:
+                early = self._groups.get(group.group_id)
+                self._groups[group.group_id] = group
+            if early is not None:
+                early.stop()  # of a request that was allowed before the partition was dropped and read again
             for producer_id in group.offsets.producers():
                 self._note_transaction(group, producer_id)
-            with self._lock:
-                self._groups[group.group_id] = group
 
-    def _loaded_group(self, group_id: str, value: GroupMetadataValue | None, state: ConsumerState | None) -> GroupBase:
+    def _loaded_group(
+        self, group_id: str, environment: Environment, value: GroupMetadataValue | None, state: ConsumerState | None
+    ) -> GroupBase:
         if state is not None:
-            consumer_group = ConsumerGroup(group_id, self._environment, self._consumers)
+            consumer_group = ConsumerGroup(group_id, environment, self._consumers)
             consumer_group.restore(state)
             return consumer_group
-        group = Group(group_id, self._environment)
+        group = Group(group_id, environment)
         if value is not None:
             group.restore(value)
         return group
@@ -867,76 +945,3 @@ class GroupCoordinator:
             ]
             if foreign:
                 self._erase_locked(group, foreign)
-
-
-class _Loading:
-    """What one partition's records come to: fed with them in order.
-
-    Most records of a log that was not compacted lately are commits with a later one of the same key after them. Those
-    are not decoded: the newest of each key is kept as it stands until a transaction's commit or marker comes, or the
-    end.
-    """
-
-    def __init__(self) -> None:
-        self.offsets: dict[str, GroupOffsets] = {}
-        self.values: dict[str, GroupMetadataValue] = {}
-        self.consumers = ConsumerReplay()
-        self.end_offset = 0
-        self.skipped = 0
-        self._open: dict[int, list[GroupOffsets]] = {}  # producer id → where it has commits open
-        self._newest: dict[bytes, Stored] = {}  # commits outside transactions that are not decoded yet, by key
-
-    def group_ids(self) -> set[str]:
-        """Groups that there are."""
-        return {group_id for group_id, kept in self.offsets.items() if kept or kept.pending()} | self.values.keys()
-
-    def take(self, entry: Stored | Marker) -> None:
-        """CodecError for a record that is not one of ours."""
-        if isinstance(entry, Marker):
-            self.settle()
-            for offsets in self._open.pop(entry.producer_id, ()):
-                offsets.end(entry.producer_id, commit=entry.commit)
-            return
-        self.end_offset = entry.offset + 1
-        if entry.key[:2] in OFFSET_PREFIXES and entry.producer_id == NO_PRODUCER:
-            self._newest[entry.key] = entry
-            return
-        if entry.producer_id != NO_PRODUCER:
-            self.settle()
-        kind = consumer_records.kind_of(entry.key)
-        if kind in consumer_records.KINDS:
-            group_id = self.consumers.take(kind, entry.key, entry.value)
-            if group_id is not None:
-                self.values.pop(group_id, None)
-            return
-        key = read_key(entry.key)
-        if key is None:
-            self.skipped += 1
-        elif isinstance(key, OffsetCommitKey):
-            self._take_offset(key, entry)
-        elif entry.value is None:
-            self.values.pop(key.group, None)
-        else:
-            self.values[key.group] = read_group(entry.value)
-            self.consumers.drop(key.group)
-
-    def settle(self) -> None:
-        """Decodes what waits; to be called once more at the end. CodecError."""
-        newest, self._newest = self._newest, {}
-        for entry in newest.values():
-            key = read_key(entry.key)
-            assert isinstance(key, OffsetCommitKey), "the prefix said so"
-            self._take_offset(key, entry)
-
-    def _take_offset(self, key: OffsetCommitKey, entry: Stored) -> None:
-        partition = TopicPartition(key.topic, key.partition)
-        offsets = self.offsets.setdefault(key.group, GroupOffsets())
-        if entry.value is None:
-            offsets.remove([partition])
-            return
-        committed = Committed.of(read_offset(entry.value), entry.offset)
-        if entry.producer_id == NO_PRODUCER:
-            offsets.apply(partition, committed)
-        else:
-            offsets.put_pending(entry.producer_id, partition, committed)
-            self._open.setdefault(entry.producer_id, []).append(offsets)

@@ -1,11 +1,14 @@
 """In a cluster: which partitions of a coordinator's topic are led here, and so whose keys it answers for.
 
-    take(partition, epoch) ─▶ LOADING ─▶ read on a thread of its own ─▶ safe ─▶ installed ─▶ ACTIVE
+    take(partition, epoch) ─▶ LOADING ─▶ read on a thread of its own ─▶ safe ─▶ installed ─▶ begun ─▶ ACTIVE
     take(partition, None)  ─▶ unloaded at once, whatever it was
 
 A partition is read to its end, and nothing of it is known before all was read and every replica in sync has it: what an
 earlier leader wrote last may not have been told to anybody, and is told by this one when it cannot go any more. What
 was read for an epoch that is over is not installed. One that cannot be read stays unserved until its next election.
+
+What is known of a partition belongs to the epoch in which it was read, its `Home`, and is written in that
+alone: who has found something before an election does not write it after that, over what was read then.
 
 Elections and resignations come in the order of the metadata that says so, from one thread: a resignation always means
 the epoch that was taken last, and so does a deletion, which has none.
@@ -23,6 +26,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kafkalite.coordinator.home import NO_EPOCH, Home
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.logging import fields
 
@@ -47,7 +51,7 @@ class Coordinator(Protocol):
         """See `StateLog.when_read`."""
 
     def begin_partition(self, number: int) -> None:
-        """It is known, and served from now on."""
+        """It is known, and about to be served: what has to be under way by then begins."""
 
     def drop_partition(self, number: int) -> None:
         """Forgets what it says; who waits is told to look for the coordinator again."""
@@ -93,6 +97,11 @@ class LedPartitions:
         """The leader epoch in which a partition is led here; -1: it is not."""
         led = self._led.get(number)
         return -1 if led is None else led.epoch
+
+    def home(self, number: int) -> Home:
+        """Where what is found or begun in a partition now belongs."""
+        led = self._led.get(number)
+        return Home(number, NO_EPOCH if led is None or led.code else led.epoch)
 
     @property
     def loading(self) -> bool:
@@ -152,8 +161,8 @@ class LedPartitions:
                     led.code = _UNREADABLE
                     return
                 install()
-                led.code = 0
             self._coordinator.begin_partition(number)
+            led.code = 0
         except Exception:  # as where it is read
             led.code = _UNREADABLE
             logger.exception(

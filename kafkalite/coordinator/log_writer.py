@@ -10,7 +10,8 @@ stands in the log may hold at any time, so that who waits cannot be told that it
 
 An append that failed is told so by its own callback; those after it are tried all the same, since a record that is too
 large is its own fault alone. A refusal is an answer, too: what the log knows, and refuses by, is durable before it is
-told (a marker is not needed where the log has it already, but a killed process may have left that one unsynced).
+told (a marker is not needed where the log has it already, but a killed process may have left that one unsynced). One
+that rests on nothing in the log, since too few are in sync or another leads, does not wait for what may take as long.
 
 Thread rule: `write` from any thread, it does not wait. Callbacks run on the flusher, on the I/O pool, or on the thread
 that serves a follower's fetch, one at a time and in order, with no lock of ours held; they must not block. The writer's
@@ -22,7 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.logging import fields
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
     from kafkalite.pool import IoPool
 
 logger = logging.getLogger(__name__)
+
+
+_WHATEVER_IT_HAS: Final = frozenset(
+    {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR}
+)
+"""Refusals that do not depend on what stands in the log."""
 
 
 class _Write:
@@ -110,7 +117,7 @@ class LogWriter:
                 end_offset = max(end_offset, write.append(log))
             except Exception as error:  # noqa: BLE001 - each write is told of its own failure
                 write.code = self._code_of(error)
-                if log is not None:
+                if log is not None and write.code not in _WHATEVER_IT_HAS:
                     end_offset = max(end_offset, log.log_end_offset)
         if log is None or end_offset < 0:
             self._finish(writes, 0)

@@ -50,7 +50,15 @@ RETRY_S_MAX: Final = 5.0
 _NOTHING_OPEN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
 """Refusals that mean that the partition has nothing of the transaction open."""
 
-
+_NOT_SERVED: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""What a groups' partition says that is not led or read here (any more): as of any other, the marker is sent again.
+Source: TransactionMarkerRequestCompletionHandler of Kafka, to which these codes are illegal."""
 _OUTDATED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
@@ -122,8 +130,9 @@ class MarkerWriter:
 
     def _settles(self, partition: TopicPartition) -> frozenset[ErrorCode]:
         """What ends the attempts for a partition in a cluster: a later epoch of the producer or of this coordinator;
-        that the topic is gone, which this broker has to know itself: another may not have heard of the topic yet."""
-        gone = self._logs.topics.get(partition.topic) is None
+        that the partition is gone, which this broker has to know itself: another may not have heard of it yet."""
+        topic = self._logs.topics.get(partition.topic)
+        gone = topic is None or partition.partition >= len(topic.partitions)  # made again with fewer
         return _OUTDATED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if gone else _OUTDATED
 
     def write_one(self, mark: Mark, partition: TopicPartition, callback: Callable[[int], object]) -> None:
@@ -141,11 +150,12 @@ class MarkerWriter:
             if partition.partition >= len(self._groups.log.partitions):
                 callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return
-            if self._groups.log.led is not None and self._groups.log.led.error_of(partition.partition):
-                callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # not read yet: what it says would not hold
-                return
             self._groups.write_marker(
-                partition.partition, append, mark.producer_id, commit=mark.commit, callback=callback
+                partition.partition,
+                append,
+                mark.producer_id,
+                commit=mark.commit,
+                callback=lambda code: callback(ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_SERVED else code),
             )
             return
 

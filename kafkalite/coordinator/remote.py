@@ -31,7 +31,7 @@ from kafkalite.protocol.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from kafkalite.coordinator.mark import Ask, Mark
     from kafkalite.coordinator.state_log import StateLog
@@ -62,9 +62,10 @@ class Peers(Protocol):
         oldest: int,
         build: Callable[[Sequence[Any]], object],
         settle: Callable[[Sequence[Any], Any], None],
+        says: Callable[[Any], tuple[Hashable, Hashable]],
     ) -> Lane:
         """The way to an API of a broker. `build` makes a request of items, `settle` is given them with the answer, None
-        where none came."""
+        where none came. `says`: (what an item is about, what it says of that); a request says one thing of each."""
 
 
 class _MarkerTo(NamedTuple):
@@ -93,7 +94,7 @@ class Remote:
         if node_id == NOBODY:
             callback(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
-        lane = self._peers.lane(node_id, api.WRITE_TXN_MARKERS, 1, _markers, _marked)
+        lane = self._peers.lane(node_id, api.WRITE_TXN_MARKERS, 1, _markers, _marked, _mark_of)
         lane.put(_MarkerTo(mark, partition, callback))
 
     def ask(self, ask: Ask) -> Deferred[int]:
@@ -105,9 +106,22 @@ class Remote:
         if log.core.leader_id == NOBODY or log.led:
             return completed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         answer: Deferred[int] = Deferred()
-        lane = self._peers.lane(log.core.leader_id, api.ADD_PARTITIONS_TO_TXN, VERIFYING_SINCE, _asks, _asked)
+        lane = self._peers.lane(
+            log.core.leader_id, api.ADD_PARTITIONS_TO_TXN, VERIFYING_SINCE, _asks, _asked, _asker_of
+        )
         lane.put(_AskTo(ask, answer))
         return answer
+
+
+def _mark_of(item: _MarkerTo) -> tuple[int, Mark]:
+    """A coordinator and one before it may end a producer's transactions at the same time."""
+    return item.mark.producer_id, item.mark
+
+
+def _asker_of(item: _AskTo) -> tuple[str, tuple[int, int, bool]]:
+    """A producer and one that it has fenced may write at the same time: what the one may, the other may not."""
+    ask = item.ask
+    return ask.transactional_id, (ask.producer_id, ask.epoch, ask.only_verify)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

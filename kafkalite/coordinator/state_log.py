@@ -14,8 +14,9 @@ called while it is held.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
+from kafkalite.coordinator.home import NO_EPOCH, Home
 from kafkalite.coordinator.log_writer import LogWriter, when_safe
 from kafkalite.errors import ErrorCode, InvalidTxnState, TopicAlreadyExists, error_for
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kafkalite.record.batches import Producer
     from kafkalite.record.columns import RecordColumns
 
+T = TypeVar("T")
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 READ_SIZE: Final = 1024 * 1024
@@ -55,6 +57,17 @@ class Marker(NamedTuple):
 
     producer_id: int
     commit: bool
+
+
+class Watch:
+    """Whether a producer's transaction has ended in a partition, since somebody was asked about it."""
+
+    __slots__ = ("ended", "home", "producer_id")
+
+    def __init__(self, home: Home, producer_id: int) -> None:
+        self.home = home
+        self.producer_id = producer_id
+        self.ended = False
 
 
 def java_hash(text: str) -> int:
@@ -128,25 +141,45 @@ class StateLog:
         records: list[Record],
         callback: Callable[[int], object],
         producer: Producer | None = None,
-        marker_count: int | None = None,
+        watch: Watch | None = None,
+        home: Home | None = None,
     ) -> None:
         """Appends records of an owner; callback(0) when they are durable, or a code of Kafka's when they are not.
 
-        With a producer they are part of its transaction and hold only after its commit marker; with `marker_count` they
-        are refused (INVALID_TXN_STATE) where the log has had a marker since it had so many.
+        With a producer they are part of its transaction and hold only after its commit marker; with `watch` they are
+        refused (INVALID_TXN_STATE) where it has seen that end. `home`, in a cluster: what they say was decided there;
+        they are refused (NOT_COORDINATOR) in any other leader epoch.
         """
 
         def append(log: PartitionLog) -> int:
-            if marker_count is not None and log.core.marker_count() != marker_count:
+            if watch is not None and watch.ended:
                 raise InvalidTxnState(f"{log.name}: the transaction may have ended meanwhile")
             return append_records(log, records, self._clock.time_ms(), producer)
 
-        self.append(self.partition_of(owner), append, callback)
+        self.append(home or self.home_of(owner), append, callback)
 
-    def append(self, partition: int, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
+    def home_of(self, owner: str) -> Home:
+        """Where an owner is kept, and, in a cluster, in which leader epoch it is served now."""
+        number = self.partition_of(owner)
+        return Home(number, NO_EPOCH) if self.led is None else self.led.home(number)
+
+    def lookup(self, owner: str, ask: Callable[[], tuple[T | None, int]]) -> tuple[T | None, int]:
+        """What `ask` finds of an owner, or None, and why nothing can be said of it now. That it is unknown is asked
+        again until both questions were one coordinator's to answer: it may have been dropped, or read, in between."""
+        home: Home | None = None
+        while True:
+            found, code = ask()
+            if code or found is not None or self.led is None:
+                return found, code
+            before, home = home, self.home_of(owner)
+            if before == home:
+                return None, 0
+
+    def append(self, home: Home, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
         """Something else than records, in its order among them: see `LogWriter.write`."""
+        partition = home.partition
         if self.led is not None:
-            append = _in_epoch(append, self.led.epoch_of(partition))
+            append = _in_epoch(append, home.epoch)
         with self._lock:
             writer = self._writers.get(partition)
             if writer is None:
@@ -255,7 +288,7 @@ def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[Pa
 
     def checked(log: PartitionLog) -> int:
         if not log.led or log.leader_epoch != epoch:
-            raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is not led here any more in epoch {epoch}")
+            raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is not served here in epoch {epoch}")
         return append(cast("PartitionLog", _LogInEpoch(log, epoch)))
 
     return checked

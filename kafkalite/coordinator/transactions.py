@@ -32,6 +32,7 @@ from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import transaction as rules
 from kafkalite.coordinator.base import write_error
+from kafkalite.coordinator.home import NO_EPOCH, Home
 from kafkalite.coordinator.mark import Ask, Mark
 from kafkalite.coordinator.markers import MarkerWriter
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Marker, StateLog
@@ -119,11 +120,11 @@ class _Add:
 class Transaction:
     """One transactional id. `now` is what is durable, `coming` what is being written."""
 
-    def __init__(self, transactional_id: str, now: Metadata, coordinator_epoch: int | None = None) -> None:
+    def __init__(self, transactional_id: str, now: Metadata, home: Home | None = None) -> None:
         self.transactional_id = transactional_id
-        self.coordinator_epoch = coordinator_epoch
-        """In a cluster: the leader epoch in which it was read or begun. What was decided in it is said in its name, so
-        that it counts no more once a later coordinator has spoken. None: there is no other coordinator."""
+        self.home = home
+        """In a cluster: where it was read or begun. What was decided in that epoch is written in no other, and said in
+        its name, so that it counts no more once a later coordinator has spoken. None: there is no other coordinator."""
         self.now = now
         self.coming: Metadata | None = None
         self.dead = False
@@ -281,21 +282,29 @@ class TransactionCoordinator:
         """An id that is known."""
         return self._transactions.get(transactional_id)
 
+    def lookup(self, transactional_id: str) -> tuple[Transaction | None, int]:
+        """An id that is known, or None, and why nothing can be said of it now."""
+
+        def ask() -> tuple[Transaction | None, int]:
+            code = int(self.error_of(transactional_id))
+            return None if code else self.find(transactional_id), code
+
+        return self.log.lookup(transactional_id, ask)
+
     def all(self) -> list[Transaction]:
         """Every id, in no order."""
         with self._lock:
             return list(self._transactions.values())
 
     def _find_or_new(self, transactional_id: str, producer_id: int) -> Transaction | None:
-        """None when there are transaction.max.ids already."""
+        """None when there are transaction.max.ids already, or the id is not served any more."""
         with self._lock:
             found = self._transactions.get(transactional_id)
             if found is None and len(self._transactions) < self._config.transaction_max_ids:
-                metadata, epoch = Metadata(producer_id=producer_id), None
-                if self.log.led is not None:
-                    epoch = self.log.led.epoch_of(self.log.partition_of(transactional_id))
-                found = Transaction(transactional_id, metadata, epoch)
-                self._transactions[transactional_id] = found
+                home = None if self.log.led is None else self.log.home_of(transactional_id)
+                if home is None or home.epoch != NO_EPOCH:  # else it would hide what is about to be read
+                    found = Transaction(transactional_id, Metadata(producer_id=producer_id), home)
+                    self._transactions[transactional_id] = found
             return found
 
     # --- a change -----------------------------------------------------------------------------------------------------
@@ -314,7 +323,7 @@ class TransactionCoordinator:
                 self._settled_locked(transaction)
 
         record = transaction_record(transaction.transactional_id, None if coming.state is DEAD else coming)
-        self.log.write(transaction.transactional_id, [record], stored)
+        self.log.write(transaction.transactional_id, [record], stored, home=transaction.home)
 
     def _settled_locked(self, transaction: Transaction) -> None:
         """Nothing is being written now: goes on with what waited for that."""
@@ -362,7 +371,8 @@ class TransactionCoordinator:
                 return completed((int(error.code), NO_PRODUCER_ID, rules.NO_EPOCH))
             transaction = transaction or self._find_or_new(transactional_id, spare_id)
             if transaction is None:
-                return completed((ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_PRODUCER_ID, rules.NO_EPOCH))
+                code = self.error_of(transactional_id) or ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                return completed((code, NO_PRODUCER_ID, rules.NO_EPOCH))
             with transaction.changing():
                 if transaction.dead or (transaction.now.exhausted and not needs_id):
                     continue
@@ -377,7 +387,9 @@ class TransactionCoordinator:
         spare_id: int,
         answer: Deferred[tuple[int, int, int]],
     ) -> None:
-        if transaction.coming is not None:
+        if transaction.dropped:
+            outcome = Outcome(ErrorCode.NOT_COORDINATOR)
+        elif transaction.coming is not None:
             outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
         else:
             outcome = rules.initialise(transaction.now, asked, timeout_ms, self._clock.time_ms(), spare_id)
@@ -401,8 +413,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, epoch: int, partitions: frozenset[TopicPartition], version: int
     ) -> Deferred[int]:
         """Partitions join a transaction, which begins with the first of them. Completed with 0 when that is durable."""
-        code = self.error_of(transactional_id)
-        transaction = None if code else self.find(transactional_id)
+        transaction, code = self.lookup(transactional_id)
         if transaction is None:
             return completed(code or int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
         answer: Deferred[int] = Deferred()
@@ -504,8 +515,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, *, abortable: bool
     ) -> int:
         """Whether a partition is in the transaction: 0, or the code that says why it is not."""
-        code = self.error_of(transactional_id)
-        transaction = None if code else self.find(transactional_id)
+        transaction, code = self.lookup(transactional_id)
         if transaction is not None:
             code = rules.verify(transaction.now, producer_id, epoch, partition)
         elif not code:
@@ -577,8 +587,7 @@ class TransactionCoordinator:
         from kafkalite.record.batches import Producer
 
         assert self._remote is not None, "in a cluster alone"
-        log = self._groups.log.partitions[where.partition]
-        marker_count = log.core.marker_count()
+        watch = self._groups.watch(where.partition, producer_id)
         only_verify = request_version < OFFSETS_ADD_SINCE
         abortable = request_version >= OFFSETS_ABORTABLE_SINCE
         answer: Deferred[int] = Deferred()
@@ -586,12 +595,13 @@ class TransactionCoordinator:
         def commit(code: int) -> None:
             code = _offsets_code(code)
             if code:
+                self._groups.unwatch(watch)
                 answer.complete(_refuse_all(offsets, code))
                 return
             member_id, instance_id, generation = member
             done = self._groups.commit(
                 group_id, member_id, instance_id, generation, offsets,
-                producer=Producer(producer_id, epoch, -1, transactional=True), marker_count=marker_count,
+                producer=Producer(producer_id, epoch, -1, transactional=True), watch=watch,
             )  # fmt: skip
             done.then(answer.complete)
 
@@ -614,15 +624,17 @@ class TransactionCoordinator:
         """Hands the commit over under the id's lock, so that no marker of the transaction can get in front of it."""
         from kafkalite.record.batches import Producer
 
-        transaction = self.find(transactional_id)
+        transaction, code = self.lookup(transactional_id)
         if transaction is None:
-            answer.complete(
-                _refuse_all(offsets, self.error_of(transactional_id) or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-            )
+            answer.complete(_refuse_all(offsets, code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
             return
         with transaction.changing():
             coming = transaction.coming
-            code = _offsets_code(self.verify(transactional_id, producer_id, epoch, where, abortable=abortable))
+            if transaction.dropped:  # what is known of the id by now has another lock
+                code = int(ErrorCode.NOT_COORDINATOR)
+            else:
+                code = self.verify(transactional_id, producer_id, epoch, where, abortable=abortable)
+            code = _offsets_code(code)
             if not code and coming is not None and coming.state is not ONGOING:
                 code = _offsets_code(ErrorCode.CONCURRENT_TRANSACTIONS)
             if not code:
@@ -642,8 +654,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int
     ) -> Deferred[EndAnswer]:
         """EndTxn: answered when the outcome is durable; the markers follow."""
-        code = self.error_of(transactional_id)
-        transaction = None if code else self.find(transactional_id)
+        transaction, code = self.lookup(transactional_id)
         if transaction is None:
             return completed(EndAnswer(code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
         answer: Deferred[EndAnswer] = Deferred()
@@ -669,7 +680,9 @@ class TransactionCoordinator:
         answer: Deferred[EndAnswer],
     ) -> None:
         now = transaction.now
-        if transaction.dead:
+        if transaction.dropped:
+            outcome = Outcome(ErrorCode.NOT_COORDINATOR)
+        elif transaction.dead:
             outcome = Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         elif transaction.coming is not None or (now.exhausted and version >= TV2 and spare_id is None):
             outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -750,8 +763,8 @@ class TransactionCoordinator:
     def _coordinator_epoch(self, transaction: Transaction) -> int:
         """Of a broker that stands alone it rises with every start that was not clean, so that a marker from before is
         told apart."""
-        if transaction.coordinator_epoch is not None:
-            return transaction.coordinator_epoch
+        if transaction.home is not None:
+            return transaction.home.epoch
         partitions = self.log.partitions
         return partitions[self.log.partition_of(transaction.transactional_id)].leader_epoch if partitions else 0
 
@@ -767,8 +780,12 @@ class TransactionCoordinator:
     def _time_is_up(self, transaction: Transaction) -> None:
         with transaction.changing():
             overdue = self._clock.monotonic() >= transaction.deadline
-            if overdue and transaction.now.state is ONGOING and transaction.coming is None and not self._stopped:
+            if overdue and self._may_abort_locked(transaction):
                 self._abort_locked(transaction)
+
+    def _may_abort_locked(self, transaction: Transaction) -> bool:
+        ours = not self._stopped and not transaction.dropped
+        return ours and transaction.now.state is ONGOING and transaction.coming is None
 
     def _abort_locked(self, transaction: Transaction) -> None:
         """Ends a transaction that takes too long."""
@@ -785,7 +802,7 @@ class TransactionCoordinator:
 
     def _abort_with(self, transaction: Transaction, spare_id: int) -> None:
         with transaction.changing():
-            if transaction.now.state is ONGOING and transaction.coming is None:
+            if self._may_abort_locked(transaction):
                 self._fence_locked(transaction, spare_id)
 
     def _fence_locked(self, transaction: Transaction, spare_id: int) -> None:
@@ -799,8 +816,8 @@ class TransactionCoordinator:
 
     def _abort_later(self, transaction: Transaction) -> None:
         """The abort could not be written down: it is tried again, unless somebody else ends the transaction."""
-        if not self._stopped:
-            with transaction.changing():
+        with transaction.changing():
+            if not self._stopped and not transaction.dropped:
                 self._set_deadline_locked(transaction, ABORT_RETRY_S)
 
     # --- expiry -------------------------------------------------------------------------------------------------------
@@ -863,9 +880,10 @@ class TransactionCoordinator:
 
     def read_partition(self, number: int) -> Callable[[], object]:
         """See `led.Coordinator`."""
-        epoch = None if self.log.led is None else self.log.led.epoch_of(number)
+        assert self.log.led is not None, "in a cluster alone"
+        home = Home(number, self.log.led.epoch_of(number))
         found = self._read(self.log.partitions[number])
-        return lambda: self._install(found, epoch)
+        return lambda: self._install(found, home)
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
         """See `led.Coordinator`."""
@@ -891,7 +909,7 @@ class TransactionCoordinator:
                 self._answer_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
 
     def _of_partition(self, number: int) -> list[Transaction]:
-        return [each for each in self.all() if self.log.partition_of(each.transactional_id) == number]
+        return [each for each in self.all() if each.home is not None and each.home.partition == number]
 
     def _read(self, log: PartitionLog) -> dict[str, Metadata]:
         """Replays a partition."""
@@ -911,11 +929,11 @@ class TransactionCoordinator:
                 raise ValueError(f"{log.name} has a record that is not a transaction's: {error}") from error
         return found
 
-    def _install(self, found: Mapping[str, Metadata], epoch: int | None = None) -> None:
+    def _install(self, found: Mapping[str, Metadata], home: Home | None = None) -> None:
         """Ids appear in the table when all of their partition was read."""
         time_ms = self._clock.time_ms()
         for transactional_id, metadata in found.items():
-            transaction = Transaction(transactional_id, metadata, epoch)
+            transaction = Transaction(transactional_id, metadata, home)
             if metadata.state is ONGOING:
                 left_ms = metadata.start_ms + metadata.timeout_ms - time_ms
                 with transaction.changing():

@@ -162,10 +162,9 @@ def _describe(context: RequestContext, group_id: str, *, tells: bool) -> Describ
     """A group, and, where it `tells` that, what the asker may do with it."""
     if not allows(context, DESCRIBE, GROUP, group_id):
         return DescribedGroup(group_id=group_id, error_code=refusal(GROUP).code)
-    code = context.broker.groups.error_of(group_id)
+    group, code = context.broker.groups.lookup(group_id)
     if code:
         return DescribedGroup(group_id=group_id, error_code=code)
-    group = context.broker.groups.find(group_id)
     if not isinstance(group, ConsumerGroup) or group.dead:
         return DescribedGroup(
             group_id=group_id,

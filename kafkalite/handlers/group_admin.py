@@ -46,10 +46,9 @@ def _describe(context: RequestContext, group_id: str, *, tells: bool) -> Describ
     if not allows(context, DESCRIBE, GROUP, group_id):
         return DescribedGroup(group_id=group_id, error_code=_DENIED)
     groups = context.broker.groups
-    code = groups.error_of(group_id, may_be_empty=True)
+    group, code = groups.lookup(group_id, may_be_empty=True)
     if code:
         return DescribedGroup(group_id=group_id, error_code=code)
-    group = groups.find(group_id)
     if not isinstance(group, Group):
         described = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
         if context.api_version >= _NOT_FOUND_SINCE:

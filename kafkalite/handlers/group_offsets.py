@@ -15,7 +15,8 @@ they are: no client is told that one lies outside its log, as in Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalite.coordinator.groups import Offset
 from kafkalite.coordinator.offsets import UNSTABLE
@@ -48,11 +49,13 @@ from kafkalite.protocol.messages.offset_fetch import (
 from kafkalite.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kafkalite.coordinator.offsets import Committed
     from kafkalite.deferred import Deferred
     from kafkalite.handlers.context import RequestContext
+
+T = TypeVar("T")
 
 NO_OFFSET: Final = -1
 _TOPIC_IDS_SINCE: Final = 10
@@ -122,7 +125,27 @@ def _commit_response(request: OffsetCommitRequest, offsets: list[Offset]) -> Off
 
 def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= _MANY_GROUPS_SINCE:
-        return OffsetFetchResponse(groups=[_fetch_group(context, request, group) for group in request.groups])
+        return OffsetFetchResponse(
+            groups=[
+                _of_one_coordinator(context, group.group_id, partial(_fetch_group, context, request, group))
+                for group in request.groups
+            ]
+        )
+    return _of_one_coordinator(context, request.group_id, partial(_fetch_only_group, context, request))
+
+
+def _of_one_coordinator(context: RequestContext, group_id: str, fetch: Callable[[], T]) -> T:
+    """An answer that is put together while a group is served in one leader epoch: behind its end nothing is known of
+    the group, which must not be told as that it has committed nothing."""
+    groups = context.broker.groups
+    while True:
+        home = groups.home_of(group_id)
+        answer = fetch()
+        if home == groups.home_of(group_id):
+            return answer
+
+
+def _fetch_only_group(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     described = allows(context, DESCRIBE, GROUP, request.group_id)
     if described:
         code = context.broker.groups.error_of(request.group_id, may_be_empty=True)

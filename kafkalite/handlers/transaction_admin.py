@@ -109,8 +109,7 @@ def _described(context: RequestContext, transactional_id: str) -> describe_trans
             error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id=transactional_id
         )
     transactions = context.broker.transactions
-    code = transactions.error_of(transactional_id)
-    found = None if code else transactions.find(transactional_id)
+    found, code = transactions.lookup(transactional_id)
     if found is None or found.now.state is DEAD:
         return describe_transactions.TransactionState(
             error_code=code or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafkalite.clock import SystemClock
+from kafkalite.coordinator.home import Home
 from kafkalite.coordinator.led import LedPartitions
+from kafkalite.coordinator.state_log import OFFSETS_TOPIC, StateLog
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.executors import THREADS
+from tests.kit.harness.log_harness import make_batch
 from tests.kit.processes.broker import wait_until
+from tests.unit.log.test_assigned import OWN, assigned, opened
+
+if TYPE_CHECKING:
+    from kafkalite.log.partition_log import PartitionLog
 
 WAIT_S = 60
 
@@ -76,8 +87,10 @@ def test_partition_is_served_when_it_was_read(led: LedPartitions, coordinator: R
     led.take(3, 5)
     assert led.error_of(3) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (led.epoch_of(3), led.epoch_of(4), led.loading) == (5, -1, True)
+    assert led.home(3) == Home(3, -1)
     coordinator.may_read.set()
     wait_code(led, 3, 0)
+    assert led.home(3) == Home(3, 5)
     assert not led.loading
     led.take(3, None)
     assert led.error_of(3) == ErrorCode.NOT_COORDINATOR
@@ -138,6 +151,17 @@ def test_leadership_that_ends_while_it_is_read_is_no_fault(
     assert led.error_of(8) == ErrorCode.NOT_COORDINATOR
 
 
+def test_nothing_is_served_before_it_has_begun(
+    led: LedPartitions, coordinator: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that leaves a group whose sessions have not begun would be answered nothing."""
+    codes: list[int] = []
+    monkeypatch.setattr(coordinator, "begin_partition", lambda number: codes.append(led.error_of(number)))
+    led.take(3, 5)
+    wait_code(led, 3, 0)
+    assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+
+
 def test_what_was_read_is_not_told_before_it_is_safe(led: LedPartitions, coordinator: Recording) -> None:
     coordinator.holds_back = True
     led.take(3, 5)
@@ -163,3 +187,50 @@ def test_what_becomes_safe_after_its_epoch_is_not_installed(led: LedPartitions, 
     wait_until(lambda: len(coordinator.held) == 3, WAIT_S, "the next is read, after both were told")
     assert ("installed", 3) not in coordinator.seen
     assert led.error_of(3) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class AtOnce:
+    """A pool that does what it is given on the caller's thread."""
+
+    def submit(self, work: Callable[[], object]) -> None:
+        work()
+
+
+def test_nothing_is_written_to_a_partition_that_is_read(
+    tmp_path: Path, led: LedPartitions, coordinator: Recording
+) -> None:
+    """It was allowed while the partition was served, in an epoch that ended meanwhile: whoever reads it has passed its
+    end, and would never know of it. So a marker left a transaction's offsets pending that it had committed."""
+    logs = opened(tmp_path / "data")
+
+    def elected(epoch: int) -> PartitionLog:
+        topic = assigned(logs, "offsets", OWN, epoch)
+        alone = topic.partitions[0]._replace(replicas=(OWN,), isr=(OWN,))
+        logs.use_topics([replace(topic, name=OFFSETS_TOPIC, partitions=[alone])])
+        led.take(0, epoch)
+        return next(iter(logs.logs()))
+
+    log = elected(4)
+    wait_code(led, 0, 0)
+    pool: Any = AtOnce()
+    state = StateLog(OFFSETS_TOPIC, logs, pool, SystemClock(), partition_count=1, segment_bytes=1000, in_sync=False)
+    state.led = led
+    codes: list[int] = []
+
+    def write() -> None:
+        told = len(codes)
+        state.append(led.home(0), lambda log: log.append(make_batch()).end_offset, codes.append)
+        wait_until(lambda: len(codes) > told, WAIT_S, "it is told")
+
+    write()
+    assert (log.log_end_offset, codes) == (1, [0])
+    coordinator.holds_back = True
+    elected(6)
+    wait_until(lambda: coordinator.held, WAIT_S, "it was read")
+    write()
+    assert (log.log_end_offset, codes) == (1, [0, ErrorCode.NOT_COORDINATOR])
+    coordinator.held.pop()[1](0)
+    wait_code(led, 0, 0)
+    write()
+    assert (log.log_end_offset, codes) == (2, [0, ErrorCode.NOT_COORDINATOR, 0])
+    logs.close()

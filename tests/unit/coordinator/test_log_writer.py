@@ -210,6 +210,15 @@ def test_with_too_few_in_sync_nothing_is_appended_that_asks_for_more(replicated:
     assert replicated.log.log_end_offset == 0
 
 
+def test_that_too_few_are_in_sync_is_told_at_once_whatever_else_waits_for_them(replicated: Replicated) -> None:
+    replicated.lead(OWN, minimum=2)
+    replicated.write(replicated.writer(in_sync=False), 1)
+    replicated.wait_end(1)
+    replicated.write(replicated.writer(), 2)
+    wait_until(lambda: replicated.told, TIMEOUT_S, "it is told")
+    assert replicated.told == [(2, int(ErrorCode.NOT_ENOUGH_REPLICAS))]
+
+
 def test_with_too_few_in_sync_what_asks_for_no_more_waits_for_them(replicated: Replicated) -> None:
     replicated.lead(OWN, minimum=2)
     replicated.write(replicated.writer(in_sync=False), 1)

@@ -11,6 +11,8 @@ import pytest
 from kafkalite.coordinator.mark import Ask, Mark
 from kafkalite.coordinator.markers import MarkerWriter
 from kafkalite.coordinator.remote import Remote
+from kafkalite.coordinator.state_log import OFFSETS_TOPIC
+from kafkalite.coordinator.timers import TimerQueue
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages.add_partitions_to_txn import (
@@ -38,9 +40,10 @@ class HeldPeers:
         self.items: list[Any] = []
         self.build: Callable[[Sequence[Any]], Any] | None = None
         self.settle: Callable[[Sequence[Any], Any], None] | None = None
+        self.says: Callable[[Any], Any] | None = None
 
-    def lane(self, node_id: int, _key: int, _oldest: int, build: Any, settle: Any) -> SimpleNamespace:
-        self.node_id, self.build, self.settle = node_id, build, settle
+    def lane(self, node_id: int, _key: int, _oldest: int, build: Any, settle: Any, says: Any) -> SimpleNamespace:
+        self.node_id, self.build, self.settle, self.says = node_id, build, settle, says
         return SimpleNamespace(put=self.items.append)
 
     def request(self) -> Any:
@@ -84,17 +87,17 @@ def result(name: str, codes: dict[int, int]) -> AddPartitionsToTxnResult:
 
 def test_questions_go_together_by_transaction(peers: HeldPeers) -> None:
     asker = remote(peers)
-    answers = [asker.ask(each) for each in (ask("a", 0), ask("b", 0), ask("a", 1), ask("a", 2, only_verify=True))]
+    answers = [asker.ask(each) for each in (ask("a", 0), ask("b", 0), ask("a", 1), ask("c", 2, only_verify=True))]
     request = peers.request()
     assert peers.node_id == COORDINATOR
     assert [(each.transactional_id, each.verify_only, each.topics[0].partitions) for each in request.transactions] == [
         ("a", False, [0, 1]),
         ("b", False, [0]),
-        ("a", True, [2]),
+        ("c", True, [2]),
     ]
     fenced = int(ErrorCode.PRODUCER_FENCED)
     aborted = int(ErrorCode.TRANSACTION_ABORTABLE)
-    rows = [result("b", {0: fenced}), result("a", {0: 0, 1: 0}), result("a", {2: aborted})]  # in no order
+    rows = [result("b", {0: fenced}), result("a", {0: 0, 1: 0}), result("c", {2: aborted})]  # in no order
     peers.answer(AddPartitionsToTxnResponse(results_by_transaction=rows))
     assert [each.response for each in answers] == [0, fenced, 0, aborted]
 
@@ -125,6 +128,28 @@ def test_nobody_is_asked_where_nobody_else_coordinates(peers: HeldPeers, leader:
     answer = remote(peers, leader, led=led).ask(ask("a", 0))
     assert answer.response == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert peers.items == []
+
+
+def test_a_producer_and_one_that_it_fenced_are_not_asked_about_together(peers: HeldPeers) -> None:
+    """An answer names the transactional id alone: the one would be told what the other may."""
+    asker = remote(peers)
+    for each in (ask("a", 0), ask("a", 1), ask("a", 0, epoch=1), ask("a", 0, only_verify=True), ask("b", 0)):
+        asker.ask(each)
+    assert peers.says is not None
+    about = [peers.says(item) for item in peers.items]
+    assert [each[0] for each in about] == ["a", "a", "a", "a", "b"]
+    assert about[0] == about[1]
+    assert len({each[1] for each in about[:4]}) == 3
+
+
+def test_markers_of_two_coordinators_for_one_producer_do_not_go_together(peers: HeldPeers) -> None:
+    sender = remote(peers)
+    for coordinator_epoch in (3, 4):
+        sender.write_marker(2, Mark(70, 1, coordinator_epoch, True, 2), TopicPartition("t", 0), lambda _code: None)
+    assert peers.says is not None
+    first, second = (peers.says(item) for item in peers.items)
+    assert first[0] == second[0] == 70
+    assert first[1] != second[1]
 
 
 def test_markers_go_together_by_transaction(peers: HeldPeers) -> None:
@@ -197,3 +222,20 @@ def test_marker_without_a_leader_comes_again(peers: HeldPeers) -> None:
     remote(peers).write_marker(-1, Mark(70, 1, 3, True, 2), TopicPartition("t", 0), codes.append)
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert peers.items == []
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+)
+def test_a_coordinators_marker_that_a_groups_partition_refuses_is_told_as_by_any_partition(code: int) -> None:
+    """Its leadership may end between the look at it and the append. A Java coordinator that is told a coordinator's
+    code for a marker takes it for a fault, and does not send the marker again."""
+    groups: Any = SimpleNamespace(
+        log=SimpleNamespace(partitions=("",), led=None), write_marker=lambda *_, callback, **__: callback(code)
+    )
+    nobody: Any = SimpleNamespace()
+    writer = MarkerWriter(nobody, groups, nobody, TimerQueue(FakeClock(), threaded=False))
+    codes: list[int] = []
+    mark = Mark(7, 0, 0, commit=True, transaction_version=2)
+    writer.write_one(mark, TopicPartition(OFFSETS_TOPIC, 0), codes.append)
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kafkalite.coordinator.home import Home
 from kafkalite.coordinator.offsets import UNSTABLE
 from kafkalite.coordinator.transaction import EPOCH_LAST, TV1, TV2
 from kafkalite.errors import ErrorCode
@@ -214,14 +215,20 @@ def test_markers_are_in_the_name_of_the_epoch_in_which_the_transaction_was_begun
     def lead(epoch):
         for log in state:
             log.leader_epoch = epoch
-        bench.transactions.log.led = SimpleNamespace(error_of=lambda _number: 0, epoch_of=lambda _number: epoch)
+        bench.transactions.log.led = SimpleNamespace(
+            error_of=lambda _number: 0, epoch_of=lambda _number: epoch, home=lambda number: Home(number, epoch)
+        )
 
     lead(7)
     client = bench.producer()
     write(client, 0, b"a")
+    answer = bench.transactions.end(client.name, client.producer_id, client.epoch, commit=True, version=client.version)
+    while not answer.done:
+        assert bench.jobs.run_one()
     lead(9)
-    assert client.end(commit=True) == 0
+    bench.settle()
     assert bench.log(0).producers[client.producer_id].coordinator_epoch == 7
+    assert bench.state() == "PrepareCommit"
 
 
 def test_markers_wait_for_the_groups_whose_offsets_they_decide(bench):

@@ -1,8 +1,11 @@
 """Group APIs as clients call them, in every version, on the real log: what they answer and what outlives a restart."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from kafkalite.clock import SystemClock
+from kafkalite.coordinator.home import Home
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.errors import ErrorCode
 from kafkalite.log.manager import LogManager
@@ -462,6 +465,33 @@ def test_groups_that_cannot_be_read_are_not_served(broker, caplog):
     other = next(f"g{n}" for n in range(99) if broker.calls.groups.log.partition_of(f"g{n}") != log.partition)
     assert broker.commit(group=other) == 0
     assert "not served until the next start" in caplog.text
+
+
+@pytest.mark.parametrize(("version", "asks"), [(7, "error_of"), (8, "fetch_error")])
+def test_a_group_that_is_dropped_while_its_offsets_are_told_has_not_lost_them(broker, monkeypatch, version, asks):
+    """-1 would have its consumers begin where auto.offset.reset says."""
+    assert broker.commit() == 0
+    groups, elsewhere = broker.calls.groups, ErrorCode.NOT_COORDINATOR
+    led = SimpleNamespace(error_of=lambda _number: 0, home=lambda number: Home(number, 5))
+    monkeypatch.setattr(groups.log, "led", led)
+    question = getattr(groups, asks)
+
+    def asked(*arguments, **named):
+        code = question(*arguments, **named)
+        groups._groups.clear()
+        led.error_of, led.home = lambda _number: elsewhere, lambda number: Home(number, -1)
+        return code
+
+    monkeypatch.setattr(groups, asks, asked)
+    if version < 8:
+        topic = fetches.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])
+        request = fetches.OffsetFetchRequest(group_id="g", topics=[topic])
+        answer = broker.calls.call(api.OFFSET_FETCH, version, request)
+    else:
+        row = fetches.OffsetFetchRequestTopics(name="orders", partition_indexes=[0])
+        group = fetches.OffsetFetchRequestGroup(group_id="g", topics=[row])
+        (answer,) = broker.calls.call(api.OFFSET_FETCH, version, fetches.OffsetFetchRequest(groups=[group])).groups
+    assert answer.error_code == elsewhere
 
 
 def test_while_loading_clients_are_told_to_come_again(broker):
