@@ -18,6 +18,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kafkalite._native.base import file_ops
 from kafkalite.log import adoption, directory, files
 from kafkalite.log.assignment import LOST, NOWHERE
 from kafkalite.log.elsewhere import Elsewhere
@@ -122,6 +123,8 @@ class AssignedLogs(LogManager):
                 self._keep_strays_aside(changed)
             loaded = self._load_assigned(changed)
             self._assigned = True
+            self._sync_walked(loaded.values())
+            self._keep_taken_over(loaded.values())
             topics = [self._changed_topic(each, loaded, told, changes) for each in changed]
             if topics:
                 self._publish(*topics)
@@ -207,6 +210,26 @@ class AssignedLogs(LogManager):
             count = self.config.num_recovery_threads_per_data_dir
             logs += self.executors.each("kafkalite-recovery", count, self._load, plans)
         return {(log.topic, log.partition): log for log in logs if isinstance(log, ReplicaLog)}
+
+    def _sync_walked(self, logs: Iterable[ReplicaLog]) -> None:
+        """See ReplicaLog.sync_walked; of all with one sync of the file system. One that fails is offline."""
+        walked = [log for log in logs if log.walked and not log.offline]
+        if not walked:
+            return
+        marks = [log.entries.mark() for log in walked]
+        try:
+            file_ops.sync_file_system(self.directory)
+        except OSError as error:  # it says only that something failed, not what
+            logger.warning("file system sync failed, each log is synced by itself", extra=fields(reason=str(error)))
+            for log in walked:
+                try:
+                    log.sync_walked()
+                except OSError as failure:
+                    log.go_offline(f"what a start has found of it could not be synced: {failure}")
+            return
+        for log, mark in zip(walked, marks, strict=True):
+            log.entries.synced(mark)
+            log.walked.clear()
 
     def _cannot_begin_anew(self, name: str, partitions: Sequence[int]) -> OSError | None:
         """Takes out of the way what these partitions must not find; why that cannot be. They are offline then, and all

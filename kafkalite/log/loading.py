@@ -16,7 +16,9 @@ below it only the last segment is read. Above it Kafka compacts, too, so that mi
 leader has them.
 
 Kafka's index files of a segment that grows, or is cut, go: they would pass for whole when Kafka comes back, and those
-that it misses it builds again.
+that it misses it builds again. They are also what tells that the log was Kafka's: so where nobody else has what is in
+it, all of it is on the disk, and the recovery point above it, before they go (`LogManager._keep_taken_over`). Else a
+kill would have the next start take what Kafka's compaction took out for what a power cut did.
 
 A power cut may leave the name of a segment, and not the end of the one before it. Above the flushed offset a log is cut
 where offsets are missing. Below it, in a log that is or was compacted, missing offsets are what compaction left: it
@@ -53,6 +55,8 @@ from kafkalite.log.formats import LOGS, format_named
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from kafkalite.log.partition_log import LogServices, PartitionLog
     from kafkalite.settings.topic import TopicConfig
 
@@ -163,7 +167,10 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     for segment in segments:
         segment.close()
     if foreign:
-        log.forget_foreign_indexes(log.active)
+        if plan.mended:
+            log.forget_foreign_indexes(log.active)
+        else:
+            log.taken_over = True
         if not plan.replicated:
             _note_producers(log)
     return log
@@ -180,7 +187,8 @@ def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> Parti
 def list_directory(directory: str, segment_suffix: str) -> Listing:
     """Looks at a partition directory, removing what an earlier process was about to remove."""
     listing = Listing({}, set())
-    companions: list[tuple[int, str]] = []
+    snapshots_found: set[int] = set()
+    companions: list[tuple[int, str, Container[int]]] = []  # those that it stands beside one of
     try:
         entries = disk.entries(directory)
     except FileNotFoundError:
@@ -200,10 +208,14 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
         elif suffix in files.KAFKA_INDEX_SUFFIXES:
             listing.kafka_indexes.add(int(stem))
         elif suffix in (files.INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX, files.QUARANTINE_SUFFIX):
-            companions.append((int(stem), entry.path))
-    for base, path in companions:
-        if base not in listing.segment_sizes:
-            file_ops.unlink(path, missing_ok=True)  # Kafka deletes segments without knowing ours
+            companions.append((int(stem), entry.path, listing.segment_sizes))
+        elif suffix == files.SNAPSHOT_SUFFIX:
+            snapshots_found.add(int(stem))
+        elif suffix == files.PRODUCERS_SUFFIX:
+            companions.append((int(stem), entry.path, snapshots_found))
+    for offset, path, others in companions:
+        if offset not in others:
+            file_ops.unlink(path, missing_ok=True)  # Kafka deletes segments and snapshots without knowing ours
     return listing
 
 

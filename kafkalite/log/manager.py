@@ -14,6 +14,7 @@ change something block and are for the io pool.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import resource
@@ -64,7 +65,7 @@ from kafkalite.settings.group import GroupConfig
 from kafkalite.settings.topic import TopicConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
     from kafkalite._native.log.log_traffic import TrafficCounts
     from kafkalite.acls import Acl
@@ -303,6 +304,7 @@ class LogManager:
         for log in logs:
             by_topic.setdefault(log.topic, []).append(log)
         self._correct_epochs(logs)
+        self._keep_taken_over(logs)
         self._publish(*(self._topic(state, by_topic[state.name]) for state in self._journal.state.topics.values()))
 
     def _plan(
@@ -339,6 +341,28 @@ class LogManager:
             return load_offline(plan, self.services, error)
         finally:
             self.loaded_count += 1  # threads may lose one to each other: it is for people
+
+    def _keep_taken_over(self, logs: Collection[PartitionLog]) -> None:
+        """Before they are published: has recovery points say that logs are on the disk as they are which Kafka wrote to
+        last, and nobody else has. What tells that they are Kafka's goes with the first append."""
+        if not any(log.taken_over for log in logs):
+            return
+        for log in logs:
+            if log.taken_over or files.RECOVERY_POINTS_NAME not in self._written:
+                with contextlib.suppress(KafkaError):  # then it is offline
+                    log.flush()
+        ends = {(log.topic, log.partition): log.flushed_offset for log in logs if not log.offline}
+        try:
+            self._write_offsets(files.RECOVERY_POINTS_NAME, lambda: {**self._recovery_points(), **ends})
+        except OSError as error:
+            for log in logs:
+                if log.taken_over:
+                    log.go_offline(f"the recovery point of what Kafka left could not be written: {error}")
+            return
+        for log in logs:
+            if log.taken_over and not log.offline:
+                log.forget_foreign_indexes(log.active)
+                log.taken_over = False
 
     def _correct_epochs(self, logs: Iterable[PartitionLog]) -> None:
         """Writes down epochs that a directory put in place of ours is ahead of the journal with."""

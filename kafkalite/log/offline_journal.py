@@ -1,6 +1,7 @@
 """The journal of a data directory whose broker does not run, for those who change it from outside.
 
-A directory that is not there, or was never used, is made: what is written down before the first start holds at it.
+A directory that is not there, or was never used, is made for those who add something: what is written down before the
+first start holds at it. Who only looks, or takes something away, gets a StartupError: it is the wrong directory.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from kafkalite.errors import StartupError
-from kafkalite.log import directory, files
+from kafkalite.log import directory, disk, files
 from kafkalite.log.journal import Journal
 from kafkalite.model import new_uuid, uuid_text
 
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def open_journal(path: str) -> Iterator[Journal]:
-    """Holds the directory's lock. StartupError while a broker has it, and for what this release cannot read."""
+def open_journal(path: str, *, make: bool = False) -> Iterator[Journal]:
+    """Holds the directory's lock. StartupError while a broker has it, for what this release cannot read, and, unless
+    it may be made, for a directory that no broker has used."""
+    if not make and not directory.is_used(path) and not disk.exists(f"{path}/{files.JOURNAL_NAME}"):
+        raise StartupError(f"{path} is no data directory: it has no {files.META_PROPERTIES_NAME}")
     directory.prepare(path)
     lock = directory.DirectoryLock(path)
     try:

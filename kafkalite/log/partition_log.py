@@ -148,6 +148,7 @@ class PartitionLog(LogState):
         "indexes",
         "producer_state",
         "services",
+        "taken_over",
         "topic_id",
     )
 
@@ -178,6 +179,8 @@ class PartitionLog(LogState):
         self.services = services
         self.directory = directory
         self.topic_id = topic_id
+        self.taken_over = False
+        """Whether Kafka wrote it last, nobody else has it, and no recovery point tells of all of it."""
         self.flush_lock = threading.Lock()
         self.entries = DirectoryEntries(directory, services.sync_root)
         self.indexes = SegmentIndexes(self.core, topic_id)

@@ -32,11 +32,10 @@ from kafkalite._native.log.replica import (
     FOLLOW_STALE,
     FOLLOWS_NOBODY,
     Replica,
-    epoch_starts,
 )
 from kafkalite._native.log.scan import header_at
 from kafkalite.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, error_for
-from kafkalite.log import truncation
+from kafkalite.log import files, truncation
 from kafkalite.log.assignment import NOWHERE
 from kafkalite.log.leader_epochs import LeaderEpochs
 from kafkalite.logging import fields
@@ -111,7 +110,7 @@ class ReplicaLog(truncation.TruncatableLog):
         self.assignment: Assignment = NOWHERE
         """What the controllers said last; replaced as a whole."""
         self.walked: list[tuple[Segment, int]] = []
-        """While it is loaded: segments, and the positions from which their batches were checked."""
+        """Until that is on the disk: segments, and the positions from which their batches were checked by a start."""
         self.behind = False
         """Whether it has lost, or cannot read, something that it once had, and has not had it from a leader since."""
 
@@ -259,15 +258,21 @@ class ReplicaLog(truncation.TruncatableLog):
                 extra=fields(log=self.name, log_end=self.log_end_offset, known=known),
             )
         for segment, position in self.walked:
-            first = header_at(segment, position) if segment in self.segments else None
-            if first is not None and segment.damage is None:
-                offset = first["base_offset"]
-                found = epoch_starts(segment, position, segment.size, self.epochs.epoch_at(offset - 1))
-                self.epochs.correct(offset, self.indexes.behind(segment), found)
-        self.walked.clear()
+            if segment in self.segments:
+                self.correct_epochs(segment, position)
         self.replica.last_epoch = self.epochs.latest
         if high_watermark is not None:
             self.core.set_high_watermark(high_watermark)
+
+    def sync_walked(self) -> None:
+        """Before anything is appended: who was killed in a cut may have left files that are not on the disk so. May
+        block. OSError."""
+        for segment, _ in self.walked:
+            if segment in self.segments:
+                files.sync_path(segment.path)
+        if self.walked:
+            self.entries.sync()
+        self.walked.clear()
 
     # --- as a follower ------------------------------------------------------------------------------------------------
     #

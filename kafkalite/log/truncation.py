@@ -1,6 +1,7 @@
 """Takes the end of a replica's log off, durably, while others read it.
 
-    1  log start, recovery point and high watermark are lowered, durably              from here on a start takes
+    1  epochs below the log start are known again, where the cut is there; then log
+       start, recovery point and high watermark are lowered, durably                  from here on a start takes
     2  saved indexes, snapshots, then aborted transactions above go                     nothing above the cut for whole
     3  the new list of segments is published: later segments are gone, and the one
        that holds the cut has a shorter one in its place                                readers see the new end
@@ -14,22 +15,24 @@ be shortened in place.
 
 A power cut in the middle leaves a front of the old log, in any of its files: a start walks it from the recovery point,
 and keeps what is whole (kafkalite.log.loading). Epochs go last, since those batches may be that front; of a log that is
-shorter they say nothing. Nothing is appended before all of it is done, so that old and new batches are never mixed.
+shorter they say nothing. Nothing is appended before all of it is done, so that old and new batches are never mixed; nor
+after a kill in the middle, before the file that was found shorter is so on the disk (ReplicaLog.sync_walked).
 
 All of it runs under the log's lock and its flush lock: no sync that began before counts for what is written after.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.index import SegmentIndex
-from kafkalite._native.log.replica import FOLLOWS_ANYBODY
-from kafkalite._native.log.scan import SegmentScan, batch_headers
-from kafkalite._native.log.segment import Segment
+from kafkalite._native.log.replica import FOLLOWS_ANYBODY, epoch_starts
+from kafkalite._native.log.scan import SegmentScan, batch_headers, header_at
+from kafkalite._native.log.segment import Segment, SegmentUnreadable
 from kafkalite.errors import StorageError, UnknownTopicOrPartition
 from kafkalite.log import disk, files, index_file, quarantine_file, transaction_index
 from kafkalite.log.partition_log import PartitionLog
@@ -60,6 +63,14 @@ class TruncatableLog(PartitionLog):
         """LeaderChanged unless the log follows in this epoch; None: whatever it does."""
         if leader_epoch is not None and self.replica.follows not in (leader_epoch, FOLLOWS_ANYBODY):
             raise self.leader_changed(leader_epoch)
+
+    def correct_epochs(self, segment: Segment, position: int = 0) -> None:
+        """The epochs of what a segment has from a batch's position on are those of its batches. OSError."""
+        first = header_at(segment, position)
+        if first is not None and segment.damage is None:
+            offset = first["base_offset"]
+            found = epoch_starts(segment, position, segment.size, self.epochs.epoch_at(offset - 1))
+            self.epochs.correct(offset, self.indexes.behind(segment), found)
 
     def leader_changed(self, leader_epoch: int) -> LeaderChanged:
         """What to raise where something of a leader of this epoch came too late."""
@@ -137,6 +148,11 @@ def _load_producers(log: TruncatableLog) -> None:
 def _lower(log: TruncatableLog, offset: int) -> None:
     """Step 1. What is written down of other logs comes with it."""
     start = log.log_start_offset
+    if offset < start:  # what was below it counts again if nothing more comes of this cut
+        for segment in log.segments:
+            if segment.base_offset < start and log.indexes.behind(segment) > offset:
+                with contextlib.suppress(SegmentUnreadable):
+                    log.correct_epochs(segment)
     log.replica.lower(offset)
     if log.log_start_offset < start:
         log.services.log_start_moved(log)  # a start above the end would hide what comes there next
@@ -303,7 +319,7 @@ def _take_away(log: TruncatableLog, segments: tuple[Segment, ...]) -> None:
 
 def _begin_anew(log: TruncatableLog, offset: int) -> None:
     old = log.segments
-    _lower(log, min(offset, old[0].base_offset))
+    _lower(log, min(offset, log.log_start_offset))
     for segment in old:
         if segment.has_file:
             file_ops.unlink(index_file.path_of(segment), missing_ok=True)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog
     from tests.kit.oracles.unsynced import NameRecorder
 
+pytestmark = pytest.mark.own_process
+
 FIRST, SECOND = bytes(range(16)), bytes(range(1, 17))
 OWN = 7
 
@@ -88,6 +90,25 @@ def test_acknowledged_after_a_kill(root: Path, recorder: NameRecorder, tmp_path:
     abandon(logs)
     again = started(image)
     assert given(again, FIRST, 2).log_end_offset == 2
+    again.close()
+
+
+def test_directory_that_was_made_just_before_a_kill_is_on_the_disk_before_what_is_in_it_counts(
+    root: Path, recorder: NameRecorder, tmp_path: Path
+) -> None:
+    """A start has nothing in it to walk, or to sync for that."""
+    logs = started(root)
+    log = given(logs, FIRST)
+    log.append(make_batch())
+    segment = Path(log.active.path)
+    abandon(logs)
+    segment.unlink()  # as where it was about to be made
+    logs = started(root)
+    written(given(logs, FIRST, 1))
+    image = recorder.image(tmp_path / "image")
+    abandon(logs)
+    again = started(image)
+    assert given(again, FIRST, 2).log_end_offset == 1
     again.close()
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ import pytest
 from kafkalite.errors import KafkaError
 from kafkalite.log import disk
 from tests.kit.fakes.clock import FakeClock
-from tests.kit.harness.child import in_child
+from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, release
 from tests.kit.harness.replica_harness import Batches, History, ReplicaHarness
 from tests.simulation.disk import LEFT, SimulatedDisk
@@ -28,6 +27,8 @@ from tests.simulation.disk import LEFT, SimulatedDisk
 if TYPE_CHECKING:
     from kafkalite._native.log.log_slice import LogSlice
     from kafkalite.log.replica_log import ReplicaLog
+
+pytestmark = pytest.mark.own_process
 
 STEPS = 60
 SETTINGS = {"segment_bytes": 4000, "index_interval_bytes": 500}
@@ -56,8 +57,10 @@ class Run:
             self.append()
         elif what < 0.62:
             self.cut()
-        elif what < 0.65:
+        elif what < 0.64:
             self.begin_anew()
+        elif what < 0.66:
+            self.front()
         elif what < 0.75:
             self.log.advance_high_watermark(self.draw.randint(self.history.start, self.history.end))
         elif what < 0.82:
@@ -105,6 +108,19 @@ class Run:
         self.before = None
         self.epoch += 1
 
+    def front(self) -> None:
+        """Its leader's log begins later."""
+        bases = [base for base, _, _, _ in self.history.batches if base <= self.history.end]
+        if not bases:
+            return
+        self.before = self.history.copy()
+        self.history.start = self.draw.choice(bases)
+        self.history.batches = [each for each in self.history.batches if each[1] > self.history.start]
+        self.log.advance_log_start(self.history.start)
+        if self.log.offline:
+            raise OSError("it could not be written down")
+        self.before = None
+
     def hold(self) -> None:
         if self.history.end == self.history.start:
             return
@@ -135,7 +151,7 @@ class Run:
         log, history = self.log, self.history
         assert (log.log_start_offset, log.log_end_offset) == (history.start, history.end)
         assert read_whole(log) == history.data
-        assert dict(history.epochs()).items() <= dict(log.epochs.entries).items()
+        assert all(log.epochs.epoch_at(base) == epoch for base, _, epoch, _ in history.batches)
         check_producers(log, self.window)
         assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset
 
@@ -229,7 +245,7 @@ class Power:
 def in_memory() -> Iterator[Power]:
     power = Power()
     try:
-        with disk.instead(power.disk):
+        with seams.disk_instead(power.disk):
             yield power
     finally:
         power.disk.close()
@@ -238,25 +254,16 @@ def in_memory() -> Iterator[Power]:
 def cut_power(seed: int, model: str) -> None:
     """A run that ends at some change of the disk, and what is there afterwards."""
     with in_memory() as power:
-        run = Run(SimulatedPath("/one"), seed)  # type: ignore[arg-type]
+        run = Run(SimulatedPath("/one"), seed)  # type: ignore[arg-type]  # as much of one as it wants
         for _ in range(run.draw.randrange(STEPS)):
             run.step()
         power.changes_left = run.draw.randrange(40)
         run.window = 1  # as after Kafka's snapshots: the file with the others may be missing
-        try:
-            while power.changes_left >= 0:
-                run.step()
-        except (KafkaError, OSError):
-            pass
-        for piece, _ in run.held:
-            piece.release()
-        release(run.log)
-        power.changes_left = -1
+        ends_without(power, run)
         power.disk.crash("/one", run.draw, model)
         after = run.harness.opened(clean=False)
         judge(run, after)
         # It goes on from there, and a second start finds the same.
-        run.held.clear()
         run.log, run.before = after, None
         run.epoch += 1
         run.history = History(taken(after), after.log_start_offset, after.log_end_offset)
@@ -264,6 +271,42 @@ def cut_power(seed: int, model: str) -> None:
         run.restart(clean=False)
         run.check()
         release(run.log)
+
+
+def kill_then_cut_power(seed: int, model: str) -> None:
+    """Killed at some change of the disk, and soon after it has come back the power goes."""
+    with in_memory() as power:
+        run = Run(SimulatedPath("/one"), seed)  # type: ignore[arg-type]  # as much of one as it wants
+        run.window = 1
+        for _ in range(run.draw.randrange(STEPS)):
+            run.step()
+        power.changes_left = run.draw.randrange(40)
+        ends_without(power, run)
+        power.disk.power_on("/one")
+        run.log = run.harness.opened(clean=False)
+        judge(run, run.log)
+        run.history = History(taken(run.log), run.log.log_start_offset, run.log.log_end_offset)
+        run.before = None
+        run.flushed = 0
+        run.epoch += 1
+        power.changes_left = run.draw.randrange(12)
+        ends_without(power, run)
+        power.disk.crash("/one", run.draw, model)
+        after = run.harness.opened(clean=False)
+        judge(run, after)
+        release(after)
+
+
+def ends_without(power: Power, run: Run) -> None:
+    """Goes on until nothing changes the disk any more."""
+    with suppress(KafkaError, OSError):
+        while power.changes_left >= 0:
+            run.step()
+    for piece, _ in run.held:
+        piece.release()
+    run.held.clear()
+    release(run.log)
+    power.changes_left = -1
 
 
 def taken(log: ReplicaLog) -> list[tuple[int, int, int, bytes]]:
@@ -283,7 +326,7 @@ def judge(run: Run, after: ReplicaLog) -> None:
     if found or run.before is None:
         missing = [each for each in run.history.batches if after.log_end_offset < each[1] <= run.flushed]
         assert not missing, "what was flushed is missing"
-    assert dict(History(found).epochs()).items() <= dict(after.epochs.entries).items()
+    assert all(after.epochs.epoch_at(base) == epoch for base, _, epoch, _ in found)
     assert all(start < max(after.log_end_offset, 1) for _, start in after.epochs.entries)
     check_producers(after, run.window)
 
@@ -305,20 +348,29 @@ class SimulatedPath(str):
 @pytest.mark.parametrize("model", sorted(LEFT))
 @pytest.mark.parametrize("seed", range(12))
 def test_a_power_cut_leaves_a_front_of_a_replica(seed: int, model: str) -> None:
-    in_child(lambda: cut_power(seed, model))
+    cut_power(seed, model)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(LEFT))
 @pytest.mark.parametrize("block", range(5))
-def test_a_power_cut_leaves_a_front_of_a_replica_at_length(block: int, model: str) -> None:
+@pytest.mark.parametrize("play", [cut_power, kill_then_cut_power])
+def test_a_power_cut_leaves_a_front_of_a_replica_at_length(
+    play: Callable[[int, str], None], block: int, model: str
+) -> None:
     for seed in range(1000 + block * 200, 1200 + block * 200):
-        in_child(partial(cut_power, seed, model))
+        play(seed, model)
+
+
+@pytest.mark.parametrize("model", sorted(LEFT))
+@pytest.mark.parametrize("seed", [*range(12), 34, 1127, 1373])
+def test_what_was_cut_before_a_kill_does_not_come_back(seed: int, model: str) -> None:
+    kill_then_cut_power(seed, model)
 
 
 def filled(seed: int) -> Run:
     """Three segments of one epoch, all of it flushed."""
-    run = Run(SimulatedPath("/one"), seed)  # type: ignore[arg-type]
+    run = Run(SimulatedPath("/one"), seed)  # type: ignore[arg-type]  # as much of one as it wants
     run.window = 1
     while len(run.log.segments) < 3:
         batch = run.batches.next(run.history.end, 0)
@@ -353,16 +405,15 @@ def after_the_cut_of_power(power: Power, run: Run, model: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_segments_above_a_cut_do_not_come_back(seed: int) -> None:
-    def run_one() -> None:
-        with in_memory() as power:
-            run = filled(seed)
-            cut_in_the_middle(run)
-            after_the_cut_of_power(power, run, "durable")
-
-    in_child(run_one)
+    with in_memory() as power:
+        run = filled(seed)
+        cut_in_the_middle(run)
+        after_the_cut_of_power(power, run, "durable")
 
 
-def cut_at_each_change(model: str) -> None:
+@pytest.mark.parametrize("model", sorted(LEFT))
+def test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name(model: str) -> None:
+    """Power goes at each change of the disk that a cut makes."""
     for changes, seed in itertools.product(range(45), range(12)):
         with in_memory() as power:
             run = filled(seed)
@@ -373,9 +424,3 @@ def cut_at_each_change(model: str) -> None:
             with suppress(KafkaError, OSError):
                 cut_in_the_middle(run)
             after_the_cut_of_power(power, run, model)
-
-
-@pytest.mark.parametrize("model", sorted(LEFT))
-def test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name(model: str) -> None:
-    """Power goes at each change of the disk that a cut makes."""
-    in_child(lambda: cut_at_each_change(model))

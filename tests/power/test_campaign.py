@@ -60,16 +60,19 @@ def test_page_is_that_of_the_counts() -> None:
 def test_page_has_a_row_a_commit() -> None:
     models = {"posix": 1500, "ext4": 1500}
     counts = {"seeds": 5, "states": models, "replicas": models, "findings": 0, "audited": 50_001, "early": 0}
-    text = proof.page([{"commit": "abc", "cpu_s_per_state": 0.123, **counts}], [], [], [])
+    text = proof.page([{"commit": "abc", "cpu_s_per_state": 0.123, **counts}], [], [], [], [])
     assert "| `abc` | 5 | 1,500 | 1,500 | 3,000 | 0 | 50,001 | 0 | 0.12 s |" in text
     kills = {"kills": 200, "acknowledged": 70_000, "in_doubt": 4_800, "kept": 100, "findings": 0}
-    assert "| `def` | 200 | 70,000 | 4,800 | 100 | 0 |" in proof.page([], [{"commit": "def", **kills}], [], [])
+    assert "| `def` | 200 | 70,000 | 4,800 | 100 | 0 |" in proof.page([], [{"commit": "def", **kills}], [], [], [])
     cluster = {"faults": 200, "acknowledged": 200_000, "transactions": 4_000, "aborted": 900, "commits": 7_000}
     row = {"commit": "jkl", "brokers": "mixed", "findings": 0, **cluster}
-    assert "| `jkl` | mixed | 200 | 200,000 | 4,000 | 900 | 7,000 | 0 |" in proof.page([], [], [row], [])
+    assert "| `jkl` | mixed | 200 | 200,000 | 4,000 | 900 | 7,000 | 0 |" in proof.page([], [], [row], [], [])
     fuzz = {"build": "asan", "minutes": 30.0, "tls": 100_000, "sasl": 1_000_000, "http": 50_000}
-    assert "| `ghi` | asan | 30 | 100,000 | 1,000,000 | 50,000 |" in proof.page([], [], [], [{"commit": "ghi", **fuzz}])
-    assert proof.page([], [], [], []).count(proof.NONE) == 4
+    text = proof.page([], [], [], [{"commit": "ghi", **fuzz}], [])
+    assert "| `ghi` | asan | 30 | 100,000 | 1,000,000 | 50,000 |" in text
+    seeds_played = {"commit": "mno", "seeds": 10_000, "steps": 5_000_000, "broken": 0}
+    assert "| `mno` | 10,000 | 5,000,000 | 0 |" in proof.page([], [], [], [], [seeds_played])
+    assert proof.page([], [], [], [], []).count(proof.NONE) == 5
 
 
 def test_seeds_are_numbers_and_ranges() -> None:

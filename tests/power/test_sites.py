@@ -58,7 +58,12 @@ REPLICAS = "tests/log_damage/test_replica_runs.py"
 KNOWN: dict[str, str] = {
     f"{LOG}adoption:_adopt#0": "none: no directory is copied in; a lost id is given anew or read from the journal",
     f"{LOG}adoption:_write_anew#0": "none: no directory is copied in; a lost id is read from the journal",
-    f"{LOG}assigned:AssignedLogs._open_topics#0": f"found: {ASSIGNED}test_acknowledged_after_a_kill",
+    f"{LOG}assigned:AssignedLogs._open_topics#0": (
+        f"found: {ASSIGNED}test_directory_that_was_made_just_before_a_kill_is_on_the_disk_before_what_is_in_it_counts"
+    ),
+    f"{LOG}assigned:AssignedLogs._sync_walked#0": (
+        "found: tests/unit/log/test_assigned.py::test_what_a_start_has_walked_is_synced_together"
+    ),
     f"{LOG}checkpoints:write_offsets#0": "found: posix, seed 1: records that were deleted are there again",
     f"{LOG}checkpoints:write_properties#0": "found: posix, seed 1: meta.properties is empty, no start",
     f"{LOG}classic.log:ClassicLog.roll_locked#0": "found: posix, seed 2: a hole between two segments, no reading",
@@ -127,6 +132,12 @@ KNOWN: dict[str, str] = {
     f"{LOG}repair:_write_without#0": OFFLINE,
     f"{LOG}replica_log:ReplicaLog.roll_locked#0": (
         f"found: {ASSIGNED}test_front_of_a_replica_has_its_name_before_the_next_segment"
+    ),
+    f"{LOG}replica_log:ReplicaLog.sync_walked#0": (
+        f"found: {REPLICAS}::test_what_was_cut_before_a_kill_does_not_come_back"
+    ),
+    f"{LOG}replica_log:ReplicaLog.sync_walked#1": (
+        f"found: {REPLICAS}::test_what_was_cut_before_a_kill_does_not_come_back"
     ),
     f"{LOG}swap:_announce#0": (
         f"found: {COMPACTION}test_segments_behind_a_compacted_one_are_on_the_disk_before_it_counts"

@@ -146,4 +146,5 @@ class ReplicaHarness(LogHarness):
             high_watermark=self._read(files.HIGH_WATERMARKS_NAME),
         )
         assert isinstance(log, ReplicaLog)
+        log.sync_walked()  # as AssignedLogs has it done
         return log

@@ -6,18 +6,21 @@ import errno
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
+from kafkalite._native.base import file_ops
 from kafkalite.clock import SystemClock
+from kafkalite.log import files
 from kafkalite.log.assigned import AssignedLogs, AssignedTopic
 from kafkalite.log.assignment import LOST, Assignment
 from kafkalite.log.replica_log import ReplicaLog
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
+from tests.kit.harness.log_harness import abandon, make_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    import pytest
 
 OWN = 7
 
@@ -94,4 +97,45 @@ def test_a_partition_that_cannot_begin_keeps_no_other_from_what_metadata_says(
     assert (old.led, old.leader_epoch) == (False, 2)
     (new,) = logs.topics["new"].partitions
     assert new.offline
+    logs.close()
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("together", [True, False])
+def test_what_a_start_has_walked_is_synced_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, together: bool
+) -> None:
+    """Thousands of replicas would take thousands of syncs one by one; one that cannot be synced is not gone on with."""
+    names = [f"topic{number}" for number in range(5)]
+    logs = opened(tmp_path / "data")
+    logs.use_topics([assigned(logs, name, OWN, 1) for name in names])
+    for log in logs.logs():
+        log.append(make_batch(1))
+    abandon(logs)
+    synced: list[str] = []
+    sync_file_system = file_ops.sync_file_system
+
+    def sync_all(path: str) -> None:
+        if not together:
+            raise OSError(errno.EIO, "I/O error")
+        synced.append(path)
+        sync_file_system(path)
+
+    def sync_path(path: str) -> None:
+        if "topic3" in path and not together:
+            raise OSError(errno.EIO, "I/O error")
+        synced.append(path)
+
+    logs = opened(tmp_path / "data")
+    monkeypatch.setattr(file_ops, "sync_file_system", sync_all)
+    monkeypatch.setattr(files, "sync_path", sync_path)
+    logs.use_topics([assigned(logs, name, OWN, 2) for name in names])
+    monkeypatch.undo()
+    alone = {path for path in synced if path.endswith(".log")}
+    if together:
+        assert (logs.directory in synced, alone) == (True, set())
+        assert sorted(log.topic for log in logs.logs()) == names
+    else:
+        assert alone == {log.active.path for log in logs.logs() if log.topic != "topic3"}
+        assert [log.topic for log in logs.offline_logs] == ["topic3"]
     logs.close()

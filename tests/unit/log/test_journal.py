@@ -27,6 +27,7 @@ from kafkalite.log.journal import (
 )
 from kafkalite.model import ScramCredential, uuid_text
 from kafkalite.quotas.entities import Change
+from tests.kit.harness import seams
 
 ID = bytes(range(16))
 CREDENTIAL = ScramCredential(b"salt", b"s" * 32, b"v" * 32, 4096)
@@ -177,12 +178,13 @@ def test_compaction_keeps_the_state(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.own_process
 @pytest.mark.parametrize("kind", ["write", "sync"])
 @pytest.mark.parametrize("written", [0, 10, 30])
 def test_failed_record_changes_nothing(tmp_path: Path, kind: str, written: int) -> None:
     journal = filled(tmp_path)
     before = Path(journal.path).read_bytes()
-    file_ops.arm((kind,), after=0, error=errno.ENOSPC, written=written)
+    seams.arm((kind,), after=0, error=errno.ENOSPC, written=written)
     try:
         with pytest.raises(OSError, match="No space"):
             journal.record({"op": "unclean", "count": 99})

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kafkalite.errors import StartupError
-from kafkalite.log import snapshots
+from kafkalite.log import checkpoints, files, snapshots
 from kafkalite.log.directory import check_kind, clean_broker_epoch, leave_clean_marker, read_identity
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.replica_log import ReplicaLog
-from tests.kit.harness.log_harness import TIME_MS, LogHarness, read_all
+from kafkalite.settings.topic import TopicConfig
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, abandon, make_batch, read_all, started
 from tests.kit.harness.replica_harness import TRANSACTIONAL, leaders, placed
 from tests.unit.log.test_assigned import OWN, assigned, opened
+
+if TYPE_CHECKING:
+    from kafkalite.log.assigned import AssignedLogs, AssignedTopic
 
 KAFKAS = (".index", ".timeindex")
 
@@ -88,6 +94,70 @@ def test_missing_offsets_above_the_recovery_point_are_kafkas_compaction_where_no
     assert log.log_end_offset == (10 if sole else 1)
 
 
+def compacted(name: str, epoch: int, logs: AssignedLogs) -> AssignedTopic:
+    """One partition of a compacted topic, that nobody else has a replica of."""
+    topic = assigned(logs, name, OWN, epoch)
+    config = TopicConfig.resolve(logs.config, {"cleanup.policy": "compact", "segment.bytes": "400"}, name)
+    alone = topic.partitions[0]._replace(replicas=(OWN,), isr=(OWN,), others_whole=False)
+    return replace(topic, config=config, partitions=[alone])
+
+
+def test_what_only_a_killed_kafka_had_is_there_after_a_kill_of_ours_too(tmp_path: Path) -> None:
+    """Its compaction left holes above the recovery point, in the last segment, too: it was copied from a leader."""
+    logs = opened(tmp_path / "data")
+    logs.use_topics([topic := compacted("orders", 1, logs)])
+    (log,) = logs.logs()
+    assert isinstance(log, ReplicaLog)
+    log.resign(topic.partitions[0]._replace(leads=False, leader_id=8, leader_epoch=2))
+    offsets = [0, 1, 2, 5, 6, 9, 10, 14, 15, 16, 20]
+    for offset in offsets:
+        log.append_as_follower(leaders(offset, 1, value_size=60), 2)
+    harness_files = sorted(Path(log.directory).glob("*.log"))
+    assert len(harness_files) > 2
+    abandon(logs)
+    first = harness_files[0]
+    first.write_bytes(leaders(0, 1, value_size=60))  # and its cleaner was there
+    kept = [0, *(offset for offset in offsets if offset >= int(harness_files[1].stem))]
+    for path in harness_files:
+        path.with_suffix(".klindex").unlink(missing_ok=True)
+        for suffix in KAFKAS:
+            path.with_suffix(suffix).write_bytes(b"Kafka's")
+    checkpoints.write_offsets(str(tmp_path / "data" / files.RECOVERY_POINTS_NAME), {})
+    for _ in range(3):
+        logs = opened(tmp_path / "data")
+        logs.use_topics([compacted("orders", 3, logs)])
+        (log,) = logs.logs()
+        assert [base for base, _, _ in read_all(log)] == kept
+        assert log.append(leaders(0, 1, value_size=10)).base_offset == kept[-1] + 1
+        kept.append(kept[-1] + 1)
+        abandon(logs)
+
+
+def test_a_compacted_copy_of_kafkas_is_whole_after_a_kill_of_ours_too(tmp_path: Path) -> None:
+    """One that was put beside topics of a broker that stands alone, which has recovery points of those."""
+    manager = started(tmp_path / "data")
+    manager.create_topic("first", 1, {}).partitions[0].append(make_batch())
+    manager.close()
+    copied = LogHarness(tmp_path, segment_bytes=400)
+    log = replica(copied)
+    for offset in (0, 1, 2, 5, 6, 9, 10, 14):
+        log.append_as_follower(leaders(offset, 1, value_size=60), 0)
+    log.close()
+    left_by_kafka(copied)
+    copied.files()[0].write_bytes(leaders(0, 1, value_size=60))
+    kept = [0, *(offset for offset in (1, 2, 5, 6, 9, 10, 14) if offset >= segments(copied)[1])]
+    shutil.copytree(copied.path, tmp_path / "data" / "t-0")
+    for start in range(3):
+        manager = started(tmp_path / "data")
+        if start == 0:
+            manager.alter_topic("t", {"cleanup.policy": "compact", "min.compaction.lag.ms": str(1 << 62)})
+        log = manager.topics["t"].partitions[0]
+        assert [base for base, _, _ in read_all(log)] == kept
+        assert log.append(make_batch()).base_offset == kept[-1] + 1
+        kept.append(kept[-1] + 1)
+        abandon(manager)
+
+
 def test_kafkas_indexes_of_a_segment_that_grows_or_is_cut_go(harness: LogHarness) -> None:
     bases = segments(harness)
     log = replica(harness, recovery_point=10)
@@ -122,6 +192,17 @@ def test_what_stands_beside_a_snapshot_of_kafkas_counts_where_both_know_the_last
     table = replica(kafkas).ensure_producers()
     spans = {entry.producer_id: [span[:4] for span in entry.batches()] for entry in table}
     assert spans == {7: [(0, 0, 0, 0), (1, 1, 1, 1)], 5: [(2, 2, 4, 4)], 6: [(0, 0, 3, 3)]}
+
+
+def test_companions_of_snapshots_that_kafka_removed_go(harness: LogHarness) -> None:
+    """It removes its own, which are no use any more, and does not know ours."""
+    kept, *gone = snapshots.offsets_in(str(harness.path))
+    assert gone
+    for offset in gone:
+        (harness.path / f"{offset:020}.snapshot").unlink()
+    assert len(harness.files(".producers")) > 1
+    replica(harness, recovery_point=10)
+    assert [int(path.stem) for path in harness.files(".producers")] == [kept]
 
 
 def test_transactions_that_were_aborted_while_kafka_ran_stay_aborted(tmp_path: Path) -> None:
