@@ -1,7 +1,10 @@
 """One question over HTTP, to a server that is not trusted with anybody's time, memory or secrets.
 
-The status line, headers and body together take so long at most, however little of them comes at a time; a body that is
-too large is not read to its end; a redirect is not followed, so that what is sent goes to nobody but whom it is for.
+Looking up its name, connecting, status line, headers and body together take so long at most, however little comes at a
+time; a body that is too large is not read to its end; a redirect is not followed, so that what is sent goes to nobody
+but whom it is for. No error's text has anything of the address, in which a secret may stand.
+
+A question is asked on a thread of its own: the system's resolver takes as long as it likes, and cannot be stopped.
 
 Proxies are those of the environment, as urllib has them.
 """
@@ -9,17 +12,24 @@ Proxies are those of the environment, as urllib has them.
 from __future__ import annotations
 
 import io
+import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import Future
 from functools import partial
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead, InvalidURL
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
+ASKED_AT_A_TIME_MAX: Final = 64
+"""Questions, those counted whose resolver has not come back though nobody waits for it any more."""
+_room: Final = threading.BoundedSemaphore(ASKED_AT_A_TIME_MAX)
 
 
 class _TimedFile(io.RawIOBase):
@@ -57,6 +67,12 @@ class _TimedSocket:
         return io.BufferedReader(_TimedFile(self._connection, self._until))
 
 
+def timed_response(until: float, connection: socket.socket, *arguments: Any, **more: Any) -> HTTPResponse:
+    """A connection's `response_class`, once it is given `until`: an answer that is whole by then, or a TimeoutError."""
+    timed: Any = _TimedSocket(connection, until)
+    return HTTPResponse(timed, *arguments, **more)
+
+
 class _Timed(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     """Opens connections whose answers have to be whole by a moment."""
 
@@ -65,13 +81,10 @@ class _Timed(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         self._until = until
         self._own_context = context
 
-    def _response(self, connection: socket.socket, *arguments: Any, **more: Any) -> HTTPResponse:
-        timed: Any = _TimedSocket(connection, self._until)
-        return HTTPResponse(timed, *arguments, **more)
-
     def _connection(self, kind: type[HTTPConnection], host: str, **more: Any) -> HTTPConnection:
         made = kind(host, **more)
-        made.response_class = self._response  # type: ignore[assignment]  # it is called, and nothing else
+        answer: Any = partial(timed_response, self._until)  # it is called, and nothing else
+        made.response_class = answer
         return made
 
     def http_open(self, req: urllib.request.Request) -> HTTPResponse:
@@ -102,19 +115,55 @@ def read(
     ValueError: it is larger than `size_max`, or the URL is neither http nor https; urllib.error.HTTPError: another
     status than success, a redirect too; OSError, http.client.HTTPException: there is no whole answer.
     """
-    with _opened(url, data, headers, min(connect_s, whole_s), time.monotonic() + whole_s, context) as answer:
-        body = answer.read(size_max + 1)
-        missing = answer.length or 0
-    if len(body) > size_max:
-        raise ValueError(f"it is larger than {size_max >> 20} MiB" if size_max >> 20 else f"it is over {size_max} B")
-    if missing:  # read() of so many bytes does not tell
-        raise IncompleteRead(body, missing)
-    return body
+
+    def ask() -> bytes:
+        with _opened(url, data, headers, min(connect_s, whole_s), until, context) as answer:
+            body = answer.read(size_max + 1)
+            missing = answer.length or 0
+        if len(body) > size_max:
+            limit = f"larger than {size_max >> 20} MiB" if size_max >> 20 else f"over {size_max} B"
+            raise ValueError(f"it is {limit}")
+        if missing:  # read() of so many bytes does not tell
+            raise IncompleteRead(body, missing)
+        return body
+
+    until = time.monotonic() + whole_s
+    return _in_time(ask, until)
 
 
 def tell(url: str, data: bytes, *, headers: Mapping[str, str], connect_s: float, whole_s: float) -> None:
     """POSTs it, and wants nothing back but success, whose headers are whole in time. Errors are those of `read`."""
-    _opened(url, data, headers, min(connect_s, whole_s), time.monotonic() + whole_s, None).close()
+
+    def ask() -> None:
+        _opened(url, data, headers, min(connect_s, whole_s), until, None).close()
+
+    until = time.monotonic() + whole_s
+    _in_time(ask, until)
+
+
+def _in_time(ask: Callable[[], T], until: float) -> T:
+    """What it returns or raises, if that is soon enough; TimeoutError."""
+    if not _room.acquire(timeout=max(0.0, until - time.monotonic())):
+        raise TimeoutError(f"{ASKED_AT_A_TIME_MAX} questions are being asked, and none was done in time")
+    outcome: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(ask())
+        except BaseException as error:  # noqa: BLE001  # it is raised where it was asked
+            outcome.set_exception(error)
+        finally:
+            _room.release()
+
+    try:
+        threading.Thread(target=work, name="kafkalite-http", daemon=True).start()
+    except RuntimeError as error:
+        _room.release()
+        raise OSError(f"there is no thread to ask it on: {error}") from None
+    try:
+        return outcome.result(max(0.0, until - time.monotonic()))
+    except TimeoutError:
+        raise TimeoutError("its answer was not whole in time") from None
 
 
 def _opened(
@@ -125,15 +174,15 @@ def _opened(
     until: float,
     context: ssl.SSLContext | None,
 ) -> HTTPResponse:
-    request = urllib.request.Request(url, data, dict(headers))  # noqa: S310  # looked at here
-    if request.type not in {"http", "https"}:
-        raise ValueError(f"{url[:80]!r} is neither http nor https")
+    if not url.lower().startswith(("http://", "https://")):
+        raise ValueError("the address is neither http nor https")
     opener = urllib.request.build_opener(_Timed(until, context), _NoRedirect)
     try:
+        request = urllib.request.Request(url, data, dict(headers))  # noqa: S310  # looked at above
         answer: HTTPResponse = opener.open(request, timeout=connect_s)
     except urllib.error.HTTPError as error:
         error.close()
         raise
-    except UnicodeError as error:
-        raise InvalidURL(f"the address cannot be asked: {error}") from None
+    except (InvalidURL, ValueError):  # their texts quote what is wrong
+        raise InvalidURL("it cannot be asked: its address, or a header, has what none may have") from None
     return answer

@@ -20,9 +20,11 @@ import http.client
 import json
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
 
+from kafkalite import http_ask
 from kafkalite.avro.schema import Schema, SchemaError, parse
 from kafkalite.errors import ConfigError
 
@@ -75,7 +77,7 @@ class RegistryClient:
 
     `urls`              http://host:port or https://host:port, several with commas between
     `settings`          how to sign in, and TLS; see the module. Others are ignored
-    `timeout_s`         for one answer
+    `timeout_s`         for one answer, all of it
     `retry_timeout_s`   how long a question is repeated
     """
 
@@ -218,6 +220,13 @@ class RegistryClient:
             return http.client.HTTPSConnection(base.host, base.port, timeout=self._timeout_s, context=self._tls)
         return http.client.HTTPConnection(base.host, base.port, timeout=self._timeout_s)
 
+    def _bound(self, connection: http.client.HTTPConnection) -> None:
+        """The next answer is whole in time, however little of it comes at a time, or there is none."""
+        if connection.sock is not None:
+            connection.sock.settimeout(self._timeout_s)  # what was left of it when the last answer came
+        answer: Any = partial(http_ask.timed_response, time.monotonic() + self._timeout_s)
+        connection.response_class = answer
+
     def _ask(self, method: str, path: str, body: object) -> Any:
         base = self._bases[0]
         reused = self._connection is not None
@@ -229,6 +238,7 @@ class RegistryClient:
         if authorization:
             headers["Authorization"] = authorization
         self.request_count += 1
+        self._bound(self._connection)
         try:
             self._connection.request(method, base.prefix + path, raw, headers)
             response = self._connection.getresponse()
@@ -237,7 +247,8 @@ class RegistryClient:
             if not reused:
                 raise
             return self._ask(method, path, body)  # the registry closed an idle connection
-        text = response.read(ANSWER_SIZE_MAX + 1)
+        with response:
+            text = response.read(ANSWER_SIZE_MAX + 1)
         if len(text) > ANSWER_SIZE_MAX:
             raise http.client.HTTPException(f"an answer of more than {ANSWER_SIZE_MAX} bytes")
         if response.will_close:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from kafkalite import http_ask
+from kafkalite.logging import MESSAGE_SIZE_MAX, escaped
 
 if TYPE_CHECKING:
     from kafkalite.failures.events import Alarm
@@ -60,8 +61,8 @@ class AlarmSender:
             "details": dict(alarm.details),
             "time": time.time_ns() // 1_000_000,
         }
-        body = json.dumps(document, ensure_ascii=False, default=str).encode()
-        logger.warning("group %s: %s: %s", self._group, alarm.kind, alarm.text)
+        body = json.dumps(document, ensure_ascii=False, default=str).encode(errors="replace")
+        logger.warning("group %s: %s: %s", self._group, alarm.kind, escaped(alarm.text, MESSAGE_SIZE_MAX))
         while True:
             try:
                 self._queue.put_nowait(body)

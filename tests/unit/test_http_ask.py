@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import traceback
 import urllib.error
 from collections.abc import Callable
 from http.client import HTTPException
@@ -82,3 +85,80 @@ def test_what_is_too_large_or_no_address_of_http_is_refused() -> None:
         for odd in ("http://a..b/", "http://127.0.0.1:1/ü"):
             with pytest.raises(HTTPException, match="cannot be asked"):
                 ask(odd)
+
+
+@pytest.mark.parametrize("ask", [get, tell])
+def test_a_name_that_nobody_finds_out_about_is_waited_for_so_long_and_no_longer(
+    ask: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = threading.Event()
+
+    def endless(*_: object, **__: object) -> list[object]:
+        assert looked_up.wait(WHOLE_S)
+        raise socket.gaierror("nobody knows")
+
+    monkeypatch.setattr(socket, "getaddrinfo", endless)
+    try:
+        with pytest.raises(TimeoutError):
+            ask("http://nobody.invalid/", whole_s=0.2)
+        assert not looked_up.is_set()
+    finally:
+        looked_up.set()
+
+
+def test_questions_that_no_thread_could_be_had_for_take_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with RawHttp(sent(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", none)
+            for _ in range(http_ask.ASKED_AT_A_TIME_MAX):
+                with pytest.raises(OSError, match="there is no thread to ask it on: can't start new thread"):
+                    get(server.url)
+        assert get(server.url) == b"hello"
+
+
+def test_so_many_questions_wait_for_names_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = threading.Event()
+    asked = []
+
+    def endless(host: str, *_: object, **__: object) -> list[object]:
+        asked.append(host)
+        assert looked_up.wait(WHOLE_S)
+        raise socket.gaierror("nobody knows")
+
+    monkeypatch.setattr(socket, "getaddrinfo", endless)
+    try:
+        for _ in range(http_ask.ASKED_AT_A_TIME_MAX):
+            with pytest.raises(TimeoutError, match="not whole in time"):
+                get("http://nobody.invalid/", whole_s=0.01)
+        with pytest.raises(TimeoutError, match="questions are being asked"):
+            get("http://nobody.invalid/", whole_s=0.01)
+        assert len(asked) <= http_ask.ASKED_AT_A_TIME_MAX
+    finally:
+        looked_up.set()
+        monkeypatch.undo()
+    with RawHttp(sent(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")) as server:
+        assert get(server.url) == b"hello"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://127.0.0.1:1/hook?token=s3cret x",
+        "http://127.0.0.1:1/\x01s3cret",
+        "http://127.0.0.1:s3cret/",
+        "http://a:s3cret@127.0.0.1:port/",
+        "http://s3cret..b/",
+        "http://[s3cret/",
+        "http://127.0.0.1:1/s3cretü",
+        "ftp://127.0.0.1/s3cret",
+        "s3cret",
+    ],
+)
+@pytest.mark.parametrize("ask", [get, tell])
+def test_an_address_that_cannot_be_asked_is_in_no_error(ask: Callable[[str], object], address: str) -> None:
+    with pytest.raises((HTTPException, ValueError, OSError)) as refused:
+        ask(address)
+    assert "s3cret" not in f"{refused.value!r}" + "".join(traceback.format_exception(refused.value))

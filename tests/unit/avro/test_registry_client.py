@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from kafkalite.avro import RegistryClient, RegistryRefused, RegistryUnreachable, SchemaError
+from tests.kit.fakes.raw_http import DRIPS, RawHttp, dripping
 
 INT = {"schema": '"int"'}
 
@@ -161,3 +162,12 @@ def test_an_id_that_no_registry_can_have_is_not_asked_for() -> None:
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(ValueError, match="no URL of a schema registry"):
         RegistryClient(url)
+
+
+@pytest.mark.parametrize(("first", "drop"), DRIPS)
+def test_an_answer_that_drips_is_over_at_its_time(first: bytes, drop: bytes) -> None:
+    with RawHttp(dripping(first, drop)) as server:
+        client = RegistryClient(server.url, timeout_s=0.5, retry_timeout_s=0.0)
+        with client, pytest.raises(RegistryUnreachable):
+            client.schema(7)
+    assert len(server.requests) == 1

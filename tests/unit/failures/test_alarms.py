@@ -83,3 +83,14 @@ def test_log_lines_name_the_host_alone(caplog: pytest.LogCaptureFixture) -> None
     wait_until(lambda: "could not be sent to 127.0.0.1:1 in" in caplog.text, WAIT_S, "it gives up")
     sender.close()
     assert "s3cret" not in caplog.text
+
+
+def test_an_alarm_may_quote_what_is_no_unicode() -> None:
+    with RawHttp(GOOD) as server:
+        sender = AlarmSender(server.url, "billing")
+        try:
+            sender.send(Alarm("stopped", "no customer \ud83d", {"record": "orders-0-1"}))
+            wait_until(lambda: len(server.requests) == 1, WAIT_S, "the alarm")
+        finally:
+            sender.close()
+    assert json.loads(server.requests[0].partition(b"\r\n\r\n")[2])["reason"] == "no customer ?"
