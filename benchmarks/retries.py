@@ -3,9 +3,11 @@
     10,000 records that fail once, then good ones ─▶ a member, RetryTopics(["10 s"]), a handler that only notes the time
     pair 1: calm, storm of each tree   pair 2: the trees the other way round   …   (the broker is this tree's)
 
-`calm` has the good records alone; a storm is held against the calm of the same pair. Of a storm are told: the records
-of the topic itself a second while others are tried again ("retrying": from the first retry to the last), and from the
-first failure to the last retry ("meanwhile"), as shares of the calm rate; and how late retries were beyond ten seconds.
+`calm` has the good records alone; a storm is held against the calm of the same pair. Of a storm are told: the good
+records a second while others are tried again ("retrying": from the first retry to the last), and from the first failure
+to the last retry ("meanwhile"; "topic": with those that fail, which are records of the topic, too), as shares of the
+calm rate; and how late retries were beyond ten seconds: "late" by the clock, "net" less the member's CPU time for the
+retries that were handled while the record was due, since all are due at once and somebody has to be the last.
 
 Without `--rate` the member works as fast as it can, on nothing: every instruction that a retry costs is then missing to
 the others. With `--rate N` good records come N a second, at the same time as the others.
@@ -14,6 +16,7 @@ the others. With `--rate N` good records come N a second, at the same time as th
 from __future__ import annotations
 
 import argparse
+import bisect
 import json
 import os
 import statistics
@@ -54,6 +57,7 @@ class Handler:
         self.main: list[float] = []
         self.retried: list[float] = []
         self.late: list[float] = []
+        self.cpu: list[float] = []
         self.failed_at: dict[bytes | None, float] = {}
 
     def __call__(self, record: Message) -> None:
@@ -61,6 +65,7 @@ class Handler:
         if record.topic != self._topic:
             self.retried.append(now)
             self.late.append(now - self.failed_at[record.value] - DELAY_S)
+            self.cpu.append(time.process_time())
         elif record.key == BAD:
             self.failed_at[record.value] = now
             raise RuntimeError("not now")
@@ -74,20 +79,41 @@ class Handler:
         end = min(end, self.main[-1])
         return sum(begin <= at < end for at in self.main) / (end - begin) if begin < end else 0.0
 
+    def each_s(self) -> float:
+        """CPU seconds of the member for each record, while retries came."""
+        begin, end = self.retried[0], self.retried[-1]
+        return (self.cpu[-1] - self.cpu[0]) / (len(self.retried) + sum(begin <= at < end for at in self.main))
+
+    def net(self) -> list[float]:
+        """How late each was, less the handling of the retries before it."""
+        each_s = self.each_s()
+        before = [
+            place - bisect.bisect_left(self.retried, at - late)
+            for place, (at, late) in enumerate(zip(self.retried, self.late, strict=True))
+        ]
+        return [max(late - count * each_s, 0.0) for late, count in zip(self.late, before, strict=True)]
+
     def figures(self) -> Row:
         found = {"rate": self.rate(self.main[0], self.main[-1]), "cpu_s": time.process_time()}
         if self._bad:
             late = sorted(self.late)
             first, last = min(self.failed_at.values()), self.retried[-1]
+            net = sorted(self.net())
+            fails = sum(at < self.main[-1] for at in self.failed_at.values())
+            span = min(last, self.main[-1]) - first
             found |= {
                 "retrying_rate": self.rate(self.retried[0], last),
                 "meanwhile_rate": self.rate(first, last),
+                "topic_rate": self.rate(first, last) + (fails / span if span > 0 else 0.0),
                 "retrying_s": last - self.retried[0],
                 "failing_s": max(self.failed_at.values()) - first,
                 "covered": min(1.0, (self.main[-1] - first) / (last - first)),
                 "early": float(late[0] < 0),
                 "late_p50_s": late[len(late) // 2],
                 "late_p99_s": late[int(len(late) * 0.99)],
+                "net_p50_s": net[len(net) // 2],
+                "net_p99_s": net[int(len(net) * 0.99)],
+                "cpu_each_us": 1e6 * self.each_s(),
             }
         return found
 
@@ -147,7 +173,7 @@ def pair(bootstrap: str, tree: Path, number: int, arguments: argparse.Namespace)
         calm = storm(bootstrap, tree, f"{name}-calm", arguments.good, 0, 0)
     found = storm(bootstrap, tree, f"{name}-storm", arguments.good, arguments.bad, arguments.rate)
     found["calm_rate"] = calm["rate"]
-    for span in ("retrying", "meanwhile"):
+    for span in ("retrying", "meanwhile", "topic"):
         found[f"{span}_share"] = found[f"{span}_rate"] / calm["rate"]
     found["load"] = os.getloadavg()[0]
     return found

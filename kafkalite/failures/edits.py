@@ -25,12 +25,17 @@ class NotEdited(ValueError):
 
 def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
     """The operations of a JSON Patch; ValueError, one sentence."""
-    operations: Any = json.loads(text)
+    try:
+        operations: Any = json.loads(text)
+    except UnicodeDecodeError:
+        raise ValueError("a JSON Patch is text in UTF-8") from None
+    except RecursionError:
+        raise ValueError("the patch is nested too deeply") from None
     if not isinstance(operations, list):
         raise ValueError("a JSON Patch is a list of operations")  # noqa: TRY004  # what a file says is no argument
     for number, operation in enumerate(operations):
         name = operation.get("op") if isinstance(operation, dict) else None
-        if name not in MEMBERS or not {"path", MEMBERS[name]} - {""} <= operation.keys():
+        if not isinstance(name, str) or name not in MEMBERS or not {"path", MEMBERS[name]} - {""} <= operation.keys():
             raise ValueError(f"operation {number} of the patch is {operation!r}; RFC 6902 knows {', '.join(MEMBERS)}")
         for member in {"path", "from"} & operation.keys():
             if not isinstance(operation[member], str) or operation[member][:1] not in {"", "/"}:
@@ -127,15 +132,27 @@ def patch_edit(operations: list[dict[str, Any]]) -> Callable[[Message], Message]
             document = json.loads(message.value or b"")
         except ValueError as error:
             raise NotEdited(f"the letter {where} is no JSON: {error}") from error
+        except RecursionError:
+            raise NotEdited(f"the letter {where} is nested too deeply") from None
         try:
             changed = patched(document, operations)
+            if same(changed, document):
+                return message
+            return message._replace(value=as_json(changed))
         except NotEdited as error:
             raise NotEdited(f"the letter {where}: {error}") from error
-        if same(changed, document):
-            return message
-        return message._replace(value=json.dumps(changed, ensure_ascii=False, separators=(",", ":")).encode())
+        except RecursionError:
+            raise NotEdited(f"the letter {where} is nested too deeply") from None
 
     return edit
+
+
+def as_json(document: Any) -> bytes:
+    """In few bytes. Half of a surrogate pair, which JSON may spell and UTF-8 may not, is spelled as it was."""
+    try:
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(document, separators=(",", ":")).encode()
 
 
 def function_edit(function: Callable[[Message], Any]) -> Callable[[Message], Message]:

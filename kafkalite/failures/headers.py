@@ -10,6 +10,7 @@ Thread rule: functions are pure.
 
 from __future__ import annotations
 
+import re
 import struct
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,7 +19,7 @@ from kafkalite.failures.events import Goal, Letter, Message
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from kafkalite.failures.events import Headers, Put
 
@@ -54,6 +55,8 @@ STACK_MAX: Final = 8 * 1024
 TEXT_MAX: Final = 1000
 HEADERS_SIZE_MAX: Final = 32 * 1024
 """Bytes that ours and theirs may add to a record's own; above that the reason goes first."""
+NUMBER: Final = re.compile(rb"-?[0-9]{1,19}")
+NUMBER_MAX: Final = 2**63 - 1
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 RECORD_OVERHEAD: Final = 200
 """Bytes of a record and its batch besides key, value and headers."""
@@ -85,7 +88,7 @@ class FoundLetter(NamedTuple):
 def own_headers(headers: Headers) -> Headers:
     """The record's own: without ours, and without those that Spring's and Connect's tools look for."""
     families = (OURS, SPRING, CONNECT, STREAMS, SHARE)
-    return tuple((name, value) for name, value in headers if not name.startswith(families))
+    return tuple([pair for pair in headers if not pair[0].startswith(families)])
 
 
 def up_to_date(message: Message) -> Message:
@@ -109,16 +112,29 @@ def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[st
     What is left out, in this order: the stack, the text, and the value of the record itself, which stands where its
     coordinates say: a reference letter.
     """
+    message = put.message
     if put.goal is Goal.OUTPUT:
-        return put.message._replace(topic=put.topic)
-    own_size = size_of(own_headers(put.message.headers))
+        return message._replace(topic=put.topic)
+    own = own_headers(message.headers)
+    rest_size = size_of(own) + len(message.key or b"") + RECORD_OVERHEAD
     for shrink in range(put.shrink, 4):
-        message = shrunk(put, shrink, compat, scrub)
-        headers_size = size_of(message.headers)
-        size = headers_size + len(message.key or b"") + len(message.value or b"") + RECORD_OVERHEAD
-        if shrink == 3 or (size <= size_max and (shrink == 2 or headers_size - own_size <= HEADERS_SIZE_MAX)):
+        value = None if shrink >= 3 else message.value
+        added = added_headers(put, shrink, compat, scrub)
+        size = size_of(added)
+        fits = rest_size + size + len(value or b"") <= size_max and (shrink == 2 or size <= HEADERS_SIZE_MAX)
+        if shrink == 3 or fits:
             break
-    return message
+    return Message(
+        put.topic,
+        message.partition,
+        message.offset,
+        message.timestamp,
+        message.key,
+        value,
+        (*own, *added),
+        message.timestamp_type,
+        message.attempt,
+    )
 
 
 def rekeyed(message: Message, put: Put, kind: str) -> Message:
@@ -131,52 +147,73 @@ def rekeyed(message: Message, put: Put, kind: str) -> Message:
     return message._replace(key=key.encode(), headers=(*message.headers, (KEY, message.key)))
 
 
-def size_of(headers: Headers) -> int:
+def size_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
     """Bytes of headers in a record, a little more."""
-    return sum(len(name.encode(errors="surrogateescape")) + len(value or b"") + 10 for name, value in headers)
+    size = 10 * len(headers)
+    for name, value in headers:
+        size += len(name) if name.isascii() else len(name.encode(errors="surrogateescape"))
+        if value is not None:
+            size += len(value)
+    return size
 
 
-def shrunk(put: Put, shrink: int, compat: Iterable[str], scrub: Callable[[str], str] | None) -> Message:
-    """The record with its letter's headers, and less of the reason the higher `shrink` is."""
-    message, letter, failure = put.message, put.letter, put.failure
+def added_headers(
+    put: Put, shrink: int, compat: Iterable[str], scrub: Callable[[str], str] | None
+) -> list[tuple[str, bytes]]:
+    """The headers of the letter itself, with less of the reason the higher `shrink` is."""
+    letter, failure = put.letter, put.failure
     assert letter is not None, "only letters have a reason"
-    own = own_headers(message.headers)
+    is_dead = put.goal is Goal.DEAD
     text = stack = ""
-    if failure is not None and put.goal is Goal.DEAD:
+    if failure is not None and is_dead:
         text, stack = (scrub(part) if scrub else part for part in (failure.text, failure.stack))
-    added: list[tuple[str, str]] = [(GROUP, letter.group), (ID, letter.id), (ATTEMPT, str(letter.attempt))]
-    timestamp, kind = original_time(message)
-    added += [(TIMESTAMP, str(timestamp)), (TIMESTAMP_TYPE, kind)]
+        text = text if shrink < 2 else ""
+    timestamp, kind = original_time(put.message)
+    added = of_others(put, letter, text, compat) if is_dead else []
+    added += (
+        (GROUP, letter.group.encode("utf-8", "replace")),
+        (ID, letter.id.encode("utf-8", "replace")),
+        (ATTEMPT, b"%d" % letter.attempt),
+        (TIMESTAMP, b"%d" % timestamp),
+        (TIMESTAMP_TYPE, kind.encode("utf-8", "replace")),
+    )
     if failure is not None:
-        added += [(EXCEPTION, failure.name), (FIRST, str(letter.first)), (LAST, str(put.last))]
+        name = failure.name.encode("utf-8", "replace")
+        added += ((EXCEPTION, name), (FIRST, b"%d" % letter.first), (LAST, b"%d" % put.last))
         if failure.cause:
-            added.append((CAUSE, failure.cause))
+            added.append((CAUSE, failure.cause.encode("utf-8", "replace")))
     if letter.due:
-        added.append((DUE, str(letter.due)))
+        added.append((DUE, b"%d" % letter.due))
     if letter.rounds:
-        added.append((REDRIVEN, str(letter.rounds)))
+        added.append((REDRIVEN, b"%d" % letter.rounds))
     if stack and shrink < 1:
-        added.append((STACK, tail(stack, STACK_MAX)))
+        added.append((STACK, tail(stack, STACK_MAX).encode("utf-8", "replace")))
     if shrink >= 3:
-        added.append((TRUNCATED, "value"))
-    where = (letter.partition.topic, str(letter.partition.partition), str(letter.offset))
-    added += [*zip((TOPIC, PARTITION, OFFSET), where, strict=True), (ERROR, text[:TEXT_MAX] if shrink < 2 else "")]
-    if put.goal is not Goal.DEAD:
-        added.pop()
-    ours = [(name, value.encode(errors="replace")) for name, value in added]
-    if put.goal is Goal.DEAD:
-        ours = [*of_others(put, letter, text if shrink < 2 else "", compat), *ours]
-    value = None if shrink >= 3 else message.value
-    return message._replace(topic=put.topic, value=value, headers=(*own, *ours))
+        added.append((TRUNCATED, b"value"))
+    topic, partition = letter.partition
+    added += (
+        (TOPIC, topic.encode("utf-8", "replace")),
+        (PARTITION, b"%d" % partition),
+        (OFFSET, b"%d" % letter.offset),
+    )
+    if is_dead:
+        added.append((ERROR, text[:TEXT_MAX].encode("utf-8", "replace")))
+    return added
 
 
 def original_time(message: Message) -> tuple[int, str]:
     """When the record was made, and who says so: as its letter carries it, or as it lies there."""
     carried = dict(message.headers)
-    timestamp = (carried.get(TIMESTAMP) or b"").decode(errors="replace")
-    if timestamp.lstrip("-").isdecimal():
-        return int(timestamp), (carried.get(TIMESTAMP_TYPE) or b"").decode(errors="replace")
+    timestamp = number_of(carried.get(TIMESTAMP)) if carried else None
+    if timestamp is not None:
+        return timestamp, (carried.get(TIMESTAMP_TYPE) or b"").decode(errors="replace")
     return message.timestamp, TIMESTAMP_TYPES[message.timestamp_type == 1]
+
+
+def number_of(value: bytes | None) -> int | None:
+    """What a header says that is a number of Kafka's; None for all else, as anybody may have written it."""
+    number = int(value) if value is not None and NUMBER.fullmatch(value) else NUMBER_MAX + 1
+    return number if -NUMBER_MAX <= number <= NUMBER_MAX else None
 
 
 def tail(text: str, size: int) -> str:
@@ -231,9 +268,11 @@ def letter_of(headers: Headers) -> Letter | None:
         partition, offset, attempt, due, first, rounds = [int(values.get(name) or b"0") for name in NUMBERS]
     except ValueError:
         return None
-    letter_id, group = (values.get(ID) or b"").decode(errors="replace"), values.get(GROUP) or b""
-    where = TopicPartition(topic.decode(errors="replace"), partition)
-    return Letter(letter_id, group.decode(errors="replace"), where, offset, attempt, due, first, rounds)
+    if min(offset, attempt, due, first, rounds) < 0 or max(offset, attempt, due, first, rounds) > NUMBER_MAX:
+        return None
+    letter_id, group = (values.get(ID) or b"").decode("utf-8", "replace"), values.get(GROUP) or b""
+    where = TopicPartition(topic.decode("utf-8", "replace"), partition)
+    return Letter(letter_id, group.decode("utf-8", "replace"), where, offset, attempt, due, first, rounds)
 
 
 def found_letter(headers: Headers) -> FoundLetter | None:
@@ -244,8 +283,7 @@ def found_letter(headers: Headers) -> FoundLetter | None:
         exception, text, stack, cause = (
             values.get(name, b"").decode(errors="replace") for name in (EXCEPTION, ERROR, STACK, CAUSE)
         )
-        last = values.get(LAST, b"0").decode(errors="replace")
-        last_ms = int(last) if last.isdecimal() else 0
+        last_ms = max(0, number_of(values.get(LAST)) or 0)
         reason = Reason(exception, text, stack, cause, "kafkalite")
         key = dict(headers).get(KEY)
         return FoundLetter(ours, reason, own_headers(headers), last_ms, TRUNCATED in values, KEY in values, key)

@@ -374,7 +374,7 @@ class PartitionLane:
     @property
     def has_movable(self) -> bool:
         """Whether a record may be written now."""
-        return bool(self.moving) and next(self.movable(), None) is not None
+        return bool(self.moving) and (self.is_retry or next(self.movable(), None) is not None)
 
     @property
     def is_in_hand(self) -> bool:
@@ -392,8 +392,11 @@ class PartitionLane:
         return len(self.by_offset)
 
     def is_full(self, item: Item) -> bool:
-        """Whether this one has to wait until more is committed, or a note about another one is written down."""
+        """Whether this one has to wait until more is committed, or it is written down that another one is in hand, or
+        what became of a suspect."""
         if self.careful and any(other.is_noted_now for other in self.moving.values()):
+            return True
+        if self.alone and self.in_hand is not None and self.in_hand.state is ItemState.MOVING:
             return True
         behind = len(self.moving) if self.is_retry else item.offset - self.committed
         return behind >= IN_HAND_MAX

@@ -248,7 +248,7 @@ class Caller:
                 break
         stack = stack_text(error)
         cause = class_name(chain[-1]) if len(chain) > 1 else ""
-        return Failure(kind, class_name(error), cause, str(error), stack, rule)
+        return Failure(kind, class_name(error), cause, text_of(error), stack, rule)
 
 
 def stack_text(error: Exception) -> str:
@@ -267,7 +267,24 @@ def stack_text(error: Exception) -> str:
             _stacks.clear()
         _stacks[key] = lines
     head = "Traceback (most recent call last):\n" if lines else ""
-    return head + lines + "".join(traceback.format_exception_only(error))
+    return head + lines + last_lines(error)
+
+
+def last_lines(error: Exception) -> str:
+    """What a stack ends with: class and text, written here where nothing more belongs to it."""
+    if isinstance(error, SyntaxError) or getattr(error, "__notes__", None):
+        return "".join(traceback.format_exception_only(error))
+    kind, text = type(error), text_of(error)
+    name = kind.__qualname__ if kind.__module__ == "__main__" else class_name(error)
+    return f"{name}: {text}\n" if text else f"{name}\n"
+
+
+def text_of(error: BaseException) -> str:
+    """Its text, also of a class whose `__str__` raises, as Python prints it: a worker may not end by it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # whatever it is
+        return "<exception str() failed>"
 
 
 def causes(error: BaseException) -> list[BaseException]:

@@ -484,7 +484,9 @@ class Session:
                 self.late_ms.append(max(self._now.ms - item.due, 0.0))
         many = self._goes_on or lane.is_retry
         failures_max = (RUN_FAILURES_MAX if self._counts_failures else RUN_MAX) if many else 1
-        messages = tuple(item.message._replace(attempt=item.attempt) for item in items)
+        messages = tuple(
+            [item.message._replace(attempt=item.attempt) if item.attempt else item.message for item in items]
+        )
         self._actions.append(Run(lane.partition, lane.run, messages, failures_max, self._policy.order == "key"))
 
     def _take_run(self, lane: PartitionLane) -> list[Item]:
@@ -940,13 +942,16 @@ class Session:
             self._actions.append(commit)
 
     def _flow(self) -> None:
-        """Reads no further ahead than there is room for."""
+        """Reads no further ahead than there is room for. What is only to be written has been handled: the next are read
+        meanwhile. IN_HAND_MAX of it, as what cannot be read needs nobody's hands and would be read for ever."""
         for lane in self._lanes.values():
-            limit = self._policy.parked_max if lane.is_retry and lane.chains is not None else self._policy.ahead_max
-            waits = lane.is_retry and lane.chains is not None and bool(lane.chains.holders)
-            if not lane.paused and lane.unfinished >= limit and not waits:
+            parks = lane.is_retry and lane.chains is not None
+            limit = self._policy.parked_max if parks else self._policy.ahead_max
+            count = lane.unfinished if parks else lane.unfinished - min(len(lane.moving), IN_HAND_MAX)
+            waits = parks and lane.chains is not None and bool(lane.chains.holders)
+            if not lane.paused and count >= limit and not waits:
                 lane.paused = True
                 self._actions.append(Pause(lane.partition))
-            elif lane.paused and (waits or lane.unfinished <= limit // 2):
+            elif lane.paused and (waits or count <= limit // 2):
                 lane.paused = False
                 self._actions.append(Resume(lane.partition))

@@ -5,6 +5,7 @@ Thread rule: functions are pure.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,17 +29,24 @@ class Moment(NamedTuple):
 def milliseconds(duration: Duration) -> int:
     """ "10 s", "1.5 min", "250ms", or a number of seconds, in ms; ValueError."""
     if isinstance(duration, str):
-        match = SPELLED.fullmatch(duration.strip())
-        if match is None:
-            raise ValueError(
-                f"{duration!r} is no duration: write for instance '250 ms', '10 s', '5 min', '2 h' or '1 d'"
-            )
-        value = round(float(match[1]) * UNITS_MS["min" if match[2] == "m" else match[2]])
+        value = _spelled_ms(duration)
+    elif isinstance(duration, int | float):
+        value = duration * 1000
     else:
-        value = round(duration * 1000)
+        raise ValueError(  # noqa: TRY004  # what a file says is no argument
+            f"{duration!r} is no duration: write for instance '250 ms', or a number of seconds"
+        )
     if not 0 <= value <= DURATION_MS_MAX:
         raise ValueError(f"{duration!r} is no duration from 0 to 366 days")
-    return value
+    return round(value)
+
+
+@functools.lru_cache(256)
+def _spelled_ms(duration: str) -> float:
+    match = SPELLED.fullmatch(duration.strip())
+    if match is None:
+        raise ValueError(f"{duration!r} is no duration: write for instance '250 ms', '10 s', '5 min', '2 h' or '1 d'")
+    return float(match[1]) * UNITS_MS["min" if match[2] == "m" else match[2]]
 
 
 def short_name(duration_ms: int) -> str:

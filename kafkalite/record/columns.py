@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -62,12 +62,16 @@ class BytesColumn(Sequence[bytes | None]):
         """Copies Python objects together."""
         listed = list(items)
         offsets = np.zeros(len(listed) + 1, np.int64)
-        if None not in listed:
-            np.cumsum([len(item) for item in listed if item is not None], out=offsets[1:])
-            return cls.from_offsets(b"".join(item for item in listed if item is not None), offsets)
-        np.cumsum([len(item) if item is not None else 0 for item in listed], out=offsets[1:])
-        nulls = np.array([item is None for item in listed], np.uint8)
-        return cls.from_offsets(b"".join(item for item in listed if item is not None), offsets, nulls)
+        nulls = None
+        whole: list[Any] = listed
+        try:
+            sizes = list(map(len, whole))
+        except TypeError:  # what has no length is null; to ask each item first would take longer than all the rest
+            nulls = np.array([item is None for item in listed], np.uint8)
+            whole = [b"" if item is None else item for item in listed]
+            sizes = list(map(len, whole))
+        np.cumsum(sizes, out=offsets[1:])
+        return cls.from_offsets(b"".join(whole), offsets, nulls)
 
     @property
     def offsets(self) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """Many seeds of the core of kafkalite.failures: `python -m tests.simulation.failures 0-9999 --progress FILE`.
 
-Stopped at any moment, and started again with the same file, it goes on behind the last seed that was done.
+Stopped at any moment, and started again with the same file, it goes on behind the last seed that was done. With
+`--count`, as `make prove FAMILY=failures` has it, the file is one of the commit, and the counts stand in docs/proof.md.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from tests.kills.campaign import commit
+from tests.kit.processes.broker import REPOSITORY
+from tests.power import proof
 from tests.simulation.failure_world import faults, run_seed
 
 
@@ -16,7 +20,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.simulation.failures", description=(__doc__ or "").split(":")[0])
     parser.add_argument("seeds", help="SEED or FIRST-LAST")
     parser.add_argument("--progress", type=Path, help="where to keep how far it is")
+    parser.add_argument("--count", action="store_true", help="write the counts down for this commit")
     arguments = parser.parse_args()
+    tried = commit()  # it may have gone on when this ends
+    if arguments.count and arguments.progress is None:
+        arguments.progress = REPOSITORY / "build" / "failures" / f"{tried}-{arguments.seeds}"
+        arguments.progress.parent.mkdir(parents=True, exist_ok=True)
     first, _, last = arguments.seeds.partition("-")
     start, broken, steps = int(first), 0, 0
     if arguments.progress is not None and arguments.progress.exists():
@@ -30,6 +39,8 @@ def main() -> None:
         sys.stdout.writelines(f"{seed}: {line}\n" for line in found)
         if arguments.progress is not None:
             arguments.progress.write_text(f"{seed} {broken} {steps}\n")
+    if arguments.count and not tried.endswith("+"):
+        proof.add("failures", tried, {"seeds": int(last or first) - int(first) + 1, "steps": steps, "broken": broken})
     print(f"seeds up to {last or first}, {steps} steps, {broken} seeds with promises broken")
     raise SystemExit(1 if broken else 0)
 

@@ -15,16 +15,15 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Self
 
-from kafkalite import chance
 from kafkalite.coordinator.groups import GroupCoordinator
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.timers import TimerQueue
 from kafkalite.coordinator.transactions import TransactionCoordinator
 from kafkalite.deferred import Deferred
 from kafkalite.errors import StartupError
-from kafkalite.log import disk
 from kafkalite.log.manager import LogManager
 from kafkalite.settings.broker import BrokerConfig
+from tests.kit.harness import seams
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.scheduler import Scheduler, Site
 
@@ -204,8 +203,8 @@ class World:
         self._seams = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._seams.enter_context(disk.instead(self.disks))
-        self._seams.enter_context(chance.drawn_from(self.scheduler.chance.randbytes))
+        self._seams.enter_context(seams.disk_instead(self.disks))
+        self._seams.enter_context(seams.drawn_from(self.scheduler.chance.randbytes))
         return self
 
     def __exit__(self, *exc: object) -> None:

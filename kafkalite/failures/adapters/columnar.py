@@ -254,14 +254,45 @@ def messages_of(chunk: Chunk) -> list[Message]:
     rows = zip(columns.offsets.tolist(), columns.timestamps.tolist(), keys, values, types, strict=True)
     if columns.headers is None:
         return [Message(topic, partition, offset, ms, key, value, (), kind) for offset, ms, key, value, kind in rows]
-    raw = columns.headers.keys.to_list()
-    names = {name: (name or b"").decode(errors="surrogateescape") for name in set(raw)}
-    pairs = list(zip(map(names.__getitem__, raw), columns.headers.values.to_list(), strict=True))
     spans = zip(columns.headers.record_starts.tolist(), columns.headers.record_ends.tolist(), strict=True)
+    cut = columns.headers.values.to_list()
+    names = common_names(columns.headers)
+    if names is not None:
+        return [
+            Message(topic, partition, offset, ms, key, value, tuple(zip(names, cut[start:end], strict=True)), kind)
+            for (offset, ms, key, value, kind), (start, end) in zip(rows, spans, strict=True)
+        ]
+    raw = columns.headers.keys.to_list()
+    known = {name: name_of(name) for name in set(raw)}
+    pairs = list(zip(map(known.__getitem__, raw), cut, strict=True))
     return [
         Message(topic, partition, offset, ms, key, value, tuple(pairs[start:end]), kind)
         for (offset, ms, key, value, kind), (start, end) in zip(rows, spans, strict=True)
     ]
+
+
+def name_of(name: bytes | None) -> str:
+    """Of a header."""
+    return (name or b"").decode(errors="surrogateescape")
+
+
+def common_names(headers: HeaderColumns) -> list[str] | None:
+    """The names of each record's headers, where all records have the same: letters do, and then their names are looked
+    at once a batch."""
+    records, keys = len(headers), headers.keys
+    width, rest = divmod(len(keys), records) if records else (0, 1)
+    if rest or not width or keys.nulls is not None:
+        return None
+    ends = np.arange(width, len(keys) + 1, width)
+    if not (np.array_equal(headers.record_ends, ends) and np.array_equal(headers.record_starts, ends - width)):
+        return None  # of records that were picked out of others, the headers stand among those of the others
+    sizes = (keys.ends - keys.starts).reshape(records, width)
+    if (sizes != sizes[0]).any() or not np.array_equal(keys.starts[1:], keys.ends[:-1]):
+        return None
+    whole = bytes(memoryview(keys.data)[keys.starts[0] : keys.ends[-1]])
+    if whole != whole[: int(sizes[0].sum())] * records:
+        return None
+    return [name_of(name) for name in keys[:width].to_list()]
 
 
 def message_of(columns: RecordColumns, source: TopicPartition, row: int) -> Message:
@@ -288,7 +319,9 @@ def columns_of(messages: Sequence[Message]) -> RecordColumns:
     """The other way round, for a producer."""
     ends = np.cumsum([len(message.headers) for message in messages], dtype=np.int64)
     starts = ends - np.array([len(message.headers) for message in messages], np.int64)
-    flat = [pair for message in messages for pair in message.headers]
+    names = [name for message in messages for name, _ in message.headers]
+    encoded = {name: name.encode(errors="surrogateescape") for name in set(names)}
+    values = [value for message in messages for _, value in message.headers]
     now_ms = time.time_ns() // 1_000_000
     return RecordColumns(
         np.empty(0, np.int64),
@@ -298,7 +331,7 @@ def columns_of(messages: Sequence[Message]) -> RecordColumns:
         HeaderColumns(
             starts,
             ends,
-            BytesColumn.from_items([name.encode(errors="surrogateescape") for name, _ in flat]),
-            BytesColumn.from_items([value for _, value in flat]),
+            BytesColumn.from_items(map(encoded.__getitem__, names)),
+            BytesColumn.from_items(values),
         ),
     )

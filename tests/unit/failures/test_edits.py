@@ -71,11 +71,25 @@ def test_what_does_not_fit_changes_nothing(patch: list[object]) -> None:
         '[{"op": "add", "path": "/a"}]',
         '[{"op": "remove", "path": "a"}]',
         "[",
+        '[{"op": [], "path": "/a"}]',
+        pytest.param("[" * 200_000, id="deep"),
     ],
 )
 def test_what_is_no_patch_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # the sentences differ
         parse_patch(text)
+
+
+@pytest.mark.parametrize("depth", [900, 200_000])
+def test_a_value_that_is_nested_too_deeply_is_one_that_does_not_fit(depth: int) -> None:
+    edit = patch_edit(parse_patch('[{"op": "add", "path": "/-", "value": 2}]'))
+    with pytest.raises(NotEdited, match="dlq-0-7 is nested too deeply"):
+        edit(Message("dlq", 0, 7, 0, b"k", b"[" * depth + b"]" * depth))
+
+
+def test_half_of_a_surrogate_pair_stays_what_it_was() -> None:
+    edit = patch_edit(parse_patch('[{"op": "replace", "path": "/b", "value": 2}]'))
+    assert edit(Message("dlq", 0, 7, 0, b"k", b'{"a": "\\ud83d", "b": 1}')).value == b'{"a":"\\ud83d","b":2}'
 
 
 def test_values_are_edited() -> None:

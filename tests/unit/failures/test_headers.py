@@ -42,6 +42,32 @@ def test_a_letter_comes_back_from_its_headers_and_the_records_own_stand_first() 
     assert names["__connect.errors.offset"] == b"1842"
 
 
+ODD_NUMBERS = (b"", b"-", b"--5", "٣".encode(), b"9" * 19, b"9" * 30, b"9" * 5_000)
+
+
+@pytest.mark.parametrize("said", ODD_NUMBERS)
+def test_a_record_that_carries_a_time_that_is_none_is_a_letter_like_others(said: bytes) -> None:
+    """Whoever may write into the topic writes its headers: a member that ended by one would end by it each time."""
+    sent = rendered(put(Goal.DEAD, message(headers=(("dlq.timestamp", said),))), 10**6, ("spring", "connect"), None)
+    assert dict(sent.headers)["dlq.timestamp"] == b"1500"
+    assert dict(sent.headers)["dlq.timestamp-type"] == b"CreateTime"
+
+
+@pytest.mark.parametrize("said", [b"-1", *ODD_NUMBERS[1:3], *ODD_NUMBERS[4:]])
+@pytest.mark.parametrize("name", ["dlq.offset", "dlq.attempt", "dlq.due", "dlq.first-failure", "dlq.redriven"])
+def test_a_letter_whose_numbers_are_none_is_none(name: str, said: bytes) -> None:
+    sent = rendered(put(Goal.DEAD, message()), 10**6, (), None)
+    assert letter_of(tuple((each, said if each == name else value) for each, value in sent.headers)) is None
+
+
+@pytest.mark.parametrize("said", ODD_NUMBERS)
+def test_a_letter_of_which_nobody_knows_when_it_failed_last_is_shown(said: bytes) -> None:
+    sent = rendered(put(Goal.DEAD, message()), 10**6, (), None)
+    found = found_letter(tuple((each, said if each == "dlq.last-failure" else value) for each, value in sent.headers))
+    assert found is not None
+    assert found.last == 0
+
+
 def test_a_letter_that_moves_on_replaces_its_headers() -> None:
     once = rendered(put(Goal.RETRY, message()), 10**6, ("spring",), None)
     twice = rendered(put(Goal.DEAD, once._replace(timestamp=9_999, timestamp_type=1)), 10**6, ("spring",), None)

@@ -1,5 +1,8 @@
 """What a policy takes and refuses, what its steps are, and the names that it comes to."""
 
+import json
+from typing import Any
+
 import pytest
 
 from kafkalite.failures.names import origin_text, parse_origin
@@ -41,8 +44,11 @@ def test_durations(text: str | float, ms: int, short: str) -> None:
     assert (milliseconds(text), short_name(ms)) == (ms, short)
 
 
-@pytest.mark.parametrize("text", ["", "10", "ten s", "-1 s", "1 week", "400 d", -3, "1 s 2"])
-def test_what_is_no_duration_is_refused(text: str | float) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "10", "ten s", "-1 s", "1 week", "400 d", -3, "1 s 2", float("inf"), float("nan"), ["1 s"], None]
+)
+def test_what_is_no_duration_is_refused(text: Any) -> None:
+    """A policy's file may hold any of them."""
     with pytest.raises(ValueError, match="is no duration"):
         milliseconds(text)
 
@@ -144,6 +150,19 @@ def test_rows_come_back_from_their_json() -> None:
     )
     assert decode_row(encode_row(row)) == row
     assert decode_row(b'{"v": 1, "state": "dead", "later": true}') == Row(State.DEAD)
+
+
+@pytest.mark.parametrize("text", ["", 'a "b"', "\\", "\n\t\r\b\f", "\x00\x1f\x7f", "Füß \u2028 \U0001f600"])
+def test_rows_are_what_json_makes_of_them(text: str) -> None:
+    row = Row(State.DEAD, text, attempt=-3, due=2**62, exception=text, reason="no")
+    said = {name: value for name, value in row._asdict().items() if value != Row(State.DEAD)._asdict()[name]}
+    assert encode_row(row) == json.dumps({"v": 1, "state": "dead", **said}, ensure_ascii=False).encode()
+
+
+def test_a_row_holds_what_an_exception_quotes_though_it_is_no_unicode() -> None:
+    """json.loads makes such a text of what anybody may send; whoever cannot write the row down never gets past it."""
+    text = json.loads(r'"no customer \ud83d"')
+    assert decode_row(encode_row(Row(State.DEAD, reason=text))) == Row(State.DEAD, reason="no customer ?")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ def test_no_commit_is_left_under_way_while_partitions_are_given_up() -> None:
 
     port = ScriptedPort(script)
     ran(port, lambda record: handled.append(record.offset), stop)
-    assert (port.begun, port.waited_for) == ([1], [COUNT])
+    assert port.begun == [1]
+    assert [1 < offset <= COUNT for offset in port.waited_for] == [True]  # as far as it had heard by then
 
 
 def test_what_was_read_before_damage_is_written_though_a_commit_was_under_way() -> None:

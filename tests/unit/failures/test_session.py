@@ -12,6 +12,7 @@ from kafkalite.failures.events import (
     Assigned,
     Commit,
     CommitEnded,
+    Damaged,
     Decided,
     Event,
     Failure,
@@ -37,7 +38,7 @@ from kafkalite.failures.events import (
     Transact,
     TransactionEnded,
 )
-from kafkalite.failures.lanes import COMMIT_COUNT, RUN_MAX, key_digest
+from kafkalite.failures.lanes import COMMIT_COUNT, IN_HAND_MAX, RUN_MAX, key_digest
 from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.moves import AGAIN_MS
 from kafkalite.failures.policy import Policy
@@ -220,6 +221,45 @@ def test_a_partition_that_was_not_given_up_is_taken_one_by_one() -> None:
     assert desk.rows["orders-0-0"] is None
 
 
+@dataclass
+class DoubtingDesk(Desk):
+    """Record 0 is a suspect; that it was handled is refused once. `begun` says of each run whether it is one still."""
+
+    begun: list[tuple[str, bool]] = field(default_factory=list)
+    tries: int = 1
+    refused: bool = False
+
+    def __post_init__(self) -> None:
+        self.session = Session(self.policy, member="m", nonce="n", draw=lambda: 0.0, by_partition=True)
+
+    def carry_out(self, action: Action) -> list[Event]:
+        if isinstance(action, Run):
+            self.begun.append((f"{action.partition}-{action.messages[0].offset}", self.tries > 1))
+        elif isinstance(action, Transact):
+            rows = dict(action.rows)
+            if "orders-0-0" in rows:
+                row = rows["orders-0-0"]
+                if row is None and not self.refused:
+                    self.refused = True
+                    return [TransactionEnded(action.number, failed=True)]
+                self.tries = row.tries if row else 0
+        return super().carry_out(action)
+
+
+def test_nothing_is_begun_before_it_is_written_what_became_of_a_suspect() -> None:
+    """Also where that has to be written twice, and a transaction is about one partition: if the process ends by what
+    comes next, the ledger does not say that it was the suspect."""
+    other = TopicPartition("orders", 1)
+    desk = DoubtingDesk(policy(RetryTopics(["10 s"])))
+    marks = {key: Row(State.OPEN, position=0) for key in (ORDERS, other)}
+    desk.tell(Assigned({key: Start(0, 0, 0) for key in marks}, {ORDERS: {0: Row(State.TRYING, tries=1)}}, marks))
+    for key in marks:
+        desk.tell(arrivals(key, [0, 1]))
+    desk.advance(2000)
+    assert sorted(name for name, _ in desk.begun) == ["orders-0-0", "orders-0-1", "orders-1-0", "orders-1-1"]
+    assert [name for name, doubted in desk.begun if doubted] == ["orders-0-0"]
+
+
 def test_what_does_not_fit_goes_with_less() -> None:
     desk = Desk(policy(RetryHere(1)), lambda offset: BAD, too_large=3)
     desk.assign()
@@ -237,6 +277,44 @@ def test_reading_stops_where_there_is_no_room_and_goes_on_later() -> None:
     failing = False
     desk.advance(5000)
     assert (desk.paused, desk.committed[ORDERS]) == (set(), 20)
+
+
+def test_letters_are_read_on_while_those_before_them_are_being_written() -> None:
+    retry = TopicPartition("retry.billing.orders.10s", 0)
+    session = Session(policy(RetryTopics(["10 s"]), ahead_max=10), member="m", nonce="n", draw=lambda: 0.0)
+
+    def told(event: Event) -> list[Action]:
+        return session.on(event, Moment(1_000_000, 0.0))
+
+    def fetched(first: int) -> Fetched:
+        letters = [Letter(f"id-{n}", "billing", ORDERS, n, 1) for n in range(first, first + 10)]
+        arrivals = [Arrival(Message(*retry, one.offset, 0, None, b"v"), one) for one in letters]
+        return Fetched(retry, arrivals, first + 10)
+
+    (opening,) = told(Assigned({retry: Start(0, 0, 0)}, {}, {}))
+    assert isinstance(opening, Transact)
+    told(TransactionEnded(opening.number))
+    run, pause = told(fetched(0))
+    assert isinstance(run, Run)
+    assert pause == Pause(retry)
+    done = [Finished(retry, run.number, offset, Outcome()) for offset in range(10)]
+    found = session.on_all([*done, RunEnded(retry, run.number)], Moment(1_000_000, 0.0))
+    assert [type(action) for action in found] == [Transact, Resume]  # it has not ended
+
+
+def test_no_more_is_passed_over_while_it_is_being_written_than_there_is_room_for() -> None:
+    session = Session(policy(RetryTopics(["10 s"]), ahead_max=10), member="m", nonce="n", draw=lambda: 0.0)
+    tell = opened(session, ORDERS)
+    (writing,) = tell(Damaged(ORDERS, 0, 100, "its CRC is wrong"), 1.0)[-1:]
+    assert isinstance(writing, Transact)
+    found: list[Action] = []
+    passed = 100
+    while not any(isinstance(action, Pause) for action in found):
+        found = tell(Damaged(ORDERS, passed, passed + 1, "its CRC is wrong"), 1.0)
+        passed += 1
+        assert passed <= IN_HAND_MAX + 10
+    assert passed == IN_HAND_MAX + 10
+    assert [type(action) for action in tell(TransactionEnded(writing.number), 2.0)] == [Transact, Resume]
 
 
 def test_a_group_waits_for_another() -> None:

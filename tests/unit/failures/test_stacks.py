@@ -8,7 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from kafkalite.failures import runner
-from kafkalite.failures.runner import stack_text
+from kafkalite.failures.events import Message
+from kafkalite.failures.policy import Policy
+from kafkalite.failures.runner import Caller, stack_text
+from kafkalite.failures.strategies import RetryHere
 
 
 class Odd(Exception):
@@ -71,6 +74,18 @@ def test_it_is_what_python_prints_each_time(fails: Callable[[], object]) -> None
         with pytest.raises(Exception) as caught:  # noqa: PT011  # whatever it is
             fails()
         assert stack_text(caught.value) == "".join(traceback.format_exception(caught.value))
+
+
+def test_an_error_whose_text_raises_is_a_failure_like_others() -> None:
+    """A worker that it went through would end, and its member would wait for it."""
+
+    def handle(record: Message) -> None:
+        raise Odd
+
+    call = Caller(Policy(group="g", topics=["orders"], strategy=RetryHere(1)), handle)
+    failure = call(Message("orders", 0, 0, 0, None, None)).failure
+    assert failure is not None
+    assert (failure.name, failure.text) == (f"{__name__}.Odd", "<exception str() failed>")
 
 
 def test_an_error_that_nobody_raised_has_no_lines() -> None:
