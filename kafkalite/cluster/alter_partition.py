@@ -80,10 +80,6 @@ class Changes:
     shrinks: int = 0
     expands: int = 0
     failed: int = 0
-    elections_here: int = 0
-    """Of this broker, for partitions that had a replica here,"""
-    elections_elsewhere: int = 0
-    """and of others."""
 
 
 class InSyncReplicas:
@@ -187,13 +183,6 @@ class InSyncReplicas:
     def replicas_changed(self, changes: Iterable[ReplicaChange]) -> None:
         """A listener of the logs': what is led elsewhere, or gone, is forgotten."""
         for change in changes:
-            if (
-                change.before.held
-                and change.now.leader_id >= 0
-                and change.now.leader_epoch > change.before.leader_epoch
-            ):
-                self.changes.elections_here += change.now.leads
-                self.changes.elections_elsewhere += not change.now.leads
             if not change.now.leads or change.now.alone:
                 self._led.pop(change.log, None)
             elif self._flush and change.now.isr == (self._node_id,) != change.before.isr:
@@ -217,12 +206,6 @@ class InSyncReplicas:
             ("failedisrupdates", changes.failed, "Proposals that were refused, or not answered."),
         ):
             yield Family(f"kafka_server_replicamanager_{name}", "counter", text, [("", count)])
-        elected = [
-            (labels(leader="here"), changes.elections_here),
-            (labels(leader="elsewhere"), changes.elections_elsewhere),
-        ]
-        text = "Leaders that were given, in a new epoch, to partitions that have a replica here."
-        yield Family("kafkalite_leader_elections", "counter", text, elected)
         rows = [
             (
                 labels(topic=log.topic, partition=log.partition, replica=state[0]),

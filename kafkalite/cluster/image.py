@@ -302,6 +302,9 @@ class Delta:
             features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
         )
 
+    def unregister_controller(self, record: types.UnregisterControllerRecord) -> None:
+        self._section("controllers").pop(record.controller_id, None)
+
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def add_topic(self, record: types.TopicRecord) -> None:
@@ -434,6 +437,7 @@ _HANDLERS: Final[dict[type, Callable[[Delta, Any], None]]] = {
     types.UnfenceBrokerRecord: Delta.unfence_broker,
     types.BrokerRegistrationChangeRecord: Delta.change_broker,
     types.RegisterControllerRecord: Delta.register_controller,
+    types.UnregisterControllerRecord: Delta.unregister_controller,
     types.TopicRecord: Delta.add_topic,
     types.PartitionRecord: Delta.set_partition,
     types.PartitionChangeRecord: Delta.change_partition,
@@ -450,8 +454,8 @@ _HANDLERS: Final[dict[type, Callable[[Delta, Any], None]]] = {
     VotersRecord: Delta.set_voters,
     KRaftVersionRecord: Delta.set_kraft_version,
 }
-"""What is kept. Delegation tokens, the state of a migration from ZooKeeper and NoOp change nothing that is used here;
-the records of transactions are `kafkalite.cluster.replay`'s."""
+"""What is kept. Delegation tokens, directories that get no new replicas (KIP-1066), the state of a migration from
+ZooKeeper and NoOp change nothing that is used here; the records of transactions are `kafkalite.cluster.replay`'s."""
 
 
 def _or(changed: Any, present: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Records of a cluster's metadata, from the schemas of Apache Kafka 4.1.0.
+"""Records of a cluster's metadata, from the schemas of Apache Kafka 4.4.0.
 
 Written by tools/generate_metadata_records.py, do not edit.
 
@@ -47,7 +47,7 @@ class BrokerFeature:
 
 @dataclass(slots=True, kw_only=True)
 class RegisterBrokerRecord:
-    """Versions 0-3, flexible from 0."""
+    """Versions 0-4, flexible from 0."""
 
     broker_id: int = 0
     is_migrating_zk_broker: bool = False
@@ -59,6 +59,7 @@ class RegisterBrokerRecord:
     fenced: bool = True
     in_controlled_shutdown: bool = False
     log_dirs: list[bytes] = field(default_factory=list)
+    cordoned_log_dirs: list[bytes] | None = None
 
     FIELDS: ClassVar[FieldTable] = (
         ("broker_id", "int32", "0+"),
@@ -71,6 +72,7 @@ class RegisterBrokerRecord:
         ("fenced", "bool", "0+"),
         ("in_controlled_shutdown", "bool", "1+"),
         ("log_dirs", "[]uuid", "3+", "", "0:3+"),
+        ("cordoned_log_dirs", "[]uuid", "4+", "4+", "1:4+"),
     )
 
 
@@ -322,13 +324,14 @@ class ProducerIdsRecord:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerRegistrationChangeRecord:
-    """Versions 0-2, flexible from 0."""
+    """Versions 0-3, flexible from 0."""
 
     broker_id: int = 0
     broker_epoch: int = 0
     fenced: int = 0
     in_controlled_shutdown: int = 0
     log_dirs: list[bytes] = field(default_factory=list)
+    cordoned_log_dirs: list[bytes] | None = None
 
     FIELDS: ClassVar[FieldTable] = (
         ("broker_id", "int32", "0+"),
@@ -336,6 +339,7 @@ class BrokerRegistrationChangeRecord:
         ("fenced", "int8", "0+", "", "0:0+"),
         ("in_controlled_shutdown", "int8", "1+", "", "1:1+"),
         ("log_dirs", "[]uuid", "2+", "", "2:2+"),
+        ("cordoned_log_dirs", "[]uuid", "3+", "3+", "3:3+"),
     )
 
 
@@ -496,8 +500,17 @@ class ClearElrRecord:
     FIELDS: ClassVar[FieldTable] = (("topic_name", "string", "0+"),)
 
 
+@dataclass(slots=True, kw_only=True)
+class UnregisterControllerRecord:
+    """Versions 0, flexible from 0."""
+
+    controller_id: int = 0
+
+    FIELDS: ClassVar[FieldTable] = (("controller_id", "int32", "0+"),)
+
+
 ROWS: Final[tuple[tuple[int, type, int, int], ...]] = (
-    (0, RegisterBrokerRecord, 0, 3),
+    (0, RegisterBrokerRecord, 0, 4),
     (1, UnregisterBrokerRecord, 0, 0),
     (2, TopicRecord, 0, 0),
     (3, PartitionRecord, 0, 2),
@@ -511,7 +524,7 @@ ROWS: Final[tuple[tuple[int, type, int, int], ...]] = (
     (12, FeatureLevelRecord, 0, 0),
     (14, ClientQuotaRecord, 0, 0),
     (15, ProducerIdsRecord, 0, 0),
-    (17, BrokerRegistrationChangeRecord, 0, 2),
+    (17, BrokerRegistrationChangeRecord, 0, 3),
     (18, AccessControlEntryRecord, 0, 0),
     (19, RemoveAccessControlEntryRecord, 0, 0),
     (20, NoOpRecord, 0, 0),
@@ -523,5 +536,6 @@ ROWS: Final[tuple[tuple[int, type, int, int], ...]] = (
     (26, RemoveDelegationTokenRecord, 0, 0),
     (27, RegisterControllerRecord, 0, 0),
     (28, ClearElrRecord, 0, 0),
+    (29, UnregisterControllerRecord, 0, 0),
 )
 """Key of a record, its class, oldest and newest version."""

@@ -2,9 +2,10 @@
 
     lane(node, api).put(item) ─▶ those that wait, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
 
-One request of a lane is under way at a time, on a connection of its own (`Brokers`); what comes meanwhile waits, and
-goes with the next. Where no answer comes, whoever asked is told, and asks again if he wants to: nothing is sent twice
-here.
+One request says one thing of each: what contradicts something in it goes with the next, since answers tell of whom they
+are, and not of which of two. One request of a lane is under way at a time, on a connection of its own (`Brokers`); what
+comes meanwhile waits, and goes with the next. Where no answer comes, whoever asked is told, and asks again if he wants
+to: nothing is sent twice here.
 
 Any thread; `settle` is called on the lane's thread.
 """
@@ -13,19 +14,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kafkalite.cluster.connection import ConnectionFailed
 from kafkalite.executors import THREADS
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from kafkalite.cluster.brokers import Brokers
     from kafkalite.cluster.connection import ControllerConnection
     from kafkalite.cluster.quorum import Address
     from kafkalite.executors import Executors
+
+    Says: TypeAlias = Callable[[Any], tuple[Hashable, Hashable]]
 
 logger = logging.getLogger("kafkalite.cluster")
 
@@ -34,6 +37,20 @@ REQUEST_TIMEOUT_S: Final = 30.0
 """Kafka's request.timeout.ms."""
 ITEMS_MAX: Final = 1000
 """Of one request."""
+
+
+def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[Any]]:
+    """What waits: as much as goes into one request, and the rest."""
+    if says is None:
+        return waiting[:ITEMS_MAX], waiting[ITEMS_MAX:]
+    said: dict[Hashable, Hashable] = {}
+    together: list[Any] = []
+    left: list[Any] = []
+    for item in waiting:
+        about, what = says(item)
+        fits = len(together) < ITEMS_MAX and said.setdefault(about, what) == what
+        (together if fits else left).append(item)
+    return together, left
 
 
 class Lane:
@@ -47,6 +64,7 @@ class Lane:
         request: tuple[int, int],
         build: Callable[[Sequence[Any]], object],
         settle: Callable[[Sequence[Any], Any], None],
+        says: Says | None,
         client_id: str,
         executors: Executors,
     ) -> None:
@@ -57,6 +75,7 @@ class Lane:
         self._key, self._oldest = request
         self._build = build
         self._settle = settle
+        self._says = says
         self._client_id = client_id
         self._worker = executors.worker(name, self._turn)
         self._waiting: list[Any] = []  # guarded by the worker's lock, as the next
@@ -96,7 +115,7 @@ class Lane:
         with self._worker.lock:
             if self._stopping or not self._waiting:
                 return None
-            items, self._waiting = self._waiting[:ITEMS_MAX], self._waiting[ITEMS_MAX:]
+            items, self._waiting = _that_agree(self._waiting, self._says)
         answer = self._ask(items)
         try:
             self._settle(items, answer)
@@ -155,9 +174,11 @@ class Peers:
         oldest: int,
         build: Callable[[Sequence[Any]], object],
         settle: Callable[[Sequence[Any], Any], None],
+        says: Says | None = None,
     ) -> Lane:
         """The way to an API of a broker, made when it is first asked for. `build` makes a request of items, `settle` is
-        given them with the answer, None where none came."""
+        given them with the answer, None where none came; `says` tells of an item what it is about, and what it says of
+        that: no request says two things of one."""
         with self._lock:
             found = self._lanes.get((node_id, api_key))
             if found is None:
@@ -168,6 +189,7 @@ class Peers:
                     (api_key, oldest),
                     build,
                     settle,
+                    says,
                     self._client_id,
                     self._executors,
                 )

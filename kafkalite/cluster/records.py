@@ -7,7 +7,7 @@ Batches are those of any log (format 2), never compressed by Kafka's controllers
 A record that this release does not know, or that has bytes left over, is a fault: skipping it would make an image that
 differs from the controller's. Control records that tell a broker nothing are passed over.
 
-Source: MetadataRecordSerde and ControlRecordUtils of Kafka 4.1. Pure; any thread.
+Source: MetadataRecordSerde and ControlRecordUtils of Kafka 4.1; schemas of 4.4. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from kafkalite._native.wire.batch import BatchInfo
 
 FRAME_VERSION: Final = 1
-METADATA_LEVELS: Final = (7, 29)
-"""Levels of metadata.version whose records are known: the oldest, 3.3-IV3, and the newest, 4.2-IV1."""
-NEWEST_RELEASE: Final = "4.2"
+METADATA_LEVELS: Final = (7, 33)
+"""Levels of metadata.version whose records are known: the oldest, 3.3-IV3, and the newest, 4.4-IV2."""
+NEWEST_RELEASE: Final = "4.4"
 """Of Apache Kafka, whose metadata.version is the newest of these levels."""
 NOT_SERVED: Final = "--feature share.version=0 --feature streams.version=0"
 """What clusters of that release have unless they are formatted so."""

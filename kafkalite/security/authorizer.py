@@ -36,7 +36,7 @@ from kafkalite.acls import (
 from kafkalite.clock import SystemClock
 from kafkalite.errors import InvalidRequest, KafkaError
 from kafkalite.logging import fields
-from kafkalite.security.rules import Rules, host_key
+from kafkalite.security.rules import Rules, host_key, is_network, network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -192,7 +192,7 @@ class Authorizer:
         with self._changing:
             for acl in acls:
                 try:
-                    acl.check()
+                    _check(acl)
                 except InvalidRequest as error:
                     results.append(error)
                     continue
@@ -251,6 +251,16 @@ class Authorizer:
             for acl in removed:
                 self._rules.remove(acl)
         self.control.rules_changed()
+
+
+def _check(acl: Acl) -> None:
+    """Raises InvalidRequest unless this can be a new rule."""
+    acl.check()
+    if is_network(acl.host):
+        try:
+            network(acl.host)
+        except ValueError as error:
+            raise InvalidRequest(f"the host is no network: {error}") from None
 
 
 def _text(acl: Acl) -> str:

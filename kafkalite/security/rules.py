@@ -6,17 +6,19 @@
     no rule about it                         the default: allow.everyone.if.no.acl.found
 
 A rule is about a resource when its name is the resource's, is `*`, or, as a prefix, begins it. It matches when
-principal (or `User:*`), host (or `*`) and operation (or ALL) are the asker's. An ALLOW of READ, WRITE, DELETE or ALTER
-allows DESCRIBE too, one of ALTER_CONFIGS allows DESCRIBE_CONFIGS; a DENY implies nothing.
+principal (or `User:*`), host (or its network, or `*`) and operation (or ALL) are the asker's. An ALLOW of READ, WRITE,
+DELETE or ALTER allows DESCRIBE too, one of ALTER_CONFIGS allows DESCRIBE_CONFIGS; a DENY implies nothing.
 
 Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData of Kafka 4.1; `allows_any` is
 `authorizeByResourceType` of its interface Authorizer. Hosts are compared as addresses, however they are written.
+Networks (`10.0.0.0/8`) are those of Kafka 4.4, CidrUtils.
 
 Thread rule: its owner sees to it that nobody asks while somebody changes it.
 """
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +41,8 @@ _IMPLIED: Final = {
 }
 """Operation of an ALLOW → what it allows, where that is more than itself."""
 
-Entries = dict["Acl", str]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Entries = dict["Acl", str | Network]
 """The rules of one principal about one name, each with its host as it is compared."""
 Section = dict[str, dict[str, Entries]]
 """Name → principal → rules."""
@@ -51,6 +54,42 @@ def host_key(host: str) -> str:
         return str(ipaddress.ip_address(host))
     except ValueError:
         return host
+
+
+def is_network(host: str) -> bool:
+    """Whether a rule's host is meant as a network, and not as one address."""
+    return "/" in host
+
+
+def network(host: str) -> Network:
+    """ADDRESS/BITS; ValueError for anything else."""
+    if not host.rpartition("/")[2].isdecimal():
+        raise ValueError(f"{host[:64]!r} does not say how many bits an address has in common with it")
+    return ipaddress.ip_network(host, strict=False)
+
+
+def host_pattern(host: str) -> str | Network:
+    """A rule's host as `is_from` takes it. One that cannot be a network is nobody's."""
+    try:
+        return network(host) if is_network(host) else host_key(host)
+    except ValueError:
+        return host
+
+
+def is_from(pattern: str | Network, host: str) -> bool:
+    """Whether a client at `host`, as `host_key` makes it, is one of a rule's."""
+    if isinstance(pattern, str):
+        return pattern in {ANY_HOST, host}
+    address = _address(host)
+    return address is not None and address in pattern
+
+
+@functools.lru_cache(4096)
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
 
 
 def covers(acl: Acl, operation: AclOperation) -> bool:
@@ -96,7 +135,7 @@ class Rules:
             if acl.pattern_type is PatternType.PREFIXED:
                 lengths = self._lengths[acl.resource_type]
                 lengths[len(acl.name)] = lengths.get(len(acl.name), 0) + 1
-        section[acl.name].setdefault(acl.principal, {})[acl] = ANY_HOST if acl.host == ANY_HOST else host_key(acl.host)
+        section[acl.name].setdefault(acl.principal, {})[acl] = host_pattern(acl.host)
         self._count += 1
 
     def remove(self, acl: Acl) -> None:
@@ -146,7 +185,7 @@ class Rules:
             known = True
             for asker in (principal, ANY_USER):
                 for acl, acl_host in principals.get(asker, {}).items():
-                    if acl_host not in {ANY_HOST, host} or not covers(acl, operation):
+                    if not covers(acl, operation) or not is_from(acl_host, host):
                         continue
                     if acl.permission is AclPermission.DENY:
                         return False, acl
@@ -169,8 +208,8 @@ class Rules:
                     for acl, acl_host in principals.get(asker, {}).items():
                         if (
                             acl.permission is permission
-                            and acl_host in {ANY_HOST, host}
                             and acl.operation in {operation, AclOperation.ALL}
+                            and is_from(acl_host, host)
                         ):
                             yield name
 

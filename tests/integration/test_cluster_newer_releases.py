@@ -1,90 +1,190 @@
-"""Controllers of later releases of Apache Kafka than this one knows: refused in words, and what those say helps."""
+"""Controllers of each release of Apache Kafka's at the metadata of its own: a broker is in their cluster, beside one of
+theirs. What such a cluster has by default and this release does not do is refused in words, and what those say helps.
+"""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from kafkalite.client.connection import Connection
+from kafkalite.cluster.records import METADATA_LEVELS
+from tests.kit.harness.clustered import membership
 from tests.kit.harness.load import quiet
-from tests.kit.processes.apache_kafka import KafkaController, NotAvailable, jars
+from tests.kit.processes.apache_kafka import KAFKA_VERSION, KafkaBroker, KafkaController, NotAvailable, jars, run_tool
 from tests.kit.processes.broker import BrokerDidNotStart, running, wait_until
 from tests.kit.processes.mixed_cluster import JAVA, OURS, START_S, MixedCluster
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = pytest.mark.slow
 
-NEWER = ("4.3.1", "4.4.0")
-ADVICE = re.compile(r"formatted with (--release-version .*) take it")
+NEWEST = "4.4.0"
+LEVELS = {"4.0.0": 25, "4.2.0": 29, "4.3.1": 30, NEWEST: 33}
+"""Release → metadata.version of its own; 4.1 is what all other tests of a cluster run on."""
+SHARES_BY_DEFAULT = ("4.2.0", NEWEST)
+ADVICE = re.compile(
+    r"when the controllers are formatted \((?P<format>--feature .*?)\),"
+    r" or switch it off \(kafka-features\.sh (?P<off>.*?)\)"
+)
 TOPIC = "orders"
 RECORDS = 300
 
 
-@pytest.fixture(params=NEWER)
-def version(request: pytest.FixtureRequest) -> str:
-    found = str(request.param)
+def available(version: str) -> str:
     try:
-        jars(found)
+        jars(version)
     except NotAvailable as missing:
-        pytest.skip(f"NOT HELD AGAINST APACHE KAFKA {found}: {missing}")
-    return found
+        pytest.skip(f"NOT HELD AGAINST APACHE KAFKA {version}: {missing}")
+    return version
 
 
-def test_newest_metadata_is_refused_by_a_sentence_that_helps(version: str, tmp_path: Path) -> None:
-    with KafkaController(tmp_path / "controller", version=version) as controller:
-        settings = {
-            "process.roles": "broker",
-            "node.id": "1",
-            "controller.quorum.bootstrap.servers": controller.address,
-            "controller.listener.names": "CONTROLLER",
-            "listeners": "PLAINTEXT://127.0.0.1:0",
-        }
+@pytest.mark.parametrize("release", SHARES_BY_DEFAULT)
+def test_a_broker_that_is_refused_names_what_has_it_let_in(release: str, tmp_path: Path) -> None:
+    with KafkaController(tmp_path / "controller", version=available(release)) as controller:
+        settings = membership(controller.address, 1)
         with pytest.raises(BrokerDidNotStart) as ended, running(tmp_path / "broker", settings=settings):
             pass
-        assert controller.alive
-    assert ended.value.status == 2  # systemd does not start it again: nothing but a change helps
-    advised = [found[1] for line in ended.value.log.splitlines() if (found := ADVICE.search(line))]
-    assert advised, ended.value.log
-    options = advised[-1].split()
-    with MixedCluster(tmp_path / "cluster", (OURS, JAVA), format_options=options, version=version) as cluster:
+        assert ended.value.status == 2  # systemd does not start it again: nothing but a change helps
+        advised = [found for line in ended.value.log.splitlines() if (found := ADVICE.search(line))]
+        assert advised, ended.value.log
+        assert advised[-1]["format"] == "--feature share.version=0 --feature streams.version=0"
+        tool = "org.apache.kafka.tools.FeatureCommand"
+        run_tool(tool, "--bootstrap-controller", controller.address, *advised[-1]["off"].split())
+        with running(tmp_path / "broker", settings=settings):
+            assert controller.alive
+
+
+@pytest.mark.parametrize("release", LEVELS)
+def test_a_broker_is_in_a_cluster_at_the_metadata_of_a_release(release: str, tmp_path: Path) -> None:
+    off = ["--feature", "share.version=0", "--feature", "streams.version=0"] if LEVELS[release] > 27 else []
+    with MixedCluster(tmp_path, (OURS, JAVA), format_options=off, version=available(release)) as cluster:
+        assert {level_at(port) for port in cluster.ports.values()} == {LEVELS[release]}
         lead_and_follow(cluster)
 
 
-def lead_and_follow(cluster: MixedCluster) -> None:
-    """Each of two brokers leads a partition that the other one follows; what is acknowledged both have."""
+def test_a_cluster_is_upgraded_from_release_to_release_while_a_broker_serves(kafka_jars: Path, tmp_path: Path) -> None:
+    """The controller's and the Java broker's software, then the level; kafkalite is never restarted."""
+    assert kafka_jars
+    releases = ("4.2.0", NEWEST)
+    for release in releases:
+        available(release)
+    features = "org.apache.kafka.tools.FeatureCommand"
+    with MixedCluster(tmp_path, (OURS, JAVA)) as cluster:
+        ours, theirs, controller = cluster.brokers[1], cluster.brokers[2], cluster.controller
+        assert isinstance(theirs, KafkaBroker)
+        server = ("--bootstrap-controller", controller.address)
+        process = ours.process
+        create(cluster)
+        write(cluster, KAFKA_VERSION)
+        for release in releases:
+            controller.stop()
+            controller.version = release
+            controller.start(START_S)
+            theirs.stop()
+            theirs.version = release
+            cluster.start(2)
+            cluster.wait_in_sync(TOPIC)
+            write(cluster, f"{release} at the level before")
+            run_tool(features, *server, "upgrade", "--feature", f"metadata.version={LEVELS[release]}")
+            wait_until(
+                lambda level=LEVELS[release]: {level_at(port) for port in cluster.ports.values()} == {level},
+                *(START_S, "both know the level"),
+            )
+            write(cluster, release, **{"transactional.id": release})
+            # What a release has besides cannot be switched on while somebody does not do it.
+            with pytest.raises(RuntimeError, match=r"share\.version"):
+                run_tool(features, *server, "upgrade", "--feature", "share.version=1")
+            cluster.wait_in_sync(TOPIC)
+        wanted = [KAFKA_VERSION, *(what for each in releases for what in (f"{each} at the level before", each))]
+        assert sorted(read(cluster, len(wanted))) == sorted(f"{what} {n}" for what in wanted for n in range(RECORDS))
+        cluster.brokers[2].stop()
+        wait_until(lambda: leaders(cluster) == {1}, START_S, "kafkalite leads")
+        cluster.start(2)
+        cluster.wait_in_sync(TOPIC)
+        assert ours.alive
+        assert ours.process is process
+
+
+def test_no_release_has_metadata_that_is_not_known() -> None:
+    assert METADATA_LEVELS[1] == max(LEVELS.values())
+
+
+def create(cluster: MixedCluster) -> None:
+    """Each of two brokers leads a partition that the other one follows; both have to have what is written."""
     wanted = NewTopic(TOPIC, 2, replica_assignment=[[1, 2], [2, 1]], config={"min.insync.replicas": "2"})
     admin = cluster.admin()
     admin.create_topics([wanted])[TOPIC].result(START_S)
     cluster.wait_in_sync(TOPIC)
     assert [leader for leader, _, _ in cluster.isr(TOPIC).values()] == [1, 2]
-    failures: list[object] = []
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True}, logger=quiet)
-    for number in range(RECORDS):
-        producer.produce(
-            TOPIC,
-            b"%d" % number,
-            partition=number % 2,
-            on_delivery=lambda error, _message: failures.append(error) if error else None,
-        )
-    assert producer.flush(START_S) == 0
-    assert not failures
+
+
+def level_at(port: int) -> int:
+    """The metadata.version that a broker tells."""
+    connection = Connection.connect("127.0.0.1", port, client_id="test")
+    level = connection.features["metadata.version"]
+    connection.close()
+    return level
+
+
+def leaders(cluster: MixedCluster) -> set[int]:
+    return {leader for leader, _, _ in cluster.isr(TOPIC).values()}
+
+
+def lead_and_follow(cluster: MixedCluster) -> None:
+    """What is acknowledged both have, and each may lead all of it."""
+    create(cluster)
+    write(cluster, "plain")
+    write(cluster, "in transactions", **{"transactional.id": "story"})
+    wanted = [f"{what} {number}" for what in ("plain", "in transactions") for number in range(RECORDS)]
+    assert sorted(read(cluster, 2)) == sorted(wanted)
+    for stopped, other in ((1, 2), (2, 1)):
+        cluster.brokers[stopped].stop()
+        wait_until(lambda other=other: leaders(cluster) == {other}, START_S, f"{other} leads")
+        cluster.start(stopped)
+        cluster.wait_in_sync(TOPIC)
+
+
+def read(cluster: MixedCluster, times: int) -> list[str]:
+    """What was written so many times; its reader commits."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "readers"}, logger=quiet)
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(2)])
-    seen: list[int] = []
+    seen: list[str] = []
 
-    def read() -> bool:
-        seen.extend(int(message.value() or b"") for message in consumer.consume(RECORDS, 1) if not message.error())
-        return len(seen) >= RECORDS
+    def enough() -> bool:
+        seen.extend(
+            (message.value() or b"").decode() for message in consumer.consume(RECORDS, 1) if not message.error()
+        )
+        return len(seen) >= times * RECORDS
 
-    wait_until(read, START_S, "all records")
+    wait_until(enough, START_S, "all records")
     consumer.commit(
         offsets=[TopicPartition(TOPIC, partition, RECORDS // 2) for partition in range(2)], asynchronous=False
     )
     consumer.close()
-    assert sorted(seen) == list(range(RECORDS))
-    cluster.brokers[1].stop()
-    wait_until(lambda: {leader for leader, _, _ in cluster.isr(TOPIC).values()} == {2}, START_S, "the other one leads")
-    cluster.start(1)
-    cluster.wait_in_sync(TOPIC)
+    return seen
+
+
+def write(cluster: MixedCluster, what: str, **settings: str) -> None:
+    """Records that both have; over brokers of both kinds, so that its markers go from one to the other."""
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, **settings}, logger=quiet)
+    if settings:
+        producer.init_transactions(START_S)
+        producer.begin_transaction()
+    for number in range(RECORDS):
+        producer.produce(
+            TOPIC,
+            f"{what} {number}",
+            partition=number % 2,
+            on_delivery=lambda error, _message: failures.append(error) if error else None,
+        )
+    assert producer.flush(START_S) == 0
+    if settings:
+        producer.commit_transaction(START_S)
+    assert not failures

@@ -516,20 +516,3 @@ def test_what_others_acknowledged_goes_on_the_disk_when_the_controllers_took_the
     waits(log)
     leader.in_sync.replicas_changed([ReplicaChange(log, now, now._replace(partition_epoch=9))])
     assert log.flushed_offset == 1, "who waits for it flushes it"
-
-
-def test_elections_are_counted_by_who_leads_then(leader: Leader) -> None:
-    log = leader.lead((OWN,))
-    first = log.assignment
-    away = first._replace(leads=False, leader_id=TWO, leader_epoch=6)
-    changes = [
-        ReplicaChange(log, NOWHERE, first),
-        ReplicaChange(log, first, first._replace(partition_epoch=9)),
-        ReplicaChange(log, first, away),
-        ReplicaChange(log, away, away._replace(leader_id=-1, leader_epoch=7)),
-        ReplicaChange(log, away, first._replace(leader_epoch=8)),
-        ReplicaChange(log, first, NOWHERE),
-    ]
-    leader.in_sync.replicas_changed(changes)
-    told = {family.name: dict(family.rows) for family in leader.in_sync.families()}
-    assert told["kafkalite_leader_elections"] == {'{leader="here"}': 1, '{leader="elsewhere"}': 1}

@@ -246,8 +246,18 @@ def test_where_a_log_is_cut(theirs: tuple[int, int], own: tuple[int, int], log_e
 
 @pytest.mark.parametrize(
     ("level", "fetch", "listed"),
-    [(7, 13, 7), (9, 14, 8), (10, 15, 8), (19, 16, 8), (21, 17, 9), (25, 17, 10), (27, 18, 10), (29, 18, 11)],
+    [
+        (7, 13, 7),
+        (9, 14, 8),
+        (10, 15, 8),
+        (19, 16, 8),
+        (21, 17, 9),
+        (25, 17, 10),
+        (27, 18, 10),
+        (29, 18, 11),
+        (33, 18, 11),
+    ],
 )
 def test_versions_follow_from_the_clusters_level(level: int, fetch: int, listed: int) -> None:
-    """As MetadataVersion of Kafka 4.1 and 4.2 has them."""
+    """As MetadataVersion of Kafka 4.1, 4.2 and 4.4 has them."""
     assert (version_for(_FETCH_VERSIONS, level), version_for(_LIST_VERSIONS, level)) == (fetch, listed)

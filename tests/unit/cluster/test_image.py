@@ -116,6 +116,15 @@ def test_registration_replaces_and_its_changes_hold() -> None:
     assert after(image, types.UnregisterBrokerRecord(broker_id=1, broker_epoch=5)).brokers == {}
 
 
+def test_controllers_come_and_go() -> None:
+    image = after(
+        EMPTY, types.RegisterControllerRecord(controller_id=7), types.RegisterControllerRecord(controller_id=8)
+    )
+    assert {*image.controllers} == {7, 8}
+    image = after(image, types.UnregisterControllerRecord(controller_id=7))
+    assert {*image.controllers} == {8}
+
+
 def test_settings_rules_users_and_quotas_come_and_go() -> None:
     user = types.UserScramCredentialRecord(
         name="u", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096

@@ -162,17 +162,17 @@ def test_features_that_nobody_knows_yet_are_waited_for() -> None:
     assert living.phase is Phase.REGISTERING
     registered(living, ErrorCode.UNSUPPORTED_VERSION, **{"share.version": 1})
     assert "kafka-features.sh downgrade --feature share.version=0" in living.failure
-    assert "--release-version 4.2 --feature share.version=0" in unsupported_features({})
+    assert "--release-version 4.4 --feature share.version=0" in unsupported_features({})
 
 
 def test_features_that_are_not_done_are_named_with_what_to_do() -> None:
-    both = unsupported_features({"streams.version": 1, "share.version": 1, "metadata.version": 29, "group.version": 1})
+    both = unsupported_features({"streams.version": 1, "share.version": 1, "metadata.version": 33, "group.version": 1})
     assert "share.version=1, which this release does not do, and streams.version=1" in both
     assert "(--feature share.version=0 --feature streams.version=0)" in both
-    newer = unsupported_features({"streams.version": 1, "share.version": 2, "metadata.version": 33})
-    assert "metadata.version=33, of which this release does 7 to 29" in newer
-    assert "--release-version 4.2 --feature share.version=0 --feature streams.version=0" in newer
-    assert "--release-version 4.2 --feature share.version=0" in unsupported_features({"metadata.version": 30})
+    newer = unsupported_features({"streams.version": 1, "share.version": 2, "metadata.version": 35})
+    assert "metadata.version=35, of which this release does 7 to 33" in newer
+    assert "--release-version 4.4 --feature share.version=0 --feature streams.version=0" in newer
+    assert "--release-version 4.4 --feature share.version=0" in unsupported_features({"metadata.version": 34})
     assert "group.version=9, of which this release does 0 to 1" in unsupported_features({"group.version": 9})
     assert unsupported_features({"metadata.version": 27})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -119,6 +120,26 @@ def test_version_that_the_other_does_not_serve_is_an_answer(peers: Peers) -> Non
     peers.lane(2, api.WRITE_TXN_MARKERS, 1, build, settled).put("t")
     settled.wait(1)
     assert settled.answers == [(["t"], None)]
+
+
+def test_no_request_says_two_things_of_one(peers: Peers, other: ScriptedController) -> None:
+    settled = Settled()
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def held(request: CreateTopicsRequest) -> CreateTopicsResponse:
+        asked.set()
+        assert may_answer.wait(WAIT_S)
+        return echo(request)
+
+    other.answers[api.CREATE_TOPICS].extend([held, echo, echo])
+    lane = peers.lane(2, api.CREATE_TOPICS, 3, build, settled, lambda name: (name[0], name[1]))
+    lane.put("x0")
+    assert asked.wait(WAIT_S)
+    for name in ("a1", "a2", "b1", "a1", "b2"):
+        lane.put(name)
+    may_answer.set()
+    settled.wait(6)
+    assert [items for items, _ in settled.answers] == [["x0"], ["a1", "b1", "a1"], ["a2", "b2"]]
 
 
 def test_whoever_asks_too_late_is_told(peers: Peers) -> None:

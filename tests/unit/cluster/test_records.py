@@ -52,7 +52,7 @@ def test_known_bytes_of_a_feature_level() -> None:
     ("value", "why"),
     [
         (b"\x02\x0c\x00", "frame version 2"),
-        (b"\x01\x1d\x00", "record 29 is not known"),
+        (b"\x01\x1e\x00", "record 30 is not known"),
         (b"\x01\x06\x00", "record 6 is not known"),
         (b"\x01\x03\x03", "PartitionRecord 3 is not known"),
         (b"\x01", "cut off"),

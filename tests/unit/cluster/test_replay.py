@@ -56,7 +56,7 @@ def test_aborted_transaction_leaves_nothing() -> None:
 def test_records_of_a_newer_release_are_not_guessed_at() -> None:
     assert Replay().apply(batches((feature(METADATA_LEVELS[1]),))) is not None
     with pytest.raises(
-        MetadataFault, match=r"metadata\.version=30, and this release reads up to 29: .* --release-version 4\.2 "
+        MetadataFault, match=r"metadata\.version=34, and this release reads up to 33: .* --release-version 4\.4 "
     ):
         Replay().apply(batches((feature(METADATA_LEVELS[1] + 1),)))
 

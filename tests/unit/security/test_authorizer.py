@@ -96,6 +96,13 @@ def test_bad_rules_do_not_keep_the_good_ones_out() -> None:
     assert authorizer.acls() == [acl("t")]
 
 
+def test_a_network_that_is_none_is_refused() -> None:
+    authorizer, _ = make()
+    hosts = ("10.0.0.0/33", "10/8", "10.0.0.0/255.0.0.0", "/", "10.0.0.0/", "10.0.0.0/8", "fd00::1/8")
+    results = authorizer.create([acl("t")._replace(host=host) for host in hosts])
+    assert [result and result.code for result in results] == [ErrorCode.INVALID_REQUEST] * 5 + [None] * 2
+
+
 def test_what_cannot_be_written_down_does_not_hold() -> None:
     authorizer, disk = make(acl("t"))
     disk.failure = StorageError("full")

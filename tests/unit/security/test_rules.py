@@ -19,7 +19,25 @@ LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 
 NAMES = st.text("ab*é", min_size=1, max_size=4)
 PRINCIPALS = st.sampled_from(["User:a", "User:b", "User:*", "Group:a"])
-HOSTS = st.sampled_from(["*", "10.0.0.1", "::1", "0:0:0:0:0:0:0:1", "not an address"])
+ADDRESSES = ("*", "10.0.0.1", "::1", "0:0:0:0:0:0:0:1", "not an address")
+NETWORKS = (
+    "10.0.0.0/31",
+    "10.0.0.7/8",
+    "10.0.0.1/32",
+    "::/64",
+    "fd00::/8",
+    "10.0.0.0/40",
+    "10.0.0.0/255.0.0.0",
+    "10/8",
+)
+HOSTS = st.sampled_from([*ADDRESSES, *NETWORKS])
+IN_NETWORK = {
+    "10.0.0.0/31": {"10.0.0.1"},
+    "10.0.0.7/8": {"10.0.0.1", "10.0.0.2"},
+    "10.0.0.1/32": {"10.0.0.1"},
+    "::/64": {"::1"},
+}
+"""Which of the hosts that are asked about are in a network; what cannot be one has none."""
 OPERATIONS = st.sampled_from([op for op in AclOperation if op not in (AclOperation.UNKNOWN, AclOperation.ANY)])
 ACLS = st.builds(
     Acl,
@@ -36,6 +54,8 @@ ACLS = st.builds(
 def same_host(rule: str, host: str) -> bool:
     if rule == "*":
         return True
+    if "/" in rule:
+        return host in IN_NETWORK.get(rule, ())
     try:
         return ipaddress.ip_address(rule) == ipaddress.ip_address(host)
     except ValueError:
