@@ -19,7 +19,7 @@ import threading
 import time
 from typing import Final
 
-from kafkalite.classic.errors import ConnectionFailed
+from kafkalite.classic.errors import ConnectionFailed, Unreachable
 
 CONNECT_TIMEOUT_S: Final = 5.0
 SOCKET_TIMEOUT_S: Final = 30.0
@@ -54,6 +54,7 @@ class Channel:
         self._socket: socket.socket | None = None
         self._connecting: socket.socket | None = None
         self._interrupted = threading.Event()
+        self._reached = False
 
     @property
     def connected(self) -> bool:
@@ -107,6 +108,7 @@ class Channel:
         if self._socket is None:
             self._socket = self._connect()
             if self._interrupted.is_set():  # looked at once the socket is where `interrupt` finds it
+                self.close()
                 raise ConnectionFailed(f"the channel to {self.address} was closed")
         return self._socket
 
@@ -119,9 +121,11 @@ class Channel:
             except OSError as error:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0 or self._interrupted.wait(min(pause_s, left_s, _PAUSE_S_MAX)):
-                    raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
+                    kind = ConnectionFailed if self._reached else Unreachable
+                    raise kind(f"cannot connect to {self.address}: {error.strerror or error}") from error
                 pause_s *= 10
                 continue
+            self._reached = True
             made.settimeout(None)
             for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
                 made.setsockopt(socket.SOL_SOCKET, option, _timeval(self._socket_timeout_s))

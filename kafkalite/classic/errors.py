@@ -77,6 +77,10 @@ class ConnectionFailed(ClassicError):
     """The broker could not be reached, or went away in the middle of a request."""
 
 
+class Unreachable(ConnectionFailed):
+    """The broker could not be reached, and has not been yet: nothing was sent to it."""
+
+
 _BY_CODE: Final[dict[int, type[ClassicError]]] = {
     kind.code: kind for kind in (UnknownError, OffsetOutOfRange, InvalidMessage, InvalidPartition, InvalidMessageSize)
 }

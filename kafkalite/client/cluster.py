@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from kafkalite.client.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection
-from kafkalite.client.errors import UNREACHED, BrokerUnreachable, ProtocolError
+from kafkalite.client.errors import UNREACHED, BrokerGone, BrokerUnreachable, ProtocolError
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndTimestamp, TopicPartition
 from kafkalite.protocol.api import LIST_OFFSETS, METADATA
@@ -122,7 +122,8 @@ class Cluster:
         self._topics: dict[str, TopicDescription] = {}
         self._cluster_id: str | None = None
         self._controller_id = -1
-        self._reached = False
+        self._reached: set[tuple[str, int]] = set()
+        """Where a broker was connected to."""
         self._interrupted = False
 
     def twin(self) -> Self:
@@ -301,7 +302,7 @@ class Cluster:
         if isinstance(error, KafkaError):
             passing = error.retriable and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return passing and not self._interrupted
-        return self._reached and not self._interrupted
+        return bool(self._reached) and not self._interrupted
 
     def refresh(self, names: Iterable[str] | None, *, create: bool = False, tells_operations: bool = False) -> Any:
         """Asks any broker about brokers and topics (None: all of them); returns its answer."""
@@ -395,7 +396,8 @@ class Cluster:
                 return self._connection(host, port, SHARED)
             except BrokerUnreachable as error:
                 failures.append(str(error))
-        raise BrokerUnreachable("; ".join(dict.fromkeys(failures)))
+        kind = BrokerGone if self._reached else BrokerUnreachable
+        raise kind("; ".join(dict.fromkeys(failures)))
 
     def close_lane(self, lane: str) -> None:
         """Drops the connections of one Reader or Producer."""
@@ -410,15 +412,21 @@ class Cluster:
         if connection is None and self._interrupted:
             raise BrokerUnreachable(f"not connected to {host}:{port}: the client was interrupted")
         if connection is None:
-            connection = self._connections[host, port, lane] = Connection.connect(
-                host,
-                port,
-                client_id=self.client_id,
-                connect_timeout_s=self._connect_timeout_s,
-                request_timeout_s=self.request_timeout_s,
-                security=self._security,
-            )
-            self._reached = True
+            try:
+                connection = Connection.connect(
+                    host,
+                    port,
+                    client_id=self.client_id,
+                    connect_timeout_s=self._connect_timeout_s,
+                    request_timeout_s=self.request_timeout_s,
+                    security=self._security,
+                )
+            except BrokerUnreachable as error:
+                if (host, port) in self._reached:
+                    raise BrokerGone(str(error)) from error
+                raise
+            self._connections[host, port, lane] = connection
+            self._reached.add((host, port))
             if self._interrupted:  # meanwhile
                 connection.interrupt()
         return connection

@@ -1,7 +1,8 @@
 """What goes wrong between client and broker without an error code: those are kafkalite.errors.
 
 ClientError
-    BrokerUnreachable       no broker of the list could be connected to, or one could not be again
+    BrokerUnreachable       no broker of the list could be connected to
+      BrokerGone            one could not be again
     SignInRefused           a broker refused the client's credentials, or could not show that it knows them
     ConnectionLost          a connection broke, or the peer closed it; the request may or may not have been served
     RequestTimeout          no answer in time; the same doubt
@@ -27,6 +28,10 @@ class ClientError(Exception):
 
 class BrokerUnreachable(ClientError):
     """Nobody listens, or nobody that speaks Kafka."""
+
+
+class BrokerGone(BrokerUnreachable):
+    """It was there before."""
 
 
 class SignInRefused(ClientError):

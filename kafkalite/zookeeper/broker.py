@@ -77,7 +77,7 @@ class BrokerRegistration:
     def start(self, topics: Mapping[str, int]) -> None:
         """Registers the broker, then (by itself) the topics: name to number of partitions here.
 
-        StartupError when ZooKeeper cannot be reached, or another broker has this id.
+        StartupError when ZooKeeper cannot be reached in the time for connections, or another broker has this id.
         """
         self._wanted = dict(topics)
         self._client = client = zookeeper.connect(
@@ -87,7 +87,7 @@ class BrokerRegistration:
         )
         client.add_listener(self._on_state)
         try:
-            self._register_id(client, time.monotonic() + STALE_WAIT_FACTOR * self._session_timeout_s)
+            self._register_at_start(client)
         except (NodeConflict, NodeError, *ZooKeeperError) as error:
             zookeeper.close(client)
             self._client = None
@@ -161,6 +161,19 @@ class BrokerRegistration:
             logger.warning("ZooKeeper did not take our registration: %s; trying again", error or type(error).__name__)
             return False
         return True
+
+    def _register_at_start(self, client: KazooClient) -> None:
+        """Registers the id, again where the connection went meanwhile: a server that is busy may lose one."""
+        began = time.monotonic()
+        while True:
+            try:
+                self._register_id(client, began + STALE_WAIT_FACTOR * self._session_timeout_s)
+            except zookeeper.CONNECTION_GONE:
+                if time.monotonic() - began >= self._connection_timeout_s:
+                    raise
+                time.sleep(RETRY_S)
+            else:
+                return
 
     def _register_id(self, client: KazooClient, deadline: float) -> None:
         """Registers the broker's id; an earlier run's node of this very broker is waited for until the deadline."""

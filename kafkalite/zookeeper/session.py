@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kazoo.client import KazooClient
 from kazoo.client import KazooState as SessionState
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import ConnectionLoss, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "CONNECTION_GONE",
     "NodeConflict",
     "SessionState",
     "ZooKeeperError",
@@ -49,7 +50,9 @@ _kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_logger.setLevel(logging.ERROR)  # each attempt to connect is a warning there; what matters is logged here
 
 ZooKeeperError = (KazooException, KazooTimeoutError)
-"""What a lost connection or session raises."""
+"""What a lost connection or session raises, and whatever else the server refuses."""
+CONNECTION_GONE: Final = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
+"""Those of them that another try may not meet."""
 
 OPERATION_TIMEOUT_S: Final = 10.0
 """kazoo keeps what is asked while the connection is away; nobody here waits longer than this for it."""

@@ -4,10 +4,11 @@ import contextlib
 import threading
 
 import pytest
-from kazoo.exceptions import KazooException, NodeExistsError
+from kazoo.exceptions import ConnectionLoss, KazooException, NodeExistsError, SessionExpiredError
 
 from kafkalite.clock import SystemClock
 from kafkalite.errors import StartupError
+from kafkalite.zookeeper import session
 from kafkalite.zookeeper.broker import BrokerRegistration
 from tests.kit.processes.broker import wait_until
 
@@ -82,6 +83,28 @@ def test_broker_and_its_topics_are_there_and_go_with_it(client, registration):
     one.stop()
     assert client.get_children("/brokers/ids") == []
     assert client.get_children("/brokers/topics/b") == []
+
+
+def test_connection_that_goes_while_the_broker_registers_is_made_again(client, registration, monkeypatch):
+    original, losses = session.create_ephemeral, [ConnectionLoss(), SessionExpiredError()]
+
+    def create(*arguments):
+        if losses:
+            raise losses.pop()
+        return original(*arguments)
+
+    monkeypatch.setattr(session, "create_ephemeral", create)
+    registration(6)
+    assert is_there(client, "/brokers/ids/6")
+
+
+def test_connection_that_stays_away_while_the_broker_registers_is_told(registration, monkeypatch):
+    def create(*_):
+        raise ConnectionLoss
+
+    monkeypatch.setattr(session, "create_ephemeral", create)
+    with pytest.raises(StartupError, match="went away while the broker registered"):
+        registration(6, connection_timeout_s=1.0)
 
 
 def test_more_partitions_are_registered(client, registration):

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client, CommitFailed, GroupReader
+from kafkalite.client.group.membership import Phase
 from kafkalite.errors import FencedInstanceId, InconsistentGroupProtocol, NonEmptyGroup
 from kafkalite.model import TopicPartition
 from tests.kit.processes.broker import BrokerProcess, wait_until
@@ -164,6 +165,28 @@ def test_cooperative_members_read_on_while_others_come(member, topic) -> None:
     assert sorted(given_up) == second.assignment
     assert len(given_up) == PARTITION_COUNT // 2
     assert first.positions == {key: positions[key] for key in first.assignment}
+
+
+def test_cooperative_members_commit_while_they_rejoin(bootstrap, member, topic) -> None:
+    """Others may take minutes to join, and whoever reads on meanwhile is not to be handled again."""
+    first, second = (member(assignors=("cooperative-sticky",)) for _ in range(2))
+    share_out(first, second)
+    third = member(assignors=("cooperative-sticky",))
+
+    def rejoins() -> bool:  # second does not poll, and so does not join
+        first.poll(0.01)
+        third.poll(0.01)
+        return first._membership.phase == Phase.JOINING
+
+    wait_until(rejoins, TIMEOUT_S, "the first rejoins")
+    kept = first.assignment[0]
+    outcomes: list[Exception | None] = []
+    first.commit_async({kept: 7}, lambda _, error: outcomes.append(error))
+    wait_until(lambda: first.poll(0.01) is not None and outcomes != [], TIMEOUT_S, "the commit is answered")
+    assert (outcomes, first._membership.phase) == ([None], Phase.JOINING)
+    with Client(bootstrap) as client:
+        assert client.groups.committed(f"group-{topic}")[kept].offset == 7
+    share_out(first, second, third)
 
 
 def test_static_member_comes_back_without_a_rebalance(member) -> None:

@@ -95,7 +95,7 @@ class Acls:
         ]
         answer = self._client.controller().request(api.CREATE_ACLS, CreateAclsRequest(creations=creations))
         for acl, result in zip(acls, answer.results, strict=True):
-            raise_for(result.error_code, str(acl), result.error_message)
+            raise_for(result.error_code, " ".join(("rule", *acl.texts())), result.error_message)
 
     def delete(self, filters: Sequence[AclFilter]) -> list[Acl]:
         """Removes the rules that any of the filters means, and returns them."""

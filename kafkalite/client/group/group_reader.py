@@ -348,7 +348,7 @@ class GroupReader:
         """
         with self._one_thread.entered():
             rows = self._rows(offsets)
-            identity = self._membership.identity(0.0)
+            identity = self._membership.holder()
             if rows and identity is not None:
                 self._commits.commit_async(rows, identity, self._noting(callback))
                 return
@@ -389,7 +389,7 @@ class GroupReader:
         if self._auto_commit_s is not None and now >= self._commit_at:
             self._commit_at = now + self._auto_commit_s
             rows = self._rows(None)
-            identity = self._membership.identity(0.0)
+            identity = self._membership.holder()
             if rows and identity is not None:
                 self._commits.commit_async(rows, identity, self._noting(self._warn))
 

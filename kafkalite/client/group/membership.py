@@ -190,6 +190,15 @@ class Membership:
             member = self._phase in {Phase.STABLE, Phase.REBALANCING}
             return self._identity if member else None
 
+    def holder(self) -> GroupIdentity | None:
+        """As whom offsets may be committed without waiting. Who keeps partitions while it rejoins (cooperative) is the
+        member of the generation before, whose commits are taken until all have joined: that may be long."""
+        with self._changed:
+            keeps = self._phase == Phase.JOINING and self._settings.cooperative and self._owned
+            if keeps and self._identity.generation != NO_GENERATION:
+                return self._identity
+        return self.identity(0.0)
+
     def known_as(self) -> GroupIdentity:
         """As it is known now, without waiting."""
         return self._identity

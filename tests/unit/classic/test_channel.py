@@ -7,7 +7,7 @@ import time
 import pytest
 
 from kafkalite.classic.channel import Channel
-from kafkalite.classic.errors import ConnectionFailed
+from kafkalite.classic.errors import ConnectionFailed, Unreachable
 from tests.kit.processes.broker import free_port, wait_until
 
 WAIT_S = 30.0
@@ -68,6 +68,35 @@ def test_nothing_is_connected_after_an_interruption():
         with pytest.raises(ConnectionFailed):
             channel.send(b"x")
         assert not channel.connected
+
+
+def test_interrupted_just_as_it_was_connected(monkeypatch):
+    connect = Channel._connect
+
+    def interrupted_then(channel):
+        made = connect(channel)
+        channel.interrupt()
+        return made
+
+    monkeypatch.setattr(Channel, "_connect", interrupted_then)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        channel = Channel("127.0.0.1", listening.getsockname()[1])
+        with pytest.raises(ConnectionFailed, match="was closed"):
+            channel.request(b"x")
+        assert not channel.connected
+
+
+def test_who_was_reached_before_has_gone_and_is_not_who_was_never_there():
+    """To a command it is what failed on the way, or what it could not begin with."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        channel = Channel("127.0.0.1", listening.getsockname()[1], connect_timeout_s=0.5)
+        never = Channel("127.0.0.1", listening.getsockname()[1], connect_timeout_s=0.5)
+        channel.send(b"x")
+        channel.close()
+    for each, kind in ((channel, ConnectionFailed), (never, Unreachable)):
+        with pytest.raises(ConnectionFailed, match="cannot connect to") as caught:
+            each.send(b"x")
+        assert type(caught.value) is kind
 
 
 def test_broker_that_does_not_answer_in_time():

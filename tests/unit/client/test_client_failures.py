@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from kafkalite import Broker
+from kafkalite.cli import reported
 from kafkalite.client import (
     BrokerUnreachable,
     Client,
@@ -17,6 +19,7 @@ from kafkalite.client import (
     parse_bootstrap,
 )
 from kafkalite.client.connection import Connection
+from kafkalite.client.errors import BrokerGone
 from kafkalite.errors import (
     CorruptMessage,
     ErrorCode,
@@ -90,6 +93,24 @@ def test_bootstrap_list(text: str, found: list[tuple[str, int]]) -> None:
 def test_bootstrap_list_that_is_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"bootstrap|host:port"):
         parse_bootstrap(text)
+
+
+def test_a_broker_that_was_there_is_gone_which_is_not_to_have_never_been_there() -> None:
+    """A command that had begun has failed on the way: status 1, where systemd starts it again."""
+    with Broker() as broker, Client(broker.bootstrap_servers, retry_timeout_s=0.1, retry_backoff_s=0.005) as client:
+        broker.create_topic("a")
+        assert client.topics()
+        ended = [client.topics, lambda: client.end_offset("a", 0), client.twin().topics]
+        broker.stop()
+        for ask, (kind, status) in zip(ended, [(BrokerGone, 1), (BrokerGone, 1), (BrokerUnreachable, 2)], strict=True):
+            with pytest.raises(BrokerUnreachable, match="cannot connect to") as caught:
+                ask()
+            assert type(caught.value) is kind
+            assert reported(lambda: throw(caught.value)) == status  # called here
+
+
+def throw(error: Exception) -> int:
+    raise error
 
 
 def test_nobody_listens() -> None:
