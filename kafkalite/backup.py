@@ -115,7 +115,7 @@ def restore(backup: str, target: str, *, check: bool = True) -> Report:
 
 def _check_place(source: str, target: str) -> None:
     """StartupError unless there is something to copy, and room in the name of the copy."""
-    if checkpoints.read_properties(f"{source}/{files.META_PROPERTIES_NAME}") is None:
+    if not os.path.isdir(source) or checkpoints.read_properties(f"{source}/{files.META_PROPERTIES_NAME}") is None:
         raise StartupError(f"{source} is no data directory: it has no {files.META_PROPERTIES_NAME}")
     directory.check_finished(source)
     if not os.path.exists(f"{source}/{files.JOURNAL_NAME}"):

@@ -232,6 +232,11 @@ class MalformedRequest(ValueError):
     """A request that follows its schema and yet cannot be one: it has no answer, and its connection is closed."""
 
 
+def reason_of(error: OSError | ValueError) -> str:
+    """Why a file cannot be used, for a sentence that names it: the system's word alone, or what is wrong in it."""
+    return str((error.strerror or error) if isinstance(error, OSError) else error)
+
+
 class StartupError(Exception):
     """The broker cannot start. The message is one sentence that tells a person what to change; exit status 2."""
 

@@ -20,7 +20,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from kafkalite.client.errors import BrokerUnreachable, ClientError, SignInRefused
+from kafkalite.client.errors import BrokerGone, BrokerUnreachable, ClientError, SignInRefused
 from kafkalite.errors import ControllersAway, KafkaError, StartupError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def reported(command: Callable[[], int]) -> int:
     except KafkaError as error:
         return fail(f"{error} ({error.name})", EXIT_FAILURE)
     except (BrokerUnreachable, SignInRefused) as error:
-        return fail(str(error), EXIT_USAGE)
+        return fail(str(error), EXIT_FAILURE if isinstance(error, BrokerGone) else EXIT_USAGE)
     except ClientError as error:
         return fail(str(error), EXIT_FAILURE)
     except BrokenPipeError:

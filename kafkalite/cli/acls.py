@@ -250,7 +250,7 @@ def create(arguments: argparse.Namespace, acls: Sequence[Acl]) -> None:
     from kafkalite.log.journal import acls_change
     from kafkalite.log.offline_journal import open_journal
 
-    with open_journal(arguments.data_dir) as journal:
+    with open_journal(arguments.data_dir, make=True) as journal:
         fresh = [acl for acl in acls if acl not in journal.state.acls]
         if fresh:
             journal.record(acls_change(fresh, []))

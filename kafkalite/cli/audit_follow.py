@@ -86,6 +86,8 @@ def kept(follower: Follower, arguments: argparse.Namespace) -> Iterator[Callable
         except OSError as error:
             raise CommandError(f"--state {arguments.state}: {sentence(error)}", EXIT_FAILURE) from error
 
+    if arguments.state.is_dir():
+        raise UsageError(f"--state {arguments.state}: Is a directory")
     with contextlib.ExitStack() as stack:
         try:
             lock = stack.enter_context(arguments.state.with_name(f"{arguments.state.name}.lock").open("ab"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite.cli import EXIT_FAILURE
+from kafkalite.cli import EXIT_FAILURE, UsageError, sentence
 from kafkalite.cli.backup import add_data_arguments, data_directory
 from kafkalite.cli.common import print_json, print_table
 
@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from kafkalite.machine import LOOK, look
 
-    rows = look(data_directory(arguments))
+    directory = data_directory(arguments)
+    try:
+        rows = look(directory)
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be measured: {sentence(error)}") from error
     if arguments.json:
         for row in rows:
             print_json({"what": row.what, "found": row.found, "verdict": row.verdict, "why": row.why})

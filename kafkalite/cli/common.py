@@ -6,13 +6,14 @@ import json
 import os
 import sys
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kafkalite.client import Client
     from kafkalite.client.security import Security
@@ -81,6 +82,17 @@ def security_from(file: str | None) -> Security | None:
     from kafkalite.client.security import Security
 
     return Security.from_file(Path(file))
+
+
+@contextmanager
+def named_file(flag: str, path: object) -> Iterator[None]:
+    """Around reading the text of a file that a flag names: what the system or its bytes refuse is a UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{flag} {path} is no UTF-8") from error
 
 
 def seconds(text: str) -> float:

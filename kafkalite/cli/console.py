@@ -104,6 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
         tls = Tls.from_file(Path(arguments.tls_config))
     elif any(address.scheme == "https" for address in addresses):
         raise UsageError("--listen https://… needs --tls-config")
+    if arguments.metrics_token_file is not None and not arguments.metrics_url:
+        raise UsageError("--metrics-token-file goes with --metrics-url")
     users = None if arguments.users is None else Users.from_file(arguments.users)
     try:
         server = ConsoleServer(

@@ -18,6 +18,7 @@ topic that its headers name.
 
 from __future__ import annotations
 
+import argparse
 import getpass
 import os
 import subprocess
@@ -31,7 +32,6 @@ from kafkalite.cli import CommandError, Parser, UsageError
 from kafkalite.cli.common import add_client_arguments, count, open_client, print_json, print_table, seconds
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable
 
     from kafkalite.client import Client
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     skip.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
     for action in (listing, counting, redrive):
         action.add_argument("--exception", metavar="NAME", help="whose class has this name, with or without module")
-        action.add_argument("--day", metavar="DATE", help="of that UTC day, as 2026-11-22")
+        action.add_argument("--day", metavar="DATE", type=day, help="of that UTC day, as 2026-11-22")
         action.add_argument("--key", metavar="KEY", help="with this key")
         action.add_argument("--first", metavar="N", type=count, help="so many at most")
     show.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
@@ -88,6 +88,16 @@ def run(arguments: argparse.Namespace) -> int:
     action: Callable[[Client, argparse.Namespace], int] = globals()[f"{arguments.action}_action"]
     with open_client(arguments) as client:
         return action(client, arguments)
+
+
+def day(text: str) -> str:
+    """A day as letters have it, 2026-11-22, for argparse."""
+    from datetime import date
+
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no date as 2026-11-22") from None
 
 
 def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
@@ -236,20 +246,17 @@ def edited(message: Message) -> Message:
 
 
 def resolve_action(client: Client, arguments: argparse.Namespace) -> int:
-    from datetime import date
-
     from kafkalite.failures.names import parse_origin
 
+    what = arguments.what
     try:
-        date.fromisoformat(arguments.what)
-    except ValueError:
+        what = day(what)
+    except argparse.ArgumentTypeError:
         try:
-            parse_origin(arguments.what)
+            parse_origin(what)
         except ValueError as error:
-            raise UsageError(
-                f"{arguments.what!r} is neither a date as 2026-11-22 nor a record as orders-3-1842"
-            ) from error
-    starts = box_of(client, arguments).resolve(arguments.what, getpass.getuser())
+            raise UsageError(f"{what!r} is neither a date as 2026-11-22 nor a record as orders-3-1842") from error
+    starts = box_of(client, arguments).resolve(what, getpass.getuser())
     if arguments.json:
         print_json({str(place): offset for place, offset in starts.items()})
     else:

@@ -7,8 +7,8 @@
   kafkalite log dump data --summary --json
 
 A PATH is a segment (.log), a partition's directory, or a data directory. Files of Apache Kafka are read as well. Every
-checksum is verified and every index held against its log; exit status 1 says that something is wrong. Nothing is
-written. A broker may be running: then the last batch of a segment may still be on its way.
+checksum is verified and every index held against its log; exit status 1 says that something is wrong. `dump` writes
+nothing, and a broker may be running: then the last batch of a segment may still be on its way.
 
 `check` and `repair` take data directories or partitions' directories of a stopped broker. `check` reads everything and
 tells what is wrong, a line each; it changes nothing. `repair` mends what can be mended: derived files are made again,

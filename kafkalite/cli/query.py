@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
-from kafkalite.cli.common import add_client_arguments, open_client, print_table
+from kafkalite.cli.common import add_client_arguments, open_client, print_table, security_from
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kafkalite.query import Queries, QueryError
 
     refuse_contradictions(arguments)
+    security_from(arguments.command_config)  # a statement may name no topic, and open no client
     statement = sys.stdin.read() if arguments.sql == "-" else arguments.sql
     try:
         with Queries(

@@ -114,7 +114,7 @@ def alter(arguments: argparse.Namespace, entity: Entity, values: dict[str, float
     from kafkalite.log.journal import quotas_change
     from kafkalite.log.offline_journal import open_journal
 
-    with open_journal(arguments.data_dir) as journal:
+    with open_journal(arguments.data_dir, make=True) as journal:
         journal.record(quotas_change(changes))
 
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from kafkalite import http_ask
 from kafkalite.cli import CommandError, UsageError
-from kafkalite.cli.common import add_client_arguments, open_client, print_json, quantity, seconds
+from kafkalite.cli.common import add_client_arguments, named_file, open_client, print_json, quantity, seconds
 from kafkalite.logging import escaped
 from kafkalite.metrics import reading
 
@@ -52,12 +52,15 @@ def run(arguments: argparse.Namespace) -> int:
     if urlsplit(url).scheme not in {"http", "https"}:
         raise UsageError(f"--metrics: {url[:80]!r} is no http://HOST:PORT")
     url = url if url.endswith("/metrics") else f"{url}/metrics"
-    token = None if arguments.token_file is None else arguments.token_file.read_text(encoding="utf-8").strip()
+    token = token_in(arguments.token_file)
     live = sys.stdout.isatty() and not (arguments.once or arguments.json)
     before = _read(url, token, arguments.timeout)
     while True:
         time.sleep(arguments.interval)
-        now = _read(url, token, arguments.timeout)
+        try:
+            now = _read(url, token, arguments.timeout)
+        except UsageError as error:
+            raise CommandError(str(error)) from error  # it had begun
         if arguments.json:
             print_json(as_json(before, now))
         else:
@@ -67,6 +70,12 @@ def run(arguments: argparse.Namespace) -> int:
         if not live:
             return 0
         before = now
+
+
+def token_in(file: Path | None) -> str | None:
+    """What --token-file holds; UsageError."""
+    with named_file("--token-file", file):
+        return None if file is None else file.read_text(encoding="utf-8").strip()
 
 
 def _asked(arguments: argparse.Namespace) -> str:
@@ -88,6 +97,7 @@ def _asked(arguments: argparse.Namespace) -> str:
 
 
 def _read(url: str, token: str | None, timeout_s: float) -> Read:
+    """What is served there now; UsageError."""
     headers = {"Accept": "text/plain"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
@@ -99,7 +109,8 @@ def _read(url: str, token: str | None, timeout_s: float) -> Read:
         raise UsageError(f"{url}: {why}") from error
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise CommandError(f"{url} cannot be read: {reason}", 2) from error
+        reason = getattr(reason, "strerror", None) or reason
+        raise UsageError(f"{url} cannot be read: {reason}") from error
 
 
 def as_json(before: Read, now: Read) -> dict[str, object]:

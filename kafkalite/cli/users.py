@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, count, open_client, print_json, print_table
+from kafkalite.cli.common import add_client_arguments, count, named_file, open_client, print_json, print_table
 
 if TYPE_CHECKING:
     import argparse
@@ -95,7 +95,7 @@ def add_user(arguments: argparse.Namespace, mechanisms: Sequence[str], password:
         credential_change(mechanism, arguments.user, scram.new_credential(mechanism, password, arguments.iterations))
         for mechanism in mechanisms
     ]
-    with open_journal(arguments.data_dir) as journal:
+    with open_journal(arguments.data_dir, make=True) as journal:
         journal.record(credentials_change(changes))
 
 
@@ -128,7 +128,7 @@ def copy_users(arguments: argparse.Namespace) -> None:
 
         tell_copied(arguments, found, add_users(arguments.controller_dir, found, SystemClock().time_ms()))
         return
-    with open_journal(arguments.data_dir) as journal:
+    with open_journal(arguments.data_dir, make=True) as journal:
         there = journal.state.credentials
         taken = {key: kept for key, kept in sorted(found.items()) if key not in there and key[0] in MECHANISMS}
         journal.record(*(credential_change(*key, kept) for key, kept in taken.items()))
@@ -184,7 +184,7 @@ def read_password(path: str | None) -> str:
     elif path == "-":
         password = sys.stdin.readline(PASSWORD_SIZE_MAX + 1).rstrip("\r\n")
     else:
-        with open(path, encoding="utf-8") as file:
+        with named_file("--password-file", path), open(path, encoding="utf-8") as file:
             password = file.readline(PASSWORD_SIZE_MAX + 1).rstrip("\r\n")
     if not password or len(password) > PASSWORD_SIZE_MAX:
         raise UsageError(f"a password has 1 to {PASSWORD_SIZE_MAX} characters")

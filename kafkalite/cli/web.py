@@ -108,7 +108,10 @@ def _lines(file: Path, *, missing_ok: bool = False) -> list[str]:
 def _write(file: Path, lines: list[str]) -> None:
     """Whole when it is there, and the owner's alone from its first byte."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from error
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as stream:
             stream.writelines(f"{line}\n" for line in lines)

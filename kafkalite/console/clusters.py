@@ -21,7 +21,7 @@ import re
 import tomllib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.errors import StartupError
+from kafkalite.errors import StartupError, reason_of
 from kafkalite.web.routes import raw_path
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def read_clusters(path: Path) -> list[ClusterEntry]:
     try:
         return entries_of(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
     except (OSError, ValueError) as error:
-        raise StartupError(f"{path}: {error}") from error
+        raise StartupError(f"{path}: {reason_of(error)}") from error
 
 
 def entries_of(document: dict[str, Any], directory: Path) -> list[ClusterEntry]:

@@ -19,7 +19,7 @@ import json
 import tomllib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.errors import StartupError
+from kafkalite.errors import StartupError, reason_of
 from kafkalite.regex import compiled
 from kafkalite.track.document_paths import Path as DocumentPath
 from kafkalite.track.document_paths import parse_path
@@ -58,7 +58,7 @@ class Masks:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
             return cls(tuple(mask_of(row) for row in tables_of(document)))
         except (OSError, ValueError) as error:
-            raise StartupError(f"{path}: {error}") from error
+            raise StartupError(f"{path}: {reason_of(error)}") from error
 
     def cover(self, topic: str) -> bool:
         """Whether any mask is about a topic."""

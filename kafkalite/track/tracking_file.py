@@ -14,7 +14,7 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.errors import StartupError
+from kafkalite.errors import StartupError, reason_of
 from kafkalite.regex import compiled
 from kafkalite.track.questions import EVERYWHERE, Place, parse_places
 
@@ -34,7 +34,7 @@ def load_tracking(path: Path) -> TrackingFile:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StartupError(f"{path} cannot be read: {error}") from error
+        raise StartupError(f"{path} cannot be read: {reason_of(error)}") from error
     unknown = document.keys() - {"places", "topics"}
     if unknown:
         raise StartupError(f"{path}: {min(unknown)!r} is unknown; there are places and [topics]")

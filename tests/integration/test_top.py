@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafkalite import Broker
 from kafkalite.web.users import Role, token_line
+from tests.kit.fakes.raw_http import RawHttp, sent
 from tests.kit.harness import wire
 from tests.kit.processes.broker import free_port
 
@@ -97,3 +100,18 @@ def test_what_it_cannot_do_is_one_sentence(broker: Broker, tmp_path: Path) -> No
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
         assert sentence in done.stderr
+
+
+def test_what_fails_once_it_has_begun_is_no_wrong_use() -> None:
+    answers = [
+        sent(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"),
+        sent(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+    ]
+
+    def answer(connection: socket.socket, ended: threading.Event) -> None:
+        answers.pop()(connection, ended)
+
+    with RawHttp(answer) as server:
+        done = top("--metrics", server.url, "--interval", "0.01")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert "HTTP 500" in done.stderr

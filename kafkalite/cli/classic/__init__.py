@@ -13,7 +13,7 @@ import argparse
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.classic.errors import ClassicError, InvalidConfig
+from kafkalite.classic.errors import ClassicError, InvalidConfig, Unreachable
 from kafkalite.cli import CommandError, Formatter, Parser, UsageError
 from kafkalite.zookeeper.session import ZooKeeperError
 
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         return int(done.code or 0)
     try:
         status: int = getattr(module, function)(parsed)
-    except InvalidConfig as error:
+    except (InvalidConfig, Unreachable) as error:
         raise UsageError(str(error)) from error
     except ClassicError as error:
         raise CommandError(str(error)) from error

@@ -12,7 +12,7 @@ from kafkalite.classic.progress import CONNECT_TIMEOUT_S, Logs, PartitionProgres
 from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, server, session
-from kafkalite.cli.common import count, natural
+from kafkalite.cli.common import count, named_file, natural
 from kafkalite.zookeeper import group as nodes
 from kafkalite.zookeeper import session as zookeeper
 from kafkalite.zookeeper.assignment import java_order
@@ -105,7 +105,9 @@ def import_offsets_arguments(parser: argparse.ArgumentParser) -> None:
 def import_offsets(arguments: argparse.Namespace) -> int:
     """Reads to the end or the first empty line. A line that makes no sense stops it before anything is written."""
     found = []
-    for number, line in enumerate(Path(arguments.input_file).read_text(encoding="utf-8").splitlines(), 1):
+    with named_file("--input-file", arguments.input_file):
+        text = Path(arguments.input_file).read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), 1):
         if not line:
             break
         try:

@@ -11,6 +11,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.cli import main
+from kafkalite.log.offline_journal import open_journal
 
 pytestmark = pytest.mark.integration
 
@@ -27,6 +28,8 @@ def quotas(request: pytest.FixtureRequest, tmp_path: Path, capfd: pytest.Capture
         where = ["-b", broker.bootstrap_servers]
     else:
         where = ["--data-dir", str(tmp_path / "data")]
+        with open_journal(where[1], make=True):
+            pass
 
     def call(action: str, *arguments: str, status: int = 0) -> Any:
         assert main(["quotas", action, *where, *(["--json"] if action == "list" else []), *arguments]) == status
