@@ -77,12 +77,18 @@ class Mover:
         try:
             self._move()
         except (KafkaError, ClientError):
-            _unthrottle_unless_moving(self._client, {key.topic for key in self._present})
+            with contextlib.suppress(KafkaError, ClientError):
+                if self._is_throttled():
+                    _unthrottle_unless_moving(self._client, {key.topic for key in self._present})
             raise
-        if self._throttle is not None or is_throttled(self._client):
+        if self._is_throttled():
             unthrottle(self._client, {key.topic for key in self._present})
         moved = sorted(self._wanted.keys() | self._moving.keys())
         return self._client.reassignments.elect_preferred(moved) if moved else {}
+
+    def _is_throttled(self) -> bool:
+        """Whether there is something to take away: a throttle of its own, or of one who was interrupted."""
+        return self._throttle is not None or is_throttled(self._client)
 
     def _move(self) -> None:
         if self._throttle is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ from kafkalite.client.admin.reassignments import Reassignment
 from kafkalite.client.errors import ClientError, RequestTimeout
 from kafkalite.model import TopicPartition
 from kafkalite.placement import overview
-from kafkalite.placement.moving import Mover, cancel, throttle, unthrottle
+from kafkalite.placement.moving import CHANGED, Mover, cancel, throttle, unthrottle
 
 
 class Settings:
@@ -109,6 +109,10 @@ class Moved(Settings):
             raise ClientError(f"{topic} is refused")
         super().alter_topic_configs(topic, values)
 
+    def describe_broker_configs(self, node_id: int, names: Iterable[str]) -> list[SimpleNamespace]:
+        values = self.brokers.get(node_id, {})
+        return [SimpleNamespace(source=CHANGED) for name in names if values.get(name) is not None]
+
     @property
     def free(self) -> bool:
         """Whether nothing is throttled any more that was."""
@@ -127,6 +131,18 @@ def test_throttles_outlive_an_error_only_where_something_moves(what: str, stays:
     with pytest.raises(ClientError, match="it is refused"):
         mover.run() if what == "move" else cancel(client, ["t"])
     assert cluster.free == (not stays)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_after_an_error_of_a_move_without_a_throttle_only_what_another_one_left_is_taken_away(left: bool) -> None:
+    cluster = Moved(stays=False)
+    client, key = cluster.client(), TopicPartition("t", 0)
+    if left:
+        throttle(client, 1000, {key: (1,)}, {key: (2,)}, {})
+    with pytest.raises(ClientError, match="it is refused"):
+        Mover(client, {key: (1,)}, {key: (2,)}).run()
+    assert cluster.free == left
+    assert bool(cluster.brokers or cluster.topics) == left
 
 
 def test_one_throttle_that_stays_keeps_no_other() -> None:
