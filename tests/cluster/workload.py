@@ -54,6 +54,8 @@ BURST = 20
 """Commits of a group without members."""
 BURST_PAUSE_S = 0.05
 TELL_EVERY_S = 0.1
+TOLD_OF_GROUPS = "cgrp,broker"
+"""What librdkafka writes to standard error, also while a call of it does not return; a logger would hear it later."""
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50, "socket.timeout.ms": 6000}
 READING = {
     "enable.auto.commit": False,
@@ -61,7 +63,9 @@ READING = {
     "check.crcs": True,
     "topic.metadata.refresh.interval.ms": 2000,
     **QUICK,
+    "retry.backoff.ms": 500,
 }
+"""More between two tries than it takes to learn who coordinates: see README.md, of librdkafka."""
 
 EARLY_ANSWERS = "early-answers"
 """A cheat: records are told to be acknowledged once a leader has them."""
@@ -180,8 +184,13 @@ class GivenRecords:
             self._told_at = time.monotonic()
 
 
+def reading(bootstrap: str, group: str, **more: object) -> dict[str, object]:
+    """Settings of a consumer."""
+    return {"bootstrap.servers": bootstrap, "group.id": group, **READING, **more}
+
+
 def consumer_of(bootstrap: str, group: str, **more: object) -> Consumer:
-    return Consumer({"bootstrap.servers": bootstrap, "group.id": group, **READING, **more}, logger=quiet)
+    return Consumer(reading(bootstrap, group, **more), logger=quiet)
 
 
 class Member(threading.Thread):
@@ -199,7 +208,8 @@ class Member(threading.Thread):
             if plan.GROUPS[group] == "classic"
             else {"group.protocol": "consumer"}
         )
-        self._consumer = consumer_of(bootstrap, group, **{"auto.offset.reset": "earliest", **protocol})
+        settings = reading(bootstrap, group, **{"auto.offset.reset": "earliest", "debug": TOLD_OF_GROUPS, **protocol})
+        self._consumer = Consumer(settings)
         self.start()
 
     def run(self) -> None:

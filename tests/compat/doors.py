@@ -136,6 +136,20 @@ def unsecured_token(name: str, lifetime_s: float = 3600) -> str:
     return ".".join(urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."
 
 
+def python_sasl(door: Door, tokens: Callable[[str], object]) -> dict[str, object]:
+    """How aiokafka and kafka-python, whose settings have the same names, sign in; `tokens` makes of a user what gives
+    the library tokens."""
+    if door.mechanism == "OAUTHBEARER":
+        return {"sasl_mechanism": door.mechanism, "sasl_oauth_token_provider": tokens(door.user)}
+    if door.mechanism:
+        return {
+            "sasl_mechanism": door.mechanism,
+            "sasl_plain_username": door.user,
+            "sasl_plain_password": PASSWORD,
+        }
+    return {}
+
+
 class DoorChecks:
     """For a client with a program: its module has the fixture `check`, whose programs find their door themselves."""
 

@@ -6,6 +6,7 @@ The controller is Apache Kafka's, the clients are librdkafka's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import uuid
@@ -14,7 +15,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from tests.cluster import replicas
 from tests.kit.harness.load import quiet
@@ -24,6 +32,7 @@ from tests.kit.processes.kafka_cluster import KafkaCluster
 pytestmark = pytest.mark.slow
 
 WAIT_S = 120
+ASK_S = 5
 COUNT = 600
 DISK_SIZE = 160 << 20
 BATCH_FRAME = 61
@@ -67,7 +76,13 @@ class Topic:
 
     def state(self) -> tuple[int, list[int]]:
         """(leader, those in sync)"""
-        found = self.admin.list_topics(self.name, timeout=WAIT_S).topics[self.name].partitions
+
+        def told() -> ClusterMetadata | None:
+            with contextlib.suppress(KafkaException):  # librdkafka asks a broker that has gone until the time is over
+                return self.admin.list_topics(self.name, timeout=ASK_S)
+            return None
+
+        found = wait_until(told, WAIT_S, "metadata").topics[self.name].partitions
         return (found[0].leader, sorted(found[0].isrs)) if 0 in found else (-1, [])
 
     def wait_led_by(self, leader: int) -> None:

@@ -27,6 +27,7 @@ from kafkalite.protocol.messages import (
 )
 from kafkalite.protocol.messages.create_topics import CreateTopicsResponse
 from tests.kit.fakes.controller import ScriptedController
+from tests.kit.harness.clustered import membership
 from tests.kit.harness.log_harness import make_batch
 from tests.kit.processes.broker import wait_until
 
@@ -54,11 +55,7 @@ def controller() -> Iterator[ScriptedController]:
 
 def settings(controller: ScriptedController, directory: Path) -> dict[str, object]:
     return {
-        "process.roles": "broker",
-        "node.id": OWN,
-        "controller.quorum.bootstrap.servers": controller.address,
-        "controller.listener.names": "CONTROLLER",
-        "listeners": "PLAINTEXT://127.0.0.1:0",
+        **membership(controller.address, OWN),
         "log.dirs": str(directory),
         "broker.heartbeat.interval.ms": 100,
         "broker.session.timeout.ms": 1000,

@@ -36,6 +36,7 @@ from kafkalite.protocol.messages.describe_topic_partitions import (
 from kafkalite.protocol.messages.envelope import EnvelopeResponse
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kit.fakes.controller import ScriptedController, snapshot_of
+from tests.kit.harness.clustered import membership
 from tests.kit.harness.scrape import ask
 from tests.kit.processes.broker import BrokerDidNotStart, BrokerProcess, running, wait_until
 
@@ -53,11 +54,7 @@ def controller() -> Iterator[ScriptedController]:
 
 def settings(controller: ScriptedController, directory: Path, **more: object) -> dict[str, object]:
     return {
-        "process.roles": "broker",
-        "node.id": 7,
-        "controller.quorum.bootstrap.servers": controller.address,
-        "controller.listener.names": "CONTROLLER",
-        "listeners": "PLAINTEXT://127.0.0.1:0",
+        **membership(controller.address, 7),
         "log.dirs": str(directory),
         "broker.heartbeat.interval.ms": 100,
         "initial.broker.registration.timeout.ms": 60_000,

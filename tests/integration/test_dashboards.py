@@ -13,6 +13,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,6 +36,7 @@ from kafkalite.deferred import Deferred
 from kafkalite.errors import KafkaError
 from kafkalite.load.status import LoadStatus
 from kafkalite.metrics.command import CommandPage
+from kafkalite.metrics.limits import HELP as QUOTA_METRICS
 from kafkalite.mirror import Mirror, MirrorStatus, TopicFilter
 from kafkalite.schema_registry.server import RegistryServer
 from tests.kit.fakes.controller import ScriptedController
@@ -117,6 +119,28 @@ def test_every_metric_that_is_named_is_in_a_scrape(broker: Broker, tmp_path: Pat
     told |= told_in_a_cluster(tmp_path / "cluster")
     assert len(named) > 60
     assert named - told == set()
+    documented = [re.compile(name.replace("…", "[a-z0-9_]+")) for name in documented_names()]
+    assert len(documented) > 90
+    possible = told | named_in_code()
+    assert {name.pattern for name in documented if not any(name.fullmatch(one) for one in possible)} == set()
+    untold = sorted(name for name in told if not any(pattern.match(name) for pattern in documented))
+    assert untold == [], "docs/metrics.md names neither them nor their kind"
+
+
+def named_in_code() -> set[str]:
+    """Names in the package, with and without a counter's suffix: some are told only once something has happened."""
+    code = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "kafkalite").rglob("*.py")]
+    found = {name for text in code for name in METRIC.findall(text)}
+    return found | {f"{name}_total" for name in found} | {f"kafka_server_quota_{what}" for what in QUOTA_METRICS}
+
+
+def documented_names() -> Iterator[str]:
+    """The names in the tables of docs/metrics.md, braces spelled out; where one has … there may be anything."""
+    for line in (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines():
+        for code in re.findall(r"`([^`]+)`", line.split("|")[1]) if line.startswith("| `") else ():
+            parts = re.split(r"\{([^}]*)\}", code)
+            for chosen in product(*([part] if i % 2 == 0 else part.split(",") for i, part in enumerate(parts))):
+                yield "".join(chosen)
 
 
 def told_by_commands(broker: Broker) -> set[str]:

@@ -26,7 +26,7 @@ from kafkalite.protocol.messages.alter_partition import (
     AlterPartitionResponseTopicData,
 )
 from tests.kit.fakes.controller import ScriptedController
-from tests.kit.harness.clustered import member_of
+from tests.kit.harness.clustered import member_of, membership
 from tests.kit.harness.log_harness import make_batch, split
 from tests.kit.harness.scrape import Scrape
 from tests.kit.processes.broker import wait_until
@@ -80,11 +80,7 @@ def change(controller: ScriptedController, **fields: object) -> None:
 @contextmanager
 def leading(controller: ScriptedController, directory: Path, **settings: object) -> Iterator[Broker]:
     config = {
-        "process.roles": "broker",
-        "node.id": OWN,
-        "controller.quorum.bootstrap.servers": controller.address,
-        "controller.listener.names": "CONTROLLER",
-        "listeners": "PLAINTEXT://127.0.0.1:0",
+        **membership(controller.address, OWN),
         "log.dirs": str(directory),
         "broker.heartbeat.interval.ms": 100,
         **settings,

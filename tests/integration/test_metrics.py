@@ -19,7 +19,7 @@ from kafkalite._native.base import file_ops
 from kafkalite.errors import ConfigError, ErrorCode
 from kafkalite.families import Family, labels
 from kafkalite.web.users import Role, token_line
-from tests.kit.harness import wire
+from tests.kit.harness import seams, wire
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.scrape import OPENMETRICS, Scrape, ask
 from tests.kit.processes.broker import wait_until
@@ -363,13 +363,14 @@ def test_a_worker_that_is_stuck_makes_the_broker_not_alive(broker: Broker) -> No
     wait_until(lambda: ask(url, "/health/live").status == 200, 60, "the worker to turn")
 
 
+@pytest.mark.own_process
 def test_while_the_disk_is_full_the_broker_is_alive_and_not_ready(broker: Broker) -> None:
     url = broker.metrics_urls[0]
     broker.create_topic("a")
     with wire.Connection(broker.port) as client:
         assert client.produce("a", 0, batch(1)).error == 0
         assert ask(url, "/health/ready").status == 200
-        file_ops.arm(("write",), after=0, error=errno.ENOSPC, sticky=True)
+        seams.arm(("write",), after=0, error=errno.ENOSPC, sticky=True)
         try:
             assert client.produce("a", 0, batch(1)).error == ErrorCode.KAFKA_STORAGE_ERROR
             got = ask(url, "/health/ready")

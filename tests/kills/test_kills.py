@@ -36,11 +36,11 @@ def forgotten(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def without_a_rule(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without one of two rules that belong together."""
-    last = next(line for line in reversed(lines) if line["op"] == "acls" and line["add"])
-    name = last["add"][0][1]
-    removed = any(rule[1] == name for line in lines[lines.index(last) :] for rule in line.get("remove", ()))
-    changed = {**last, "add": last["add"][1:]}
-    return [changed if line is last else line for line in lines if not (removed and name in str(line.get("remove")))]
+    at = max(i for i, line in enumerate(lines) if line["op"] == "acls" and line["add"])
+    name = lines[at]["add"][0][1]
+    changed = {**lines[at], "add": lines[at]["add"][1:]}
+    later = [line for line in lines[at + 1 :] if not any(rule[1] == name for rule in line.get("remove", ()))]
+    return [*lines[:at], changed, *later]
 
 
 def with_a_stranger(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

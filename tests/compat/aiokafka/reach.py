@@ -8,7 +8,7 @@ from typing import Any
 from aiokafka.abc import AbstractTokenProvider
 
 from tests.compat.addresses import Address
-from tests.compat.doors import PASSWORD, Door, unsecured_token
+from tests.compat.doors import Door, python_sasl, unsecured_token
 
 
 class Tokens(AbstractTokenProvider):
@@ -25,15 +25,7 @@ def settings_of(door: Door) -> dict[str, Any]:
     if door.certificate:
         context.load_cert_chain(door.certificate, door.key)
     found = {"bootstrap_servers": door.bootstrap, "security_protocol": door.protocol, "ssl_context": context}
-    if door.mechanism == "OAUTHBEARER":
-        found |= {"sasl_mechanism": door.mechanism, "sasl_oauth_token_provider": Tokens(door.user)}
-    elif door.mechanism:
-        found |= {
-            "sasl_mechanism": door.mechanism,
-            "sasl_plain_username": door.user,
-            "sasl_plain_password": PASSWORD,
-        }
-    return found
+    return found | python_sasl(door, Tokens)
 
 
 def aiokafka_at(bootstrap: str) -> dict[str, Any]:

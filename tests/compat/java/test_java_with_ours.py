@@ -15,7 +15,7 @@ from tests.compat.java.test_java import BUILD, java  # noqa: F401  # the fixture
 from tests.kit.processes.broker import wait_until
 
 PARTITION_COUNT = 6
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 STRATEGIES = [("range", "RangeAssignor"), ("cooperative-sticky", "CooperativeStickyAssignor")]
 
 

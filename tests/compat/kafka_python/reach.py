@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from tests.compat.addresses import Address
-from tests.compat.doors import PASSWORD, Door, unsecured_token
+from tests.compat.doors import Door, python_sasl, unsecured_token
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own use of deprecated standard library calls
@@ -30,15 +30,7 @@ def settings_of(door: Door) -> dict[str, Any]:
         "ssl_certfile": door.certificate or None,
         "ssl_keyfile": door.key or None,
     }
-    if door.mechanism == "OAUTHBEARER":
-        found |= {"sasl_mechanism": door.mechanism, "sasl_oauth_token_provider": Tokens(door.user)}
-    elif door.mechanism:
-        found |= {
-            "sasl_mechanism": door.mechanism,
-            "sasl_plain_username": door.user,
-            "sasl_plain_password": PASSWORD,
-        }
-    return found
+    return found | python_sasl(door, Tokens)
 
 
 def kafka_python_at(bootstrap: str) -> dict[str, Any]:

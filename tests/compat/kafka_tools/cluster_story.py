@@ -9,9 +9,10 @@ import re
 import subprocess
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 
 from tests.compat.kafka_tools.calls import MAIN_CLASSES
 from tests.compat.kafka_tools.side_by_side import normalised
@@ -43,6 +44,13 @@ def in_order(line: str) -> str:
     is slow for seconds controllers choose another leader."""
     line = re.sub(r"(?<=Isr: )[\d,]+", lambda found: ",".join(sorted(found[0].split(","))), line)
     return re.sub(r"(?<=Leader: )\d+", "N", line)
+
+
+def replicas_at(port: int, row: Mapping[str, Any]) -> list[int]:
+    """The replicas of a plan's partition, as one broker tells them: it is the only one that a new client knows."""
+    client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}, logger=quiet)
+    found = client.list_topics(row["topic"], timeout=START_S).topics[row["topic"]].partitions
+    return list(found[row["partition"]].replicas)
 
 
 @dataclass
@@ -142,11 +150,18 @@ class Story:
             if re.fullmatch(rf"{topic}-\d+", path.name)
         }
 
-    def wait_moved(self) -> None:
-        """Until the controller says that nothing is being moved."""
+    def wait_moved(self, plan: str = "") -> None:
+        """Until the controller says that nothing is being moved, and each broker knows where a plan has brought it."""
         server = ["--bootstrap-server", self.cluster.bootstrap]
         moves = lambda: self.runner.run(MAIN_CLASSES["kafka-reassign-partitions"], *server, "--list").out  # noqa: E731
         wait_until(lambda: NOTHING_MOVES in moves(), WAIT_S, "nothing moves", 0.2)
+        if plan:
+            rows = json.loads((self.directory / plan.rpartition("/")[2]).read_text())["partitions"]
+            for port in self.cluster.ports.values():
+                wait_until(
+                    lambda port=port: all(replicas_at(port, row) == row["replicas"] for row in rows),
+                    *(WAIT_S, f"the broker at {port} knows where replicas are", 0.2),
+                )
 
     def plan(self, name: str, wanted: Mapping[tuple[str, int], Sequence[int]], **more: object) -> str:
         """A file of where partitions are to be; its name as a call has it."""
@@ -184,14 +199,14 @@ class Story:
         """Replicas are added, taken away, put in another order."""
         added = self.plan("added", {("moves", 0): (1, 2, 3), ("moves", 1): (2,), ("moves", 2): (2, 1)})
         self.run("kafka-reassign-partitions", f"{added} --execute")
-        self.wait_moved()
+        self.wait_moved(added)
         self.run("kafka-reassign-partitions", f"{added} --verify")
         self.see("added", "moves")
         for number in range(3):
             self.produce("moves", number, 100, 100)
         back = self.plan("back", {("moves", 0): (3, 2, 1), ("moves", 1): (3, 1), ("moves", 2): (1,)})
         self.run("kafka-reassign-partitions", f"{back} --execute")
-        self.wait_moved()
+        self.wait_moved(back)
         self.run("kafka-reassign-partitions", f"{back} --verify")
         self.see("back", "moves")
         strange = self.plan("strange", {("moves", 0): (1, 9), ("missing", 0): (1,)})
@@ -219,7 +234,7 @@ class Story:
         time.sleep(3.0)
         self.see_on_its_way("slowly again")
         self.run("kafka-reassign-partitions", f"{slow} --execute --additional --throttle {QUICKLY}")
-        self.wait_moved()
+        self.wait_moved(slow)
         self.run("kafka-reassign-partitions", f"{slow} --verify --preserve-throttles")
         self.run("kafka-reassign-partitions", f"{slow} --verify")
         self.run("kafka-configs", "--describe --entity-type brokers")
@@ -299,11 +314,21 @@ class Story:
             self.produce("moves", number, 200, 100)
 
     def features(self) -> None:
-        """The levels that the cluster is at, as each broker knows them soon; not what each could do."""
-        server = ["--bootstrap-server", self.cluster.bootstrap, "describe"]
-        out = self.runner.run(MAIN_CLASSES["kafka-features"], *server).out
-        levels = re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", out)
-        self.note("levels", *(f"{name} {level}" for name, level in levels if name != "share.version"))
+        """The levels that the cluster is at, as its controller has them, and each broker soon; not what it could do."""
+        wanted = self.levels("--bootstrap-controller", self.cluster.controller.address)
+        for port in self.cluster.ports.values():
+            wait_until(
+                lambda port=port: self.levels("--bootstrap-server", f"127.0.0.1:{port}").items() <= wanted.items(),
+                *(WAIT_S, f"the broker at {port} knows the levels {wanted}", 0.2),
+            )
+        self.note("levels", *(f"{name} {level}" for name, level in sorted(wanted.items())))
+
+    def levels(self, *server: str) -> dict[str, str]:
+        """Feature → level, of those that one node knows."""
+        out = self.runner.run(MAIN_CLASSES["kafka-features"], *server, "describe").out
+        told = dict(re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", out))
+        assert told, out
+        return told
 
     def lose(self, last: int, behind: int) -> None:
         """The last one in sync goes away, and one that is behind it leads: what only the last one had is given up."""

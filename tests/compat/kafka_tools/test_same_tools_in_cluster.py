@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the first one plays it on Java, too
 
 
 def told(directory: Path, kinds: Sequence[str]) -> list[tuple[str, list[str]]]:

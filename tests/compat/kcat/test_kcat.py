@@ -14,7 +14,7 @@ from tests.compat.addresses import librdkafka_at, plain_of
 from tests.compat.records import CODECS, leader_port, read_back, stored_codecs
 from tests.kit.harness import wire
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 LINES = [f"line {number} {'x' * (number % 50)}" for number in range(400)]
 
 
@@ -26,7 +26,7 @@ def kcat(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..
         not_run("kcat", "kcat is not installed (apt-get install kcat)")
 
     def call(*arguments: str, text: str = "") -> str:
-        command = [path, *reach(bootstrap), *arguments]
+        command = [path, "-m", "60", *reach(bootstrap), *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -16,7 +16,7 @@ from tests.compat.classic_topics import OFFSETS, PAYLOADS, classic_broker, plant
 if TYPE_CHECKING:
     from kafkalite.broker import Broker
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 ROWS = [f"{offset} {payload.decode()}" for offset, payload in zip(OFFSETS, PAYLOADS, strict=True)]
 
 
@@ -36,7 +36,20 @@ def kcat(broker: Broker, topic: str, not_run: Callable[[str, str], NoReturn]) ->
 
     def call(*arguments: str) -> list[str]:
         settings = ["-X", "check.crcs=true", "-X", "fetch.wait.max.ms=50", "-q", "-f", "%o %s\n"]
-        command = [path, "-b", broker.bootstrap_servers, "-C", "-t", topic, "-p", "0", *settings, *arguments]
+        command = [
+            path,
+            "-m",
+            "60",
+            "-b",
+            broker.bootstrap_servers,
+            "-C",
+            "-t",
+            topic,
+            "-p",
+            "0",
+            *settings,
+            *arguments,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()

@@ -26,7 +26,7 @@ def test_writes_once_and_reads_in_a_group(
     def kcat(*arguments: str, text: str = "") -> list[str]:
         settings = [word for key, value in door.librdkafka().items() for word in ("-X", f"{key}={value}")]
         done = subprocess.run(
-            [path, *settings, *arguments], input=text, capture_output=True, text=True, timeout=TIMEOUT_S
+            [path, "-m", "60", *settings, *arguments], input=text, capture_output=True, text=True, timeout=TIMEOUT_S
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()

@@ -12,14 +12,21 @@ if TYPE_CHECKING:
     from kafkalite.cluster.member import Member
 
 
+def membership(controllers: str, number: int, port: int = 0) -> dict[str, str]:
+    """What makes a broker one of a cluster's, with controllers at host:port,… and a listener on loopback."""
+    return {
+        "process.roles": "broker",
+        "node.id": str(number),
+        "controller.quorum.bootstrap.servers": controllers,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+    }
+
+
 def cluster_settings(controllers: str, directory: Path, **more: object) -> dict[str, object]:
     """Settings of broker 7 in the cluster of controllers at host:port,…; underscores of `more` are dots."""
     return {
-        "process.roles": "broker",
-        "node.id": 7,
-        "controller.quorum.bootstrap.servers": controllers,
-        "controller.listener.names": "CONTROLLER",
-        "listeners": "PLAINTEXT://127.0.0.1:0",
+        **membership(controllers, 7),
         "log.dirs": str(directory),
         **{key.replace("_", "."): value for key, value in more.items()},
     }

@@ -43,7 +43,7 @@ def kcat(settings: Mapping[str, Any], topic: str) -> None:
     if path is None:
         pytest.skip("kcat is not installed (apt-get install kcat)")
     flags = [f"-X{key}={value}" for key, value in settings.items() if key != "bootstrap.servers"]
-    command = [path, "-b", settings["bootstrap.servers"], *flags, "-t", topic]
+    command = [path, "-m", "60", "-b", settings["bootstrap.servers"], *flags, "-t", topic]
     sent = subprocess.run([*command, "-P"], input="\n".join(LINES), capture_output=True, text=True, timeout=TIMEOUT_S)
     assert sent.returncode == 0, sent.stderr
     reading = [*command, "-C", "-e", "-q", "-o", "beginning"]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from tests.kit.harness.clustered import membership
 from tests.kit.processes.apache_kafka import KafkaController, NotAvailable
 from tests.kit.processes.broker import BrokerDidNotStart, BrokerProcess, free_port
 
@@ -57,11 +58,7 @@ class KafkaCluster:
 
     def _settings_of(self, number: int, port: int) -> dict[str, str]:
         return {
-            "process.roles": "broker",
-            "node.id": str(number),
-            "controller.quorum.bootstrap.servers": self.controller.address,
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            **membership(self.controller.address, number, port),
             **ONE_REPLICA,
             **self.settings,
         }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from confluent_kafka.admin import AdminClient
 
+from tests.kit.harness.clustered import membership
 from tests.kit.harness.load import quiet
 from tests.kit.processes.apache_kafka import KAFKA_VERSION, SMALL_HEAP, KafkaBroker, KafkaController
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
@@ -67,11 +68,7 @@ class MixedCluster:
     def _broker(self, number: int, kind: str) -> Server:
         port, directory = self.ports[number], self.directory / f"broker-{number}"
         settings = {
-            "process.roles": "broker",
-            "node.id": str(number),
-            "controller.quorum.bootstrap.servers": self.controller.address,
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            **membership(self.controller.address, number, port),
             **coordinators_with(min(3, len(self.kinds))),
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.num.partitions": "4",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 JARS = Path("/usr/share/java")
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-START_S = 60.0
+START_S = 180.0
 SESSION_S = 10.0
 """Of a test's own clients, which look on while the server is restarted."""
 TICK_MS = 200
@@ -91,7 +91,9 @@ class ZooKeeper:
         deadline = time.monotonic() + START_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"ZooKeeper did not start: {(self._directory / 'log').read_text()[-2000:]}")
+                told = (self._directory / "log").read_text()[-2000:]
+                self.stop()
+                raise RuntimeError(f"ZooKeeper did not start: {told}")
             time.sleep(0.05)
         return self
 
