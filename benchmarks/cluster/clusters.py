@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.path.harness import cpu_seconds
+from tests.kit.harness.clustered import membership
 from tests.kit.processes.apache_kafka import KafkaBroker, KafkaController
 from tests.kit.processes.broker import BrokerProcess, free_port, usage_of
 
@@ -64,14 +65,7 @@ class Cluster:
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def _ours(self, directory: Path, number: int, port: int, settings: dict[str, str]) -> Server:
-        given = {
-            "process.roles": "broker",
-            "node.id": str(number),
-            "controller.quorum.bootstrap.servers": self.controller.address,
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        }
-        return BrokerProcess(directory, {**given, **settings}, port)
+        return BrokerProcess(directory, {**membership(self.controller.address, number, port), **settings}, port)
 
     def _java(self, directory: Path, number: int, port: int, settings: dict[str, str]) -> Server:
         return KafkaBroker(

@@ -17,7 +17,7 @@ from benchmarks.head_to_head.run import Runner, say
 from benchmarks.head_to_head.store import OtherRun, Store
 from benchmarks.head_to_head.system import DidNotStart, System
 from benchmarks.path.harness import ROOT
-from kafkalite.cli import CommandError, UsageError
+from kafkalite.cli import UsageError
 
 DEFAULT_OUT = ROOT / "build" / "bench" / "head_to_head"
 CONNECT_TIMEOUT_S = 5.0
@@ -132,5 +132,6 @@ def show(folder: Path) -> int:
     try:
         print(report.render(report.Results.load(folder), report.text))
     except (OSError, ValueError, KeyError) as error:
-        raise CommandError(f"{folder} holds no run of kafkalite bench ({type(error).__name__}: {error})") from error
+        why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        raise UsageError(f"{folder} holds no run of kafkalite bench ({why})") from error
     return 0

@@ -323,7 +323,7 @@ def test_a_remote_host_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_show_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--show", str(tmp_path)]) == 1
+    assert main(["bench", "--show", str(tmp_path)]) == 2
     assert "holds no run of kafkalite bench" in capfd.readouterr().err
 
 
