@@ -1,10 +1,11 @@
-"""Documentation that is generated is fresh, and what the prose names exists."""
+"""Documentation that is generated is fresh, what the prose names exists, and the map of the tree has all of it."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.test_tidy import name_of, tracked
 from tools import measured_table
 from tools.generate_config_docs import TARGET, document
 
@@ -61,3 +62,64 @@ def test_make_targets_named_in_prose_exist() -> None:
         target for name in PROSE for target in re.findall(r"`make ([a-z-]+)", (ROOT / name).read_text(encoding="utf-8"))
     }
     assert named <= targets
+
+
+# --- ARCHITECTURE.md, the map of the tree -----------------------------------------------------------------------------
+
+PARTS_OF_ROOMS = ("tests", "benchmarks", "examples")
+"""Folders that the row of their room names one by one."""
+
+MODULE_BY_MODULE = ("kafkalite/settings", "kafkalite/cluster")
+"""Rooms of which the map says what each module is for."""
+
+
+def rows_of_rooms() -> dict[str, str]:
+    """First cell → second one."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = text[text.index("## Rooms") : text.index("Native rooms in")]
+    return dict(re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.MULTILINE))
+
+
+def rooms_and_modules(folder: str) -> set[str]:
+    """What is in a folder: rooms with a slash behind them, and modules."""
+    below = [name_of(path).removeprefix(f"{folder}/") for path in tracked() if name_of(path).startswith(f"{folder}/")]
+    rooms = {name.split("/")[0] + "/" for name in below if "/" in name}
+    return rooms | {name for name in below if name.endswith(".py") and "/" not in name}
+
+
+def test_each_room_and_module_of_the_package_has_one_row_of_the_map() -> None:
+    named = [name for cell in rows_of_rooms() for name in re.findall(r"`(kafkalite/[\w.]+/?)`", cell)]
+    assert sorted(named) == sorted(f"kafkalite/{name}" for name in rooms_and_modules("kafkalite"))
+
+
+@pytest.mark.parametrize("room", PARTS_OF_ROOMS)
+def test_the_row_of_a_room_names_its_folders(room: str) -> None:
+    folders = {f"{room}/{name}" for name in rooms_and_modules(room) if name.endswith("/")}
+    row = rows_of_rooms()[f"`{room}/`"]
+    assert folders - set(re.findall(r"`([\w/]+)`", row)) == set()
+
+
+@pytest.mark.parametrize("room", MODULE_BY_MODULE)
+def test_the_row_of_a_room_names_its_modules(room: str) -> None:
+    row = rows_of_rooms()[f"`{room}/`"]
+    named = {name.rpartition("/")[2] for name in re.findall(r"`([\w/]+\.py)`", row)}
+    modules = {name for name in rooms_and_modules(room) if name.endswith(".py")}
+    assert modules - named == {"__init__.py"}
+
+
+def test_modules_that_the_map_names_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    files = {f"/{name_of(path)}" for path in tracked()}
+    named = set(re.findall(r"`([\w/]+\.(?:py|pyx|pxd|c|h))`", text))
+    assert len(named) > 150
+    assert {name for name in named if not any(file.endswith(f"/{name}") for file in files)} == set()
+
+
+def test_the_table_of_native_rooms_names_each_module_once() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)/` \| .* \| (.*) \|$", text[text.index("Native rooms in") :], re.MULTILINE))
+    source = "ext/kafkalite/_native/"
+    built = [name_of(path).removeprefix(source) for path in tracked() if name_of(path).startswith(source)]
+    there = {name.rpartition(".")[0] for name in built if name.endswith((".pyx", ".pxd"))}
+    named = [f"{room}/{module}" for room, modules in rows.items() for module in re.findall(r"\w+", modules)]
+    assert sorted(named) == sorted(name for name in there if not name.endswith("__init__"))
