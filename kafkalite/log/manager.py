@@ -344,11 +344,13 @@ class LogManager:
 
     def _keep_taken_over(self, logs: Collection[PartitionLog]) -> None:
         """Before they are published: has recovery points say that logs are on the disk as they are which Kafka wrote to
-        last, and nobody else has. What tells that they are Kafka's goes with the first append."""
-        if not any(log.taken_over for log in logs):
+        last, and nobody else has. What tells that they are Kafka's goes with the first append. And so of all that may
+        have gaps where there are no recovery points: what tells that goes with the first that are written."""
+        known = files.RECOVERY_POINTS_NAME in self._written
+        if not any(log.taken_over or not (known or log.indexes.dense) for log in logs):
             return
         for log in logs:
-            if log.taken_over or files.RECOVERY_POINTS_NAME not in self._written:
+            if log.taken_over or not known:
                 with contextlib.suppress(KafkaError):  # then it is offline
                     log.flush()
         ends = {(log.topic, log.partition): log.flushed_offset for log in logs if not log.offline}

@@ -13,6 +13,7 @@ import pytest
 from kafkalite.errors import StartupError
 from kafkalite.log import checkpoints, files, snapshots
 from kafkalite.log.directory import check_kind, clean_broker_epoch, leave_clean_marker, read_identity
+from kafkalite.log.housekeeping import Housekeeper
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.replica_log import ReplicaLog
 from kafkalite.settings.topic import TopicConfig
@@ -155,6 +156,37 @@ def test_a_compacted_copy_of_kafkas_is_whole_after_a_kill_of_ours_too(tmp_path: 
         assert [base for base, _, _ in read_all(log)] == kept
         assert log.append(make_batch()).base_offset == kept[-1] + 1
         kept.append(kept[-1] + 1)
+        abandon(manager)
+
+
+def test_gaps_of_a_directory_that_lost_its_recovery_points_outlive_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that comes before the first checkpoint of all, after one that compaction had written for another log."""
+    monkeypatch.setattr(Housekeeper, "start", lambda keeper: None)
+    data = tmp_path / "data"
+    manager = started(data)
+    manager.create_topic("other", 1, {}).partitions[0].append(make_batch())
+    manager.create_topic("t", 1, {"cleanup.policy": "compact", "min.compaction.lag.ms": str(1 << 62)})
+    manager.close()
+    compacted_log = LogHarness(tmp_path, segment_bytes=400)
+    log = replica(compacted_log)
+    for offset in range(10):
+        log.append_as_follower(leaders(offset, 1, value_size=60), 0)
+    log.close()
+    compacted_log.files()[0].write_bytes(leaders(0, 1, value_size=60))
+    kept = [0, *range(segments(compacted_log)[1], 10)]
+    (data / "t-0").mkdir(exist_ok=True)
+    for path in compacted_log.files():
+        shutil.copy(path, data / "t-0")
+    for name in (files.RECOVERY_POINTS_NAME, files.CLEAN_SHUTDOWN_NAME):
+        (data / name).unlink()
+    for _ in range(3):
+        manager = started(data)
+        log = manager.topics["t"].partitions[0]
+        assert [base for base, _, _ in read_all(log)] == kept
+        other = manager.topics["other"].partitions[0]
+        manager.note_flushed(other, other.append(make_batch()).base_offset + 1)
         abandon(manager)
 
 
