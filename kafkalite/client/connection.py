@@ -89,6 +89,7 @@ class Connection:
         self._session_ends = math.inf  # when to sign in again, by time.monotonic()
         self._buffer = bytearray(BUFFER_SIZE_MIN)
         self._versions: Mapping[int, tuple[int, int]] = {}
+        self._first_id = -1  # of the first request after ApiVersions
         self.features: Mapping[str, int] = {}
         """Features that the cluster has switched on, with their level."""
         self.closed = False
@@ -320,13 +321,19 @@ class Connection:
                 self._socket.settimeout(max(sent.deadline - time.monotonic(), OVERDUE_S))
                 count = self._socket.recv_into(view[position:])
                 if count == 0:
-                    raise ConnectionLost(f"{self.address} closed the connection")
+                    raise ConnectionLost(f"{self.address} closed the connection{self._known_habit(sent)}")
                 position += count
         except TimeoutError as error:
             name = APIS[sent.api_key].name
             raise RequestTimeout(f"{self.address} did not answer {name} in time") from error
         except OSError as error:
             raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
+
+    def _known_habit(self, sent: Sent) -> str:
+        """What a broker that closes at a request does so for, where that is known."""
+        if self._sasl is None and sent.correlation_id == self._first_id:
+            return " at the first request, as a listener does where clients sign in (security.protocol, sasl.mechanism)"
+        return ""
 
     def _sign_in_again(self) -> None:
         while self._under_way:
@@ -369,6 +376,7 @@ class Connection:
             raise ProtocolError(f"ApiVersions was refused with error {answer.error_code}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         self.features = {row.name: row.max_version_level for row in answer.finalized_features}
+        self._first_id = self._correlation_id + 1
 
 
 def _tls_reason(error: OSError) -> str:

@@ -429,7 +429,9 @@ def test_our_client_is_refused_in_one_sentence(sasl: SaslTlsBroker) -> None:
             Client(sasl.address(), security=security(sasl, **settings)).topics()
     with pytest.raises(SignInRefused, match="nobody signs in there"):
         Client(sasl.address("PLAINTEXT"), security=security(sasl)).topics()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(
+        ConnectionLost, match=r"at the first request, as a listener does where clients sign in \(security.protocol"
+    ):
         Client(sasl.address(), retry_timeout_s=1.0).topics()
 
 
