@@ -1,11 +1,13 @@
 """Three controllers of Apache Kafka's: another one leads, the active one is killed, one hears nothing any more.
 
-A broker finds the new leader, keeps beating, and what it passes on is answered.
+A broker finds the new leader, keeps beating, and what it passes on is answered. Without a majority brokers serve what
+they lead with all their followers, and nothing of the cluster changes.
 """
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,14 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.cluster.lifecycle import Phase
 from kafkalite.errors import ErrorCode, KafkaError
-from tests.kit.harness.clustered import cluster_settings, member_of
+from tests.kit.harness.clustered import cluster_settings, member_of, membership
 from tests.kit.processes.apache_kafka import KafkaController
-from tests.kit.processes.broker import free_port, wait_until
+from tests.kit.processes.broker import BrokerDidNotStart, BrokerProcess, free_port, wait_until
+from tests.kit.processes.kafka_cluster import coordinators_with
 
 if TYPE_CHECKING:
     from kafkalite.cluster.member import Member
@@ -29,6 +33,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 WAIT_S = 300
 FIRST_ID = 3000
+SESSION_S = 9
+"""After which controllers that can would fence a broker that they do not hear."""
 
 
 class Controllers:
@@ -152,3 +158,106 @@ def test_leader_that_the_broker_cannot_reach_is_looked_for_until_it_can(
         process.send_signal(signal.SIGCONT)
     goes_on(broker, "heard-again")
     assert leader_of(member) != first
+
+
+@pytest.fixture
+def three(controllers: Controllers, tmp_path: Path) -> Iterator[list[BrokerProcess]]:
+    """Brokers 1, 2 and 3, whose coordinators' topics have three replicas."""
+    with ExitStack() as stack:
+        processes = []
+        for number in (1, 2, 3):
+            settings = membership(controllers.bootstrap, number, port := free_port()) | coordinators_with(3)
+            settings["initial.broker.registration.timeout.ms"] = str(WAIT_S * 1000)
+            processes.append(BrokerProcess(tmp_path / f"broker-{number}", settings, port))
+            stack.callback(processes[-1].close)
+            processes[-1].launch()
+        for process in processes:
+            process.wait_ready(WAIT_S)
+        yield processes
+
+
+class Clients:
+    """An idempotent producer, a transactional one, and a member of a group that commits what it read."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        given = {"bootstrap.servers": bootstrap, "message.timeout.ms": WAIT_S * 1000}
+        self.topic = topic
+        self.plain = Producer(given | {"enable.idempotence": True})
+        self.whole = Producer(given | {"transactional.id": topic, "transaction.timeout.ms": WAIT_S * 1000})
+        self.whole.init_transactions(WAIT_S)
+        self.member = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+            | {"enable.auto.commit": False}
+        )
+        self.member.subscribe([topic])
+        self.acknowledged: set[bytes] = set()
+        self.failed: list[object] = []
+        self.seen: set[bytes] = set()
+
+    def close(self) -> None:
+        self.member.close()
+
+    def put(self, text: str) -> None:
+        """Into each partition, half of it in a transaction that is committed; not waited for but that."""
+
+        def told(error: object, message: object) -> None:
+            if error is None:
+                self.acknowledged.add(message.value())  # type: ignore[attr-defined]
+            else:
+                self.failed.append(error)
+
+        for partition in range(3):
+            self.plain.produce(self.topic, f"{text}-{partition}", partition=partition, on_delivery=told)
+        self.whole.begin_transaction()
+        for partition in range(3):
+            self.whole.produce(self.topic, f"{text}-t{partition}", partition=partition, on_delivery=told)
+        self.whole.commit_transaction(WAIT_S)
+
+    def take(self) -> None:
+        """Reads until all that was acknowledged was seen, and commits."""
+        assert self.plain.flush(WAIT_S) == 0
+        assert self.failed == []
+
+        def read() -> bool:
+            self.seen.update(each.value() or b"" for each in self.member.consume(50, 0.5) if each.error() is None)
+            return self.seen >= self.acknowledged
+
+        wait_until(read, WAIT_S, "all that was acknowledged")
+        self.member.commit(asynchronous=False)
+
+
+def test_brokers_serve_what_they_have_while_no_majority_of_controllers_is_there(
+    controllers: Controllers, three: list[BrokerProcess]
+) -> None:
+    bootstrap = ",".join(process.bootstrap for process in three)
+    with Client(bootstrap) as client:
+        client.admin.create_topic("orders", partitions=3, replication_factor=3, configs={"min.insync.replicas": "2"})
+    clients = Clients(bootstrap, "orders")
+    clients.put("before")
+    clients.take()
+    for gone in (FIRST_ID, FIRST_ID + 1):
+        controllers.nodes[gone].close()
+    began = time.monotonic()
+    rounds = 0
+    while rounds < 10 or time.monotonic() < began + 2 * SESSION_S:
+        clients.put(f"without-{rounds}")
+        clients.take()
+        rounds += 1
+    with Client(bootstrap, request_timeout_s=WAIT_S) as client, pytest.raises(KafkaError) as refused:
+        client.admin.create_topic("another", partitions=1)
+    assert refused.value.code == ErrorCode.REQUEST_TIMED_OUT
+    three[2].kill()
+    clients.plain.produce("orders", b"waits", partition=0)
+    clients.plain.flush(2 * SESSION_S)
+    assert len(clients.plain) == 1  # the dead one is still counted as in sync, and nobody else may lead
+    three[2].launch()
+    with pytest.raises(BrokerDidNotStart) as waiting:
+        three[2].wait_ready(SESSION_S)
+    assert waiting.value.status is None  # it is not let in, and asks on
+    for gone in (FIRST_ID, FIRST_ID + 1):
+        controllers.nodes[gone].start()
+    three[2].wait_ready(WAIT_S)
+    clients.put("after")
+    clients.take()
+    assert len(clients.acknowledged) == (rounds + 2) * 6
+    clients.close()
