@@ -94,8 +94,8 @@ def play(servers: str, port: str, name: str) -> None:
         ledger = Ledger(client, policy.group)
 
         def done() -> bool:
-            ledger.refresh()
             found = client.groups.committed(policy.group).get(TopicPartition(topic, 0))
+            ledger.refresh()  # in this order: what is committed has its rows
             return (
                 found is not None and found.offset == 8 and State.RETRYING not in {r.state for _, r in ledger.records()}
             )

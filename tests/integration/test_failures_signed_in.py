@@ -119,8 +119,8 @@ def play(side: Side, port: str) -> None:
         ledger = Ledger(root, "billing")
 
         def states() -> list[State]:
-            ledger.refresh()
             done = root.groups.committed("billing")
+            ledger.refresh()  # in this order: what is committed has its rows
             return [row.state for _, row in ledger.records()] if any(row.offset == 10 for row in done.values()) else []
 
         try:
