@@ -32,11 +32,11 @@ def broker(client):
 
 
 @pytest.fixture
-def run(capfd):
+def run(capsys):
     def call(*words, status=0):
-        capfd.readouterr()
-        assert main(["classic", *map(str, words)]) == status, capfd.readouterr().err
-        return capfd.readouterr()
+        capsys.readouterr()
+        assert main(["classic", *map(str, words)]) == status, capsys.readouterr().err
+        return capsys.readouterr()
 
     return call
 

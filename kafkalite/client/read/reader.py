@@ -9,8 +9,11 @@ A partition ends at its entry in `ends`; without one it is read for ever. Leader
 are followed; OffsetOutOfRange is raised unless `reset` says where to go on.
 
 An answer counts only for a partition that still is where it was asked from: seek, pause and drop need not wait for what
-is under way. What goes wrong with one partition is raised by the next poll, once, after everything else in its answer
-was handed out; the partition stays where the trouble is, so that the caller may seek past it, or meet it again.
+is under way. What comes for one that was paused meanwhile is kept, and handed out once it is resumed. A partition that
+is resumed is asked for when the fetch at its leader is answered: while any is paused, fetches wait but shortly.
+
+What goes wrong with one partition is raised by the next poll, once, after everything else in its answer was handed out;
+the partition stays where the trouble is, so that the caller may seek past it, or meet it again.
 
 Thread rule: one thread at a time, that of the Client. Chunks are the caller's own.
 """
@@ -51,6 +54,10 @@ CHUNK_SIZE: Final = 16 * 1024 * 1024
 CHUNK_COUNT: Final = 1_000_000
 """Records, likewise: an empty one takes no bytes there, and 50 here."""
 MAX_WAIT_MS: Final = 500
+PAUSED_WAIT_MS: Final = 10
+"""How long a fetch waits for its first byte after a partition was paused; twice as long each time."""
+PAUSED_WAIT_MS_MAX: Final = 100
+"""How long it waits at most while any is paused."""
 
 
 class Chunk(NamedTuple):
@@ -81,6 +88,7 @@ class ReadPosition:
         "failing_since",
         "failure",
         "high_watermark",
+        "kept",
         "key",
         "last_stable",
         "log_start",
@@ -99,6 +107,8 @@ class ReadPosition:
         self.empty_to = -1
         """Up to where the partition could be read when it last answered that nothing is at `offset`."""
         self.paused = False
+        self.kept: tuple[int, Any] | None = None
+        """What came while it was paused, from which offset on."""
         self.failing_since: float | None = None
         self.failure: Exception | None = None
         self.backoff_s = backoff_s
@@ -166,6 +176,7 @@ class Reader:
         self._lane = f"reader-{id(self)}"
         self._positions: dict[TopicPartition, ReadPosition] = {}
         self._sent: dict[Connection, list[tuple[ReadPosition, int]]] = {}
+        self._paused_wait_ms = PAUSED_WAIT_MS
         self.add(starts, ends)
 
     def __enter__(self) -> Self:
@@ -209,6 +220,7 @@ class Reader:
         """Hands out nothing of these partitions until `resume`."""
         for key in keys:
             self._positions[key].paused = True
+        self._paused_wait_ms = PAUSED_WAIT_MS
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
         """Undoes `pause`."""
@@ -258,7 +270,12 @@ class Reader:
     def answers(self, timeout_s: float | None = None, wake: Bell | None = None) -> Iterator[Chunk]:
         """As `poll`, decoding chunk after chunk as they are asked for. Take all of them before anything else."""
         self._raise_errors()
+        found = self._take_kept()
         self._send_all()
+        for position, offset, row in found:
+            yield from self._decode(position, offset, row)
+        if found:
+            return
         for connection in self._ready(timeout_s, wake):
             yield from self._take(connection)
 
@@ -303,7 +320,7 @@ class Reader:
     def _send(self, connection: Connection, positions: list[ReadPosition]) -> None:
         offsets = {position.key: position.offset for position in positions}
         request = FetchRequest(
-            max_wait_ms=self._max_wait_ms,
+            max_wait_ms=self._wait_ms(),
             min_bytes=1,
             max_bytes=self._fetch_size,
             isolation_level=self._isolation,
@@ -325,6 +342,14 @@ class Reader:
         timeout_s = self._client.request_timeout_s + self._max_wait_ms / 1000
         connection.send(FETCH, request, version_max=FETCH_VERSION_MAX, timeout_s=timeout_s)
         self._sent[connection] = [(position, position.offset) for position in positions]
+
+    def _wait_ms(self) -> int:
+        """For how long a broker may wait for the first byte: nobody says when what is paused will be resumed."""
+        if not any(position.paused for position in self._positions.values()):
+            return self._max_wait_ms
+        wait_ms = min(self._paused_wait_ms, self._max_wait_ms)
+        self._paused_wait_ms = min(2 * self._paused_wait_ms, PAUSED_WAIT_MS_MAX)
+        return wait_ms
 
     def _ready(self, timeout_s: float | None, wake: Bell | None) -> list[Connection]:
         """The connections that have an answer or are overdue, waiting for the first, a retry that is due, or a wake."""
@@ -350,7 +375,7 @@ class Reader:
         wanted = {
             position.key: position
             for position, offset in asked
-            if self._positions.get(position.key) is position and position.offset == offset and not position.paused
+            if self._positions.get(position.key) is position and position.offset == offset
         }
         try:
             answer = connection.receive()[1]
@@ -366,13 +391,32 @@ class Reader:
             for row in topic.partitions:
                 position = wanted.get(TopicPartition(topic.topic, row.partition_index))
                 offset = -1 if position is None else position.offset
-                if position is not None and self._accept(position, row):
+                if position is not None and position.paused:
+                    self._keep(position, row)
+                elif position is not None and self._accept(position, row):
                     found.append((position, offset, row))
                 elif position is not None and not any_records:
                     self._skip_gap(position, row)
         self._send_next(connection, present, {position.key for position, _, _ in found})
         for position, offset, row in found:
             yield from self._decode(position, offset, row)
+
+    def _keep(self, position: ReadPosition, row: Any) -> None:
+        """Of answers for paused partitions as much as one fetch asks for; what else came is asked for again."""
+        kept = sum(len(other.kept[1].records) for other in self._positions.values() if other.kept is not None)
+        if row.records and not row.error_code and kept + len(row.records) <= self._fetch_size:
+            row.records = bytes(row.records)  # the next answer takes the place of this one
+            position.kept = position.offset, row
+
+    def _take_kept(self) -> list[tuple[ReadPosition, int, Any]]:
+        """What came for partitions that are resumed, where they still are where it was asked from."""
+        found = []
+        for position in self._positions.values():
+            if position.kept is not None and not position.paused:
+                (offset, row), position.kept = position.kept, None
+                if offset == position.offset and self._accept(position, row):
+                    found.append((position, offset, row))
+        return found
 
     def _send_next(self, connection: Connection, positions: list[ReadPosition], with_data: set[TopicPartition]) -> None:
         """Rotated, so that a full partition cannot starve the ones after it.

@@ -130,6 +130,8 @@ class FakeCluster:
         self.faults: deque[Fault] = deque()
         self.requests: list[tuple[int, int]] = []
         """(API key, version) of every request, in order."""
+        self.fetch_waits_ms: list[int] = []
+        """For how long each Fetch would have waited for its first byte; here none waits."""
         self.batch_size_max = 1_048_588
         self.auto_create = False
         self.next_producer_id = 100
@@ -315,6 +317,7 @@ class FakeCluster:
         return produce.ProduceResponse(responses=topics)
 
     def fetch(self, node: int, request: Any, code: int) -> Any:
+        self.fetch_waits_ms.append(request.max_wait_ms)
         topics = []
         for topic in request.topics:
             rows = []

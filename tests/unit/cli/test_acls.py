@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 @pytest.fixture(params=["running", "waiting"])
-def acls(request: pytest.FixtureRequest, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Acls]:
+def acls(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Acls]:
     """Runs a command; the rules that it shows, each as one text without what is alike in all."""
     broker = None
     if request.param == "running":
@@ -37,7 +37,7 @@ def acls(request: pytest.FixtureRequest, tmp_path: Path, capfd: pytest.CaptureFi
 
     def call(action: str, *arguments: str) -> list[str]:
         status = main(["acls", action, *where, "--json", *arguments])
-        out, err = capfd.readouterr()
+        out, err = capsys.readouterr()
         assert status == 0, err
         return [" ".join(row.values()) for row in json.loads(out)]
 
@@ -125,21 +125,23 @@ def test_a_rule_twice_is_one(acls: Acls) -> None:
         (["remove"], "name a resource"),
     ],
 )
-def test_what_makes_no_rule(arguments: list[str], text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_makes_no_rule(
+    arguments: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     try:
         status = main(["acls", *arguments, "--data-dir", str(tmp_path)])
     except SystemExit as end:
         status = int(end.code or 0)
-    _, err = capfd.readouterr()
+    _, err = capsys.readouterr()
     assert status == 2
     assert text in err
     assert len(err.splitlines()) == 1
 
 
-def test_a_broker_without_an_authoriser_has_no_rules(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_without_an_authoriser_has_no_rules(capsys: pytest.CaptureFixture[str]) -> None:
     with Broker() as broker:
         assert main(["acls", "list", "-b", broker.bootstrap_servers]) == 1
-        assert "no authoriser" in capfd.readouterr().err
+        assert "no authoriser" in capsys.readouterr().err
 
 
 def test_rules_written_before_the_first_start_hold_at_it(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ DAY = 86_400_000
 
 
 @pytest.fixture
-def consume(kafka_broker, capfd: pytest.CaptureFixture[str]) -> Consume:
+def consume(kafka_broker, capsys: pytest.CaptureFixture[str]) -> Consume:
     def call(*arguments: str) -> Result:
         status = main(["consume", "-b", kafka_broker.bootstrap_servers, *arguments])
-        out, err = capfd.readouterr()
+        out, err = capsys.readouterr()
         return status, out.splitlines(), err
 
     return call

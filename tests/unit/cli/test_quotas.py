@@ -20,7 +20,7 @@ RATE = "producer_byte_rate"
 
 
 @pytest.fixture(params=["running", "waiting"])
-def quotas(request: pytest.FixtureRequest, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Quotas]:
+def quotas(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Quotas]:
     """Runs a command: what `list` tells, or the sentence that ends one that cannot begin."""
     broker = None
     if request.param == "running":
@@ -33,7 +33,7 @@ def quotas(request: pytest.FixtureRequest, tmp_path: Path, capfd: pytest.Capture
 
     def call(action: str, *arguments: str, status: int = 0) -> Any:
         assert main(["quotas", action, *where, *(["--json"] if action == "list" else []), *arguments]) == status
-        out, err = capfd.readouterr()
+        out, err = capsys.readouterr()
         if status:
             return err
         return [(row["entity"], row["values"]) for row in json.loads(out)] if action == "list" else out

@@ -286,7 +286,7 @@ Refused = Callable[[str], str]
 
 
 @pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
     """Runs a command line that cannot begin; the sentence, behind the program's name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKALITE_BOOTSTRAP", NOBODY)
@@ -297,7 +297,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 
     def call(line: str) -> str:
         status = main(shlex.split(line))
-        out, err = capfd.readouterr()
+        out, err = capsys.readouterr()
         assert (status, out, err.count("\n")) == (2, "", 1), err
         assert err.startswith("kafkalite: ")
         for word in ("Errno", "Traceback", "Error(", "codec can't"):

@@ -575,6 +575,74 @@ def test_seek_pause_and_drop_need_not_wait_for_what_is_under_way(cluster: FakeCl
         assert found[keys[2]] == [b"99"]
 
 
+@pytest.mark.parametrize("seek", [None, 97])
+def test_what_came_for_a_paused_partition_is_there_once_it_is_resumed(
+    cluster: FakeCluster, client: Client, seek: int | None
+) -> None:
+    """Unless it has been sent elsewhere meanwhile."""
+    for partition in (0, 2):  # of the same leader
+        client.produce("t", partition, [b"%d" % i for i in range(100)], batch_size=50)
+    one, other = TopicPartition("t", 0), TopicPartition("t", 2)
+    with client.reader({one: 0, other: 0}, fetch_size=400) as reader:
+        reader.poll()  # the next fetch of both is under way now
+        stood = reader.position(one)
+        assert 0 < stood < 90
+        reader.pause([one])
+        asked = cluster.count(FETCH)
+        while cluster.count(FETCH) < asked + 2:
+            assert one not in {chunk.partition for chunk in reader.poll()}
+        assert reader.position(one) == stood
+        cluster.fail(FETCH, SILENCE, times=1000)
+        if seek is not None:
+            reader.seek(one, seek)
+        reader.resume([one])
+        chunks = [chunk for chunk in reader.poll(0.0) if chunk.partition == one]
+        if seek is None:
+            assert [next(iter(chunk.columns.values)) for chunk in chunks] == [b"%d" % stood]
+            assert reader.position(one) == chunks[0].next_offset > stood
+        else:
+            assert (chunks, reader.position(one)) == ([], seek)
+
+
+def test_no_more_is_kept_for_paused_partitions_than_a_fetch_asks_for(cluster: FakeCluster, client: Client) -> None:
+    keys = [TopicPartition("t", partition) for partition in (0, 2)]
+    for key in keys:
+        client.produce(*key, [b"%d" % i for i in range(100)], batch_size=50)
+    with client.reader(dict.fromkeys(keys, 0), fetch_size=200) as reader:
+        reader.poll()
+        reader.pause(keys)
+        reader.poll()
+        kept = [position.kept for position in reader._positions.values() if position.kept is not None]
+        assert len(kept) == 1
+        stood = [reader.position(key) for key in keys]
+        reader.resume(keys)
+        found: dict[TopicPartition, list[bytes | None]] = {key: [] for key in keys}
+        while any(reader.position(key) < 100 for key in keys):
+            for chunk in reader.poll():
+                found[chunk.partition] += list(chunk.columns.values)
+        assert [found[key] for key in keys] == [[b"%d" % i for i in range(at, 100)] for at in stood]
+
+
+def test_fetches_wait_for_a_short_time_while_a_partition_is_paused(cluster: FakeCluster, client: Client) -> None:
+    """Nobody can ask for what is resumed before the fetch at its leader is answered."""
+    one, other = TopicPartition("t", 0), TopicPartition("t", 2)
+    with client.reader({one: 0, other: 0}) as reader:
+        while len(cluster.fetch_waits_ms) < 3:
+            reader.poll()
+        assert set(cluster.fetch_waits_ms) == {500}
+        reader.pause([one])
+        reader.poll()  # of a fetch that was under way
+        cluster.fetch_waits_ms.clear()
+        while len(cluster.fetch_waits_ms) < 8:
+            reader.poll()
+        assert cluster.fetch_waits_ms[:6] in ([10, 20, 40, 80, 100, 100], [20, 40, 80, 100, 100, 100])
+        reader.resume([one])
+        cluster.fetch_waits_ms.clear()
+        while 500 not in cluster.fetch_waits_ms:
+            reader.poll()
+        assert cluster.fetch_waits_ms.index(500) < 3
+
+
 def test_poll_returns_when_woken_and_when_its_time_is_over(cluster: FakeCluster, client: Client) -> None:
     cluster.fail(FETCH, SILENCE, times=1000)
     here, there = socket.socketpair()
