@@ -15,6 +15,7 @@ from benchmarks.head_to_head.run import Runner
 from benchmarks.head_to_head.store import OtherRun, Store, load_rows, load_run
 from benchmarks.head_to_head.system import DidNotStart, System
 from kafkalite.cli import main
+from tests.kit.harness.command_output import own_lines
 
 PYTHON = (sys.executable, "-I", "-S")
 """Starts in a third of the time."""
@@ -149,13 +150,13 @@ def test_a_system_that_does_not_start_is_said_with_its_log(
 
 
 def test_a_missing_system_is_skipped_by_name(
-    fake: Callable[..., Runner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fake: Callable[..., Runner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     runner = fake()
     missing = classmethod(lambda cls: "the package redis is not installed")
     monkeypatch.setitem(SYSTEMS, "redis", type("redis", (Idle,), {"name": "redis", "missing": missing}))
     runner.run()
-    assert "skipped: redis: the package redis is not installed" in capsys.readouterr().err
+    assert "skipped: redis: the package redis is not installed" in capfd.readouterr().err
     text = report.render(report.Results.load(tmp_path / "out"), report.text)
     assert "- redis: the package redis is not installed" in text
 
@@ -299,10 +300,10 @@ def test_every_driver_of_the_plan_is_there() -> None:
     ],
 )
 def test_bad_options_are_one_sentence_and_status_2(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    arguments: list[str], sentence: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["bench", "--out", str(tmp_path / "out"), *arguments]) == 2
-    error = capsys.readouterr().err
+    error = own_lines(capfd.readouterr().err)
     assert sentence in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -322,9 +323,9 @@ def test_a_remote_host_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Mon
         command.Remote(SYSTEMS["kafkalite"], "127.0.0.1", 1).start()
 
 
-def test_show_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--show", str(tmp_path)]) == 2
-    assert "holds no run of kafkalite bench" in capsys.readouterr().err
+    assert "holds no run of kafkalite bench" in capfd.readouterr().err
 
 
 def test_without_a_clone_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

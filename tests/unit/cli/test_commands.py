@@ -12,6 +12,7 @@ from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
+from tests.kit.harness.command_output import own_lines
 from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
@@ -38,7 +39,7 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(kafka_broker, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(kafka_broker, capfd: pytest.CaptureFixture[str]) -> Run:
     def call(*arguments: str) -> Result:
         words = list(arguments)
         if words[0] in {"topics", "configs"}:
@@ -46,8 +47,8 @@ def run(kafka_broker, capsys: pytest.CaptureFixture[str]) -> Run:
         elif words[0] in {"produce", "consume"}:
             words[1:1] = ["-b", kafka_broker.bootstrap_servers]
         status = main(words)
-        out, err = capsys.readouterr()
-        return Result(status, out, err)
+        out, err = capfd.readouterr()
+        return Result(status, out, own_lines(err))
 
     return call
 
@@ -379,9 +380,9 @@ def test_consume_takes_the_partitions_that_are_named_or_all(run: Run, client: Cl
         (["produse"], "did you mean 'produce'"),
     ],
 )
-def test_refused_in_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_in_one_sentence(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
-    out, err = capsys.readouterr()
+    out, err = map(own_lines, capfd.readouterr())
     assert out == ""
     assert err.startswith("kafkalite: ")
     assert err.count("\n") == 1
@@ -424,9 +425,9 @@ def test_unknown_partition(run: Run, kafka_topic: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["topics", "list"], ["consume", "-t", "x"], ["configs", "describe", "broker"]])
-def test_nobody_listens(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_listens(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "-b", "127.0.0.1:1", "--timeout", "2"]) == 2
-    assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
+    assert "cannot connect to 127.0.0.1:1" in capfd.readouterr().err
 
 
 # --- offline ----------------------------------------------------------------------------------------------------------
@@ -447,12 +448,12 @@ def test_completion_names_every_command_and_flag(run: Run, shell: str) -> None:
         assert word in script
 
 
-def test_help_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_everything(capfd: pytest.CaptureFixture[str]) -> None:
     from kafkalite.cli import COMMANDS
 
     for name in COMMANDS:
         assert main([name, "--help"]) == 0
-        assert f"usage: kafkalite {name}" in capsys.readouterr().out
+        assert f"usage: kafkalite {name}" in capfd.readouterr().out
     assert main(["--help"]) == 0
     assert main(["-V"]) == 0
     assert main([]) == 2
@@ -530,11 +531,11 @@ def test_produce_makes_a_topic_where_the_broker_makes_topics(run: Run, client: C
     assert [record.value for record in records_of(client, "fresh")] == [b"one"]
 
 
-def test_produce_follows_a_broker_that_makes_no_topics(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_produce_follows_a_broker_that_makes_no_topics(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with Broker({"auto.create.topics.enable": "false"}) as broker:
         words = ["produce", "-t", "fresh", "-b", broker.bootstrap_servers, file_of(tmp_path, b"one\n")]
         assert main(words) == 1
-        assert "UNKNOWN_TOPIC_OR_PARTITION" in capsys.readouterr().err
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in capfd.readouterr().err
         assert "fresh" not in broker.logs.topics
 
 

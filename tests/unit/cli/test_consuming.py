@@ -15,6 +15,7 @@ from kafkalite.client import Client
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.schema_registry.server import RegistryServer
+from tests.kit.harness.command_output import own_lines
 
 pytestmark = pytest.mark.integration
 
@@ -24,11 +25,11 @@ DAY = 86_400_000
 
 
 @pytest.fixture
-def consume(kafka_broker, capsys: pytest.CaptureFixture[str]) -> Consume:
+def consume(kafka_broker, capfd: pytest.CaptureFixture[str]) -> Consume:
     def call(*arguments: str) -> Result:
         status = main(["consume", "-b", kafka_broker.bootstrap_servers, *arguments])
-        out, err = capsys.readouterr()
-        return status, out.splitlines(), err
+        out, err = capfd.readouterr()
+        return status, out.splitlines(), own_lines(err)
 
     return call
 
