@@ -219,8 +219,9 @@ class Reader:
     def pause(self, keys: Iterable[TopicPartition]) -> None:
         """Hands out nothing of these partitions until `resume`."""
         for key in keys:
-            self._positions[key].paused = True
-        self._paused_wait_ms = PAUSED_WAIT_MS
+            if not self._positions[key].paused:
+                self._positions[key].paused = True
+                self._paused_wait_ms = PAUSED_WAIT_MS
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
         """Undoes `pause`."""
