@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from tests.power.recording import Recording
 
 PATIENCE_S = 60.0
+"""So long copies may take until they are equal."""
+PATIENCE_S_WITH_FINDINGS = 3.0
+"""Where something is wrong already: what may never be equal is only told, too."""
 NOW = 1 << 60
 """In place of a moment of the trace: behind all of it."""
 ALWAYS_QUIET = {key: text for key, text in QUIET.items() if not key.startswith("log.retention")}
@@ -76,7 +79,8 @@ def look_at_replicas(verdict: Verdict, data_directory: Path, recording: Recordin
             others.serves_replicas = True
             port = int(broker.bootstrap_servers.rsplit(":", 1)[1])
             others.follow(lambda: port)
-            findings += list(_copies(logs, others, port))
+            patience_s = PATIENCE_S_WITH_FINDINGS if findings else PATIENCE_S
+            findings += list(_copies(logs, others, port, patience_s))
         except Exception as error:  # noqa: BLE001 - why the broker did not answer stands in its log
             findings.append(f"judging failed: {where(error)}")
         findings += [f"the broker's log has a traceback: {text}" for text in lines.tracebacks]
@@ -241,10 +245,10 @@ def _identity(recording: ReplicaRecording, moment: int, registration: Any) -> It
 # --- then -------------------------------------------------------------------------------------------------------------
 
 
-def _copies(logs: dict[Key, ReplicaLog], others: Others, port: int) -> Iterator[str]:
+def _copies(logs: dict[Key, ReplicaLog], others: Others, port: int, patience_s: float) -> Iterator[str]:
     others.write_everywhere()
     yield from _produces(others, port)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while (late := [key for key, log in logs.items() if _differs(others, key, log)]) and time.monotonic() < deadline:
         time.sleep(0.003)
     for key in late:
