@@ -22,9 +22,10 @@ kill would have the next start take what Kafka's compaction took out for what a 
 
 A power cut may leave the name of a segment, and not the end of the one before it. Above the flushed offset a log is cut
 where offsets are missing. Below it, in a log that is or was compacted, missing offsets are what compaction left: it
-writes recovery points down before it takes anything out, so where their file is lost nobody knows, and nothing is cut.
-In any other log they are damage: found when the index of the segment before them is loaded, by its first reader or by
-retention's first look at it, and then remembered, so that a start reads nothing for it.
+writes recovery points down before it takes anything out, so where their file is lost nobody knows: nothing is cut, and
+all is on the disk before the file is written anew. In any other log they are damage: found when the index of the
+segment before them is loaded, by its first reader or by retention's first look at it, and then remembered, so that a
+start reads nothing for it.
 
 May block; different directories may be loaded by different threads at once.
 """
