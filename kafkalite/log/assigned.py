@@ -80,12 +80,18 @@ class AssignedLogs(LogManager):
     def _close_logs(self) -> bool:
         return super()._close_logs() and (self._assigned or self.clean_start)
 
-    def _write_offsets(self, name: str, current: Callable[[], dict[tuple[str, int], int]]) -> None:
-        if self._assigned:  # before that nothing is known, and what is written down holds
-            super()._write_offsets(name, current)
+    def write_recovery_points(self) -> None:
+        """As any; before the logs that are here are published, what is written down holds."""
+        if self._assigned:
+            super().write_recovery_points()
+
+    def write_log_starts(self) -> None:
+        """As write_recovery_points."""
+        if self._assigned:
+            super().write_log_starts()
 
     def write_high_watermarks(self) -> None:
-        """As any; before it is known which partitions are here, what is written down holds."""
+        """As write_recovery_points."""
         if self._assigned:
             super().write_high_watermarks()
 
@@ -122,12 +128,12 @@ class AssignedLogs(LogManager):
             if not self._assigned:
                 self._keep_strays_aside(changed)
             loaded = self._load_assigned(changed)
-            self._assigned = True
             self._sync_walked(loaded.values())
             self._keep_taken_over(loaded.values())
             topics = [self._changed_topic(each, loaded, told, changes) for each in changed]
             if topics:
                 self._publish(*topics)
+            self._assigned = True  # not before: housekeeping would write down that there are no logs
         for topic in gone:
             self._tell_deleted(topic.name)
         self._tell_replicas(changes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalite.clock import SystemClock
-from kafkalite.log import checkpoints
+from kafkalite.log import checkpoints, files
 from kafkalite.log.assigned import AssignedLogs, AssignedTopic
 from kafkalite.log.assignment import Assignment
 from kafkalite.log.replica_log import ReplicaLog
@@ -18,6 +18,7 @@ from tests.kit.harness.log_harness import abandon, make_batch
 from tests.kit.harness.replica_harness import leaders
 
 if TYPE_CHECKING:
+    from kafkalite._native.serve.topic_table import Topic
     from kafkalite.log.partition_log import PartitionLog
     from tests.kit.oracles.unsynced import NameRecorder
 
@@ -191,6 +192,38 @@ def test_high_watermark_outlives_a_start_that_ends_early(root: Path) -> None:
     logs.close()
     logs = started(root)
     assert replica(logs, FIRST).high_watermark == 3
+    logs.close()
+
+
+def test_what_is_written_down_holds_until_the_logs_are_published(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut in the middle of a start brings back what was deleted."""
+    logs = started(root)
+    log = replica(logs, FIRST)
+    log.append_as_follower(leaders(0, 5), 0, 5)
+    log.append_as_follower(leaders(5, 5), 0, 10)
+    log.advance_log_start(5)
+    log.flush()
+    logs.write_recovery_points()
+    logs.write_high_watermarks()
+    abandon(logs)
+    names = (files.RECOVERY_POINTS_NAME, files.LOG_STARTS_NAME, files.HIGH_WATERMARKS_NAME)
+    before = [checkpoints.read_offsets(str(root / name)) for name in names]
+    assert before == [{("orders", 0): 10}, {("orders", 0): 5}, {("orders", 0): 10}]
+    seen: list[object] = []
+    publish = AssignedLogs._publish
+
+    def housekeeping_comes_first(self: AssignedLogs, *topics: Topic) -> None:
+        self.write_recovery_points()
+        self.write_log_starts()
+        self.write_high_watermarks()
+        seen.append([checkpoints.read_offsets(str(root / name)) for name in names])
+        publish(self, *topics)
+
+    monkeypatch.setattr(AssignedLogs, "_publish", housekeeping_comes_first)
+    logs = started(root)
+    assert replica(logs, FIRST).log_start_offset == 5
+    assert seen
+    assert all(each == before for each in seen)
     logs.close()
 
 
