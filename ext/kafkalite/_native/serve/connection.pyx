@@ -442,8 +442,6 @@ cdef class Connection:
             return 0
         if tls.established and not was_established:
             self.admit()
-        if n == 0 and tls.ended:
-            self.close(None)
         return 0 if self.closed or self.failed else n
 
     cdef int admit(self) except -1:
@@ -888,6 +886,8 @@ cdef class Connection:
             if self.io.out.size == 0 and not self.paused:
                 break
         self.io.out.size = 0
+        if self.tls is not None and self.tls.ended and not self.paused and not self.failed:
+            self.close(None)    # its close_notify may have come with its last requests; some clients wait for ours
         return 0
 
     cdef int refuse(self, str reason) except -1:

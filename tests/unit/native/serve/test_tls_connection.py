@@ -225,6 +225,34 @@ def test_connection_that_is_closed_is_gone_though_an_older_one_still_shakes_hand
     assert [ref() for ref in gone] == [None] * 3
 
 
+def test_what_is_no_tls_is_closed_a_moment_later(server: Server) -> None:
+    """So that trying costs time."""
+    served = server.accept()
+    served.socket.sendall(b"what is this")
+    served.turn()
+    served.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        served.socket.recv(1)
+    served.turn()
+    assert served.socket.recv(1) == b""
+
+
+def test_last_request_that_comes_with_close_notify_is_answered_and_so_is_that(server: Server) -> None:
+    """Else a client that waits for the broker's, as those on asyncio do, waits until it loses patience."""
+    served = server.accept()
+    served.shake_hands()
+    served.tls.write(api_versions())
+    with pytest.raises(ssl.SSLWantReadError):
+        served.tls.unwrap()
+    served.socket.sendall(served.outgoing.read())
+    served.turn()
+    while data := served.socket.recv(65536):
+        served.incoming.write(data)
+    assert served.tls.read(len(ANSWER)) == ANSWER
+    with pytest.raises(ssl.SSLZeroReturnError):
+        served.tls.read(1)
+
+
 @pytest.mark.slow  # what other threads of the process are given at the same time is counted too
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="it does not tell what is given out")
 def test_buffers_are_kept_while_a_client_asks_at_once_and_given_back_when_it_is_still(server: Server) -> None:
