@@ -259,17 +259,21 @@ def test_buffers_are_kept_while_a_client_asks_at_once_and_given_back_when_it_is_
     served = server.accept()
     served.shake_hands()
     served.ask_twice_at_once()
-    served.connection.trim(server.io.now)
-    still = given_out()
-    for _ in range(TRIES):
+    still = 0
+    for number in range(TRIES):
+        if number % 100 == 0:  # somebody else may have taken something since, or given it back
+            served.connection.trim(server.io.now)
+            still = given_out()
         served.ask_twice_at_once()
-        if given_out() - still > BUFFERS_MIN:
+        kept = given_out()
+        if kept - still <= BUFFERS_MIN:
+            continue  # the client was too slow
+        served.connection.trim(server.io.now - 0.5)
+        before = given_out()
+        served.connection.trim(server.io.now)
+        still = given_out()
+        if abs(kept - before) < NOISE_MAX and before - still > BUFFERS_MIN:
             break
     else:
-        pytest.fail("no buffers are kept for a client that asks at once")
-    kept = given_out()
-    served.connection.trim(server.io.now - 0.5)
-    assert kept - given_out() < NOISE_MAX, "something came since"
-    served.connection.trim(server.io.now)
-    assert kept - given_out() > BUFFERS_MIN
+        pytest.fail("no buffers are kept for a client that asks at once, or they are not given back")
     served.ask_twice_at_once()
