@@ -25,6 +25,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from http.client import HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite import http_ask
@@ -220,8 +221,12 @@ def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
 
 def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
     """The document at an https or file address, within bounds; nothing is followed elsewhere. OSError, ValueError."""
-    match urllib.parse.urlsplit(url).scheme:
+    parts = urllib.parse.urlsplit(url)
+    match parts.scheme:
         case "file":
+            path = Path(urllib.request.url2pathname(parts.path))
+            if path.exists() and not path.is_file():
+                raise ValueError("is no file that can be read at once")  # a pipe would be waited for
             with urllib.request.urlopen(url) as file:  # noqa: S310  # a file's
                 data: bytes = file.read(DOCUMENT_SIZE_MAX + 1)
             if len(data) > DOCUMENT_SIZE_MAX:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -396,6 +397,15 @@ def test_listener_takes_whom_to_trust_from_its_login_module(key_server: KeyServe
 def test_documents_elsewhere_are_not_read(url: str) -> None:
     with pytest.raises(ValueError, match="neither https nor a file"):
         oauth.read_document(url)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys")
+    for path in (tmp_path / "keys", tmp_path):
+        with pytest.raises(ValueError, match="no file"):
+            oauth.read_document(path.as_uri())
+    (tmp_path / "keys.json").write_bytes(b"{}")
+    assert oauth.read_document((tmp_path / "keys.json").as_uri()) == b"{}"
 
 
 @given(st.binary(max_size=300))
