@@ -70,12 +70,15 @@ static uint32_t shift_constants[2 * STREAM_WORDS_MAX + 1];
 /* Folding constants for a distance of d bits: x^(d+63) for the first quadword of a lane, x^(d-1) for the second. */
 static uint64_t fold_2048[2], fold_1536[2], fold_1024[2], fold_512[2];
 
-/* x^n mod P, reflected. */
-static uint32_t power_of_x(unsigned n) {
-    uint32_t c = 0x80000000u;
+/* c * x^n mod P, reflected. */
+static uint32_t times_power_of_x(uint32_t c, unsigned n) {
     while (n-- > 0)
         c = (c >> 1) ^ ((c & 1) ? polynomial : 0);
     return c;
+}
+
+static uint32_t power_of_x(unsigned n) {
+    return times_power_of_x(0x80000000u, n);
 }
 
 static void fill_fold(uint64_t constants[2], unsigned bits) {
@@ -84,8 +87,9 @@ static void fill_fold(uint64_t constants[2], unsigned bits) {
 }
 
 static void fill_constants(void) {
-    for (unsigned n = 1; n <= 2 * STREAM_WORDS_MAX; n++)
-        shift_constants[n] = power_of_x(64 * n - 33);
+    shift_constants[1] = power_of_x(64 - 33);
+    for (unsigned n = 2; n <= 2 * STREAM_WORDS_MAX; n++)
+        shift_constants[n] = times_power_of_x(shift_constants[n - 1], 64);
     fill_fold(fold_2048, 2048);
     fill_fold(fold_1536, 1536);
     fill_fold(fold_1024, 1024);
