@@ -2,9 +2,7 @@
 
 import ast
 import functools
-import io
 import re
-import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
@@ -60,23 +58,24 @@ class Definition(NamedTuple):
     owner: ast.ClassDef | None
 
 
-def used_words(text: str) -> Counter[str]:
+def used_words(module: ast.Module) -> Counter[str]:
     """How often each word stands in Python code: names, and words of strings that are not docstrings."""
-    docstrings = {
-        node.lineno
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    }
     found: Counter[str] = Counter()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.NAME:
-            found[token.string] += 1
-        elif token.type == tokenize.STRING and token.start[0] not in docstrings:
-            found.update(WORD.findall(token.string))
+    docstrings: set[ast.AST] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            docstrings.add(node.value)
+        elif node not in docstrings:
+            for field in node._fields:
+                match getattr(node, field, None):
+                    case str(words):
+                        found.update(WORD.findall(words))
+                    case [str(), *_] as names:  # of `global` and of patterns
+                        found.update(names)
     return found
 
 
-def definitions(path: str, text: str) -> Iterator[Definition]:
+def definitions(path: str, module: ast.Module) -> Iterator[Definition]:
     """Functions, classes and assigned names of a module and of its classes."""
 
     def visit(body: list[ast.stmt], owner: ast.ClassDef | None) -> Iterator[Definition]:
@@ -97,7 +96,7 @@ def definitions(path: str, text: str) -> Iterator[Definition]:
                 case ast.If(body=inner) | ast.Try(body=inner):
                     yield from visit(inner, owner)
 
-    yield from visit(ast.parse(text).body, None)
+    yield from visit(module.body, None)
 
 
 def foreign_classes(classes: Mapping[str, list[ast.ClassDef]]) -> set[str]:
@@ -122,8 +121,9 @@ def unused_names(files: Mapping[str, str]) -> Iterator[Definition]:
     found: dict[str, list[Definition]] = defaultdict(list)
     for path, text in files.items():
         if path.endswith(".py"):
-            uses += used_words(text)
-            for one in definitions(path, text):
+            module = ast.parse(text)
+            uses.update(used_words(module))
+            for one in definitions(path, module):
                 found[one.name].append(one)
         elif path.endswith((".pyx", ".pxd")):
             uses.update(WORD.findall(re.sub(r'"""(?:.|\n)*?"""|#.*', "", text)))
