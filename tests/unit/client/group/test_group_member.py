@@ -48,8 +48,8 @@ def cluster() -> Iterator[FakeCluster]:
 def member(cluster: FakeCluster) -> Iterator[Callable[..., GroupReader]]:
     made: list[Any] = []
 
-    def make(**options: Any) -> GroupReader:
-        client = Client(cluster.bootstrap, **QUICK)
+    def make(retry_timeout_s: float = QUICK["retry_timeout_s"], **options: Any) -> GroupReader:
+        client = Client(cluster.bootstrap, **{**QUICK, "retry_timeout_s": retry_timeout_s})
         made.insert(0, client)
         for partition in (0, 1):
             if not cluster.topics["t"][partition].end:
@@ -230,7 +230,7 @@ def test_nonsense_about_a_groups_agreement_is_our_error(
 
     monkeypatch.setattr(FakeGroup, name, lying)
     with pytest.raises(ProtocolError, match=said):
-        read_all(member())
+        read_all(member(retry_timeout_s=2.0))
 
 
 def test_commit_callbacks_come_in_order(cluster, member) -> None:
