@@ -21,6 +21,7 @@ from kafkalite.web.server import Address, Limits, WebServer, parse_address
 from kafkalite.web.signin import CERTIFICATE
 from kafkalite.web.tls import Tls
 from tests.kit.harness.certificates import Authority, Identity
+from tests.kit.processes.broker import wait_until
 
 pytest.importorskip("waitress")
 
@@ -103,6 +104,14 @@ def ask(address: Address, context: ssl.SSLContext | None, path: str = "/", body:
         return answer.read()
     finally:
         connection.close()
+
+
+def answers(address: Address, context: ssl.SSLContext | None) -> bool:
+    """Whether one answer comes in time: where little is given, a starved machine may need several."""
+    try:
+        return bool(ask(address, context))
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def test_one_server_speaks_plainly_and_through_tls(site: Site) -> None:
@@ -227,8 +236,8 @@ def test_who_sends_too_slowly_is_closed_and_keeps_nobody_out(site: Site) -> None
         clients = [socket.create_connection((at.host, at.port), timeout=60) for at in where]
         for client in clients[:20]:
             client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
-        assert ask(plain, None)
-        assert ask(secure, site.context())
+        wait_until(lambda: answers(plain, None), 120, "an answer in plain text")
+        wait_until(lambda: answers(secure, site.context()), 120, "an answer through TLS")
         for client in clients:
             with client:
                 assert _ends(client)
@@ -257,7 +266,7 @@ def test_an_answer_of_which_nothing_is_taken_ends(site: Site) -> None:
     ):
         client.sendall(REQUEST.replace(b"GET /", b"GET /endless"))
         assert client.recv(1)  # the one thread is at it
-        assert ask(plain, None)
+        wait_until(lambda: answers(plain, None), 120, "an answer to somebody else")
 
 
 def _ends(client: socket.socket) -> bool:
