@@ -124,16 +124,21 @@ def half(case: PairCase, server: TreeServer, turn: int) -> tuple[float, float]:
     return row["rate_per_s"], (cpu_seconds(server.pid) - before) / row["count"]
 
 
+def mean_interval(values: list[float]) -> tuple[float, float, float]:
+    """(mean, lower, upper end of its 95 % interval), by Student's t."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, -math.inf, math.inf
+    freedom = len(values) - 1
+    known = [t for degrees, t in T_95.items() if degrees <= freedom]
+    spread = (known[-1] if known else 12.7) * statistics.stdev(values) / math.sqrt(len(values))
+    return mean, mean - spread, mean + spread
+
+
 def interval(ratios: list[float]) -> tuple[float, float, float]:
     """(geometric mean, lower, upper end of the 95 % interval) of ratios of pairs."""
-    logs = [math.log(ratio) for ratio in ratios]
-    mean = statistics.fmean(logs)
-    if len(logs) < 2:
-        return math.exp(mean), 0.0, math.inf
-    freedom = len(logs) - 1
-    known = [t for degrees, t in T_95.items() if degrees <= freedom]
-    spread = (known[-1] if known else 12.7) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(mean), math.exp(mean - spread), math.exp(mean + spread)
+    mean, low, high = mean_interval([math.log(ratio) for ratio in ratios])
+    return math.exp(mean), math.exp(low), math.exp(high)
 
 
 def compare(chosen: list[PairCase], old: TreeServer, new: TreeServer, pair_count: int) -> list[Row]:
