@@ -3,8 +3,9 @@
 Every case writes or reads the same records by both listeners; medians of the rounds are compared. Clients seal and open
 on the same machine, so the CPU of broker and client is counted apart, and beside the ratio of the rates stands what it
 can be at best: where broker and client keep all cores busy, the ratio of their CPU in all, since a core that seals
-does nothing else. AES by itself, as OpenSSL times it, is printed before and after. With `--kafka` Apache Kafka, as its
-own scripts start it, does the same in the same rounds. Cases:
+does nothing else. librdkafka seals and opens in one thread for each broker; how much of the time it is busy is told,
+since no broker makes it faster. AES by itself, as OpenSSL times it, is printed before and after. With `--kafka` Apache
+Kafka, as its own scripts start it, does the same in the same rounds. Cases:
 
     librdkafka   does not copy records together: it seals each value by itself, and each record's header by itself
     java         Kafka's own producer program, which seals records of TLS that are full (16 KB)
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shutil
 import socket
@@ -81,12 +83,29 @@ class Server:
             self.admin.delete_topics([name])[name].result()
 
 
-Case = Callable[[Server, str, str, int], float]
-"""(server, listener, topic, records) -> seconds."""
+class Took(NamedTuple):
+    """Seconds of a run, and of CPU of the client's one thread that speaks with the broker, where there is one."""
+
+    wall: float
+    thread: float = math.nan
+
+
+Case = Callable[[Server, str, str, int], Took]
+"""(server, listener, topic, records) -> what it took."""
+
+
+def speaking_seconds() -> float:
+    """CPU of the busiest of librdkafka's threads that speak with a broker, as long as its client lives."""
+    found = [0.0]
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text().startswith("rdk:broker"):
+                found.append(int((task / "schedstat").read_text().split()[0]) / 1e9)
+    return max(found)
 
 
 def librdkafka(records: int) -> Case:
-    def run(server: Server, listener: str, topic: str, count: int) -> float:
+    def run(server: Server, listener: str, topic: str, count: int) -> Took:
         batching = {"linger.ms": 50, "batch.num.messages": records, "batch.size": 1_000_000, "acks": 1}
         producer = Producer({**server.properties(listener), **batching})
         value = bytes(SIZE)
@@ -100,12 +119,12 @@ def librdkafka(records: int) -> Case:
                     producer.poll(0.01)
         if producer.flush(120):
             raise RuntimeError("records were not delivered")
-        return time.monotonic() - began
+        return Took(time.monotonic() - began, speaking_seconds())
 
     return run
 
 
-def consume(server: Server, listener: str, topic: str, count: int) -> float:
+def consume(server: Server, listener: str, topic: str, count: int) -> Took:
     # Where its queue is full librdkafka looks again after a second: a fast listener meets that, a slow one does not.
     queue = {"queued.min.messages": count, "queued.max.messages.kbytes": 2_000_000, "fetch.queue.backoff.ms": 10}
     group = {"group.id": topic, "auto.offset.reset": "earliest"}
@@ -115,13 +134,13 @@ def consume(server: Server, listener: str, topic: str, count: int) -> float:
     began = time.monotonic()
     while left > 0:
         left -= len(consumer.consume(min(left, 10_000), 10.0))
-    took = time.monotonic() - began
+    took = Took(time.monotonic() - began, speaking_seconds())
     consumer.close()
     return took
 
 
 def java(records: int) -> Case:
-    def run(server: Server, listener: str, topic: str, count: int) -> float:
+    def run(server: Server, listener: str, topic: str, count: int) -> Took:
         properties = [f"bootstrap.servers=127.0.0.1:{server.ports[listener]}", "acks=1", "linger.ms=50"]
         properties += [f"batch.size={records * (SIZE + 10) + 100}", f"security.protocol={listener}"]
         if listener == "SSL":
@@ -130,13 +149,13 @@ def java(records: int) -> Case:
         command += ["--topic", topic, "--num-records", str(count), "--record-size", str(SIZE), "--throughput", "-1"]
         done = subprocess.run([*command, "--producer-props", *properties], capture_output=True, text=True, check=True)
         rate = done.stdout.strip().splitlines()[-1].partition("records sent, ")[2].split()[0]
-        return count / float(rate)
+        return Took(count / float(rate))
 
     return run
 
 
 def bare(records: int, in_flight: int = IN_FLIGHT) -> Case:
-    def run(server: Server, listener: str, topic: str, count: int) -> float:
+    def run(server: Server, listener: str, topic: str, count: int) -> Took:
         batch = batch_of([Record(key=None, value=os.urandom(SIZE)) for _ in range(records)])
         request = frame(header(0, 7, 1) + produce_body(topic, [(0, batch)]))
         with server.connect(listener) as sock:
@@ -147,7 +166,7 @@ def bare(records: int, in_flight: int = IN_FLIGHT) -> Case:
                     answers.read(struct.unpack(">i", answers.read(4))[0])
                 if number < count // records:
                     sock.sendall(request)
-            return time.monotonic() - began
+            return Took(time.monotonic() - began)
 
     return run
 
@@ -205,6 +224,7 @@ class Round(NamedTuple):
     wall: float
     broker: float
     client: float
+    thread: float
 
 
 def own_seconds() -> float:
@@ -227,10 +247,11 @@ def measure(
                 with server.topic(f"t{time.monotonic_ns()}") as topic:
                     for what, run in runs.items():
                         broker, client = cpu_seconds(server.pid), own_seconds()
-                        wall = run(server, listener, topic, amount)
+                        wall, thread = run(server, listener, topic, amount)
                         broker, client = cpu_seconds(server.pid) - broker, own_seconds() - client
                         if number:
-                            took[what, server.name, listener].append(Round(amount * SIZE / 1e9, wall, broker, client))
+                            size = amount * SIZE / 1e9
+                            took[what, server.name, listener].append(Round(size, wall, broker, client, thread))
     return took
 
 
@@ -250,6 +271,11 @@ def report(took: dict[tuple[str, str, str], list[Round]]) -> None:
         print(
             f" {brokers[0]:24.2f} {brokers[1]:6.2f} {brokers[1] - brokers[0]:6.2f} {clients[0]:14.2f} {clients[1]:6.2f}"
         )
+        if not math.isnan(tls[0].thread):
+            busy = [statistics.median(run.thread / run.wall for run in runs) for runs in (plain, tls)]
+            highest = 1000 / statistics.median(run.thread / run.size for run in tls)
+            print(f"    the client's thread is busy for {busy[0]:.2f} of the time, {busy[1]:.2f} with TLS", end="")
+            print(f", where no broker lets it pass {highest:.0f} MB/s")
         pairs = list(zip(plain, tls, strict=True))
         if len(pairs) > 1:
             ratio = interval([sealed.size / sealed.wall / (bare.size / bare.wall) for bare, sealed in pairs])
@@ -280,6 +306,8 @@ def main() -> None:
     cases = {name: case for name, case in CASES.items() if name.startswith(arguments.only or "")}
     if shutil.which("java") is None:
         cases = {name: case for name, case in cases.items() if not name.startswith("java")}
+    if not cases:
+        parser.error(f"no case that can be run begins with {arguments.only}: {', '.join(CASES)}")
     folder = Path(tempfile.mkdtemp(prefix="kafkalite-tls-"))
     authority = Authority()
     authority.write_pem(folder / "authority.pem")
@@ -293,7 +321,7 @@ def main() -> None:
             if arguments.kafka:
                 servers.append(stack.enter_context(apache_kafka(folder)))
             took = measure(servers, cases, arguments.count, arguments.rounds)
-        report_aes()  # once more: the machine may have become slower or faster meanwhile
+            report_aes()  # once more: the machine may have become slower or faster meanwhile
         report(took)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -23,6 +23,7 @@ cdef enum:
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
     LOW_WATER_MIN = 16384               # less is not worth a system call
+    LOOK_MS = 1                         # how long less than that is left where it is
     LOW_WATER_MAX = 229376              # a little less than what TLS is received into
     CROWD_MIN = 64                      # handshakes under way: the selector is not asked for more that cannot go on yet
     OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
@@ -35,6 +36,7 @@ cdef class WorkerResources(WorkerParts):
 
     cdef int add_mute(self, Connection connection, double deadline) except -1
     cdef int expire_mutes(self) except -1
+    cdef int take_looks(self) except -1
     cdef int begin_handshake(self, Connection connection) except -1
     cdef int close_oldest(self, str reason) except -1
     cdef int expire_handshakes(self) except -1
@@ -79,12 +81,14 @@ cdef class Connection:
     cdef bint failed                        # it waits for its close, and is neither read nor served
     cdef bint awaited                       # it is one of `handshake_count`
     cdef int low_water                      # of the socket: fewer bytes do not wake the worker
+    cdef double look_at                     # monotonic seconds when it looks at fewer all the same; 0: never
     cdef Py_ssize_t room_min                # of what is received into `pending`
     cdef bint filled                        # the last recv took as much as it could: there may be more
 
     cdef AccessView access(self)
     cdef int on_readable(self) except -1
-    cdef int set_low_water(self) except -1
+    cdef int set_low_water(self, bint received) except -1
+    cdef int look(self) except -1
     cdef int serve_received(self, Py_ssize_t size) except -1
     cdef int note_pace(self, Py_ssize_t received) except -1
     cdef int set_brisk(self, bint brisk) except -1

@@ -132,6 +132,11 @@ cdef class WorkerResources(WorkerParts):
         while self.timers and is_over(self.timers[0][2]):
             heapq.heappop(self.timers)
         deadline = self.timers[0][0] if self.timers else None
+        if self.looks:
+            while self.looks and (<Connection>self.looks[0][1]).look_at != self.looks[0][0]:
+                self.looks.popleft()
+            if self.looks and (deadline is None or self.looks[0][0] < deadline):
+                deadline = self.looks[0][0]
         if self.failing and (deadline is None or self.failing[0][0] < deadline):
             deadline = self.failing[0][0]
         if self.muted and (deadline is None or self.muted[0][0] < deadline):
@@ -150,6 +155,22 @@ cdef class WorkerResources(WorkerParts):
                 self.take_steps()
         if self.muted:
             self.expire_mutes()
+        if self.looks:
+            self.take_looks()
+
+    cdef int take_looks(self) except -1:
+        """Looks at connections of which a large request comes in small pieces."""
+        cdef Connection connection
+        while self.looks and self.looks[0][0] <= self.now:
+            deadline, connection = self.looks.popleft()
+            if connection.look_at == deadline:
+                try:
+                    if not connection.closed:
+                        connection.look()
+                except Exception:
+                    logger.exception("serving %r failed; its connection is closed", connection)
+                    connection.close()
+        return 0
 
     def handle_posted(self):
         """Does what other threads left in the mailbox; callables are called, which is how connections arrive."""
@@ -342,25 +363,36 @@ cdef class Connection:
                 break
         self.settle()
         if self.tls is not None:
-            self.set_low_water()
+            self.set_low_water(total > 0)
         return self.note_pace(total)
 
-    cdef int set_low_water(self) except -1:
-        """Lets the selector sleep until most of a large cut frame has come (SO_RCVLOWAT).
+    cdef int set_low_water(self, bint received) except -1:
+        """Lets the selector sleep until most of a large cut frame has come (SO_RCVLOWAT), or a moment is over.
 
         Clients send what they seal record by record, and each would wake the worker. What is missing comes in at least
-        as many sealed bytes, but for those that libssl holds already.
+        as many sealed bytes, but for those that libssl holds already. But a kernel acknowledges late what nobody reads,
+        and a client's sends no more than some packets, however small, that are not acknowledged: so the worker looks
+        once more by itself, and is woken by each byte where it found none.
         """
         cdef Py_ssize_t missing = 0
         cdef int wanted = 1
-        if self.pending_size >= 4 and not self.closed:
+        self.look_at = 0.0
+        if received and self.pending_size >= 4 and not self.closed:
             missing = 4 + load_i32(self.pending) - self.pending_size - TLS_HELD_MAX
             if missing >= LOW_WATER_MIN:
                 wanted = <int>min(missing, <Py_ssize_t>LOW_WATER_MAX)
+                self.look_at = self.io.now + <double>LOOK_MS / 1000
+                self.io.looks.append((self.look_at, self))
         if wanted != self.low_water:
             self.low_water = wanted
             setsockopt(self.fd, SOL_SOCKET, SO_RCVLOWAT, &self.low_water, sizeof(int))
         return 0
+
+    cdef int look(self) except -1:
+        """Takes what has come though it is less than the low water."""
+        if self.paused or self.failed:
+            return self.set_low_water(False)
+        return self.on_readable()
 
     cdef int serve_received(self, Py_ssize_t size) except -1:
         """Serves what lies in the worker's receive buffer; a cut frame moves to the connection's own."""

@@ -82,6 +82,7 @@ cdef class WorkerParts:
     cdef int32_t step_count
     cdef object steps                       # deque of Connection: out of the selector until their handshakes may go on
     cdef bint stepping                      # those of `steps` go on now
+    cdef object looks                       # deque of (deadline, Connection) that are looked at though little has come
 
     cdef AccessView view_of(self, object principal, str host)
     cdef int add_timer(self, object plan, double deadline) except -1

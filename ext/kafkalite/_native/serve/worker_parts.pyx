@@ -56,6 +56,7 @@ cdef class WorkerParts:
     def use_tls(self):
         """Makes this worker ready for connections with TLS; loads the library."""
         self.tls = TlsBuffers()
+        self.looks = deque()
 
     def use_sign_in(self, *, double handshake_s_max, int handshake_count_max, double failing_s,
                     Py_ssize_t unknown_bytes_max):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import os
 import select
 import socket
 import ssl
+import sys
+import termios
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +28,7 @@ from kafkalite._native.tls.tls_context import PROTOCOLS, KeyStore, TlsContext
 from kafkalite.handlers.table import native_apis
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.tls_broker import api_versions
+from tests.kit.harness.wire import frame, header
 
 STEPS_A_TURN = 8
 CROWD = 90
@@ -118,6 +122,19 @@ class Served:
 
     def turn(self) -> None:
         self.connection.on_event(select.EPOLLIN | select.EPOLLOUT)
+
+    def send(self, plain: memoryview) -> None:
+        self.tls.write(plain)
+        self.socket.sendall(self.outgoing.read())
+
+    def low_water(self) -> int:
+        """Of the broker's socket: fewer bytes do not wake it."""
+        number: int = self.connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        return number
+
+    def unread(self) -> int:
+        """Bytes that the broker has not taken, or what the kernel counts for them."""
+        return int.from_bytes(fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
     def say_hello(self) -> None:
         with pytest.raises(ssl.SSLWantReadError):
@@ -251,6 +268,34 @@ def test_last_request_that_comes_with_close_notify_is_answered_and_so_is_that(se
     assert served.tls.read(len(ANSWER)) == ANSWER
     with pytest.raises(ssl.SSLZeroReturnError):
         served.tls.read(1)
+
+
+def test_large_request_in_small_pieces_is_waited_for_a_moment_and_no_longer(server: Server) -> None:
+    """Else the client's kernel may wait for the broker's to acknowledge what it does not read."""
+    served = server.accept()
+    served.shake_hands()
+    request = memoryview(frame(header(3, 12, 7) + bytes(100_000)))
+    served.send(request[:50_000])
+    served.turn()
+    for _ in range(3):
+        assert served.low_water() > 10_000
+        assert server.io.next_deadline() == pytest.approx(server.io.now + 0.001)
+        served.send(request[50_000:51_000])
+        request = request[1000:]
+        server.io.now += 0.0005
+        server.io.expire_timers()
+        assert served.unread() > 1000
+        server.io.now += 0.0006
+        server.io.expire_timers()
+        assert served.unread() == 0
+    server.io.now += 0.0011
+    server.io.expire_timers()
+    assert served.low_water() == 1, "nothing came, so that each byte counts"
+    assert server.io.next_deadline() is None
+    served.send(request[50_000:])
+    served.turn()
+    served.incoming.write(served.socket.recv(65536))
+    assert served.tls.read(100) == ANSWER
 
 
 @pytest.mark.slow  # what other threads of the process are given at the same time is counted too
