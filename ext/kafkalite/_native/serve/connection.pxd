@@ -23,7 +23,8 @@ cdef enum:
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
     LOW_WATER_MIN = 16384               # less is not worth a system call
-    LOOK_MS = 1                         # how long less than that is left where it is
+    LOOK_MS_MIN = 1                     # how long less than that is left where it is, of a client that sends much
+    LOOK_MS_MAX = 32                    # and of one that sends little
     LOW_WATER_MAX = 229376              # a little less than what TLS is received into
     CROWD_MIN = 64                      # handshakes under way: the selector is not asked for more that cannot go on yet
     OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
@@ -81,13 +82,14 @@ cdef class Connection:
     cdef bint failed                        # it waits for its close, and is neither read nor served
     cdef bint awaited                       # it is one of `handshake_count`
     cdef int low_water                      # of the socket: fewer bytes do not wake the worker
-    cdef double look_at                     # monotonic seconds when it looks at fewer all the same; 0: never
+    cdef int look_ms                        # after so long it looks at fewer
+    cdef double look_at                     # monotonic seconds when that is; 0: never
     cdef Py_ssize_t room_min                # of what is received into `pending`
     cdef bint filled                        # the last recv took as much as it could: there may be more
 
     cdef AccessView access(self)
     cdef int on_readable(self) except -1
-    cdef int set_low_water(self, bint received) except -1
+    cdef int set_low_water(self, int64_t received) except -1
     cdef int look(self) except -1
     cdef int serve_received(self, Py_ssize_t size) except -1
     cdef int note_pace(self, Py_ssize_t received) except -1

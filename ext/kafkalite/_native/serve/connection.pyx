@@ -227,6 +227,7 @@ cdef class Connection:
         self.tls = TlsSession(context, self.io.tls)
         self.room_min = 4 * TLS_HELD_MAX
         self.low_water = 1
+        self.look_ms = LOOK_MS_MIN
         self.io.begin_handshake(self)
 
     def __repr__(self):
@@ -335,6 +336,7 @@ cdef class Connection:
     cdef int on_readable(self) except -1:
         cdef WorkerResources io = self.io
         cdef Py_ssize_t capacity, n, held, total = 0
+        cdef int64_t bytes_in = io.bytes_in
         if io.counters is not None:
             io.counters.clock_ns = 0
         while not self.closed and not self.paused and total < TURN_BYTES_MAX:
@@ -363,25 +365,30 @@ cdef class Connection:
                 break
         self.settle()
         if self.tls is not None:
-            self.set_low_water(total > 0)
+            self.set_low_water(io.bytes_in - bytes_in)
         return self.note_pace(total)
 
-    cdef int set_low_water(self, bint received) except -1:
+    cdef int set_low_water(self, int64_t received) except -1:
         """Lets the selector sleep until most of a large cut frame has come (SO_RCVLOWAT), or a moment is over.
 
         Clients send what they seal record by record, and each would wake the worker. What is missing comes in at least
         as many sealed bytes, but for those that libssl holds already. But a kernel acknowledges late what nobody reads,
         and a client's sends no more than some packets, however small, that are not acknowledged: so the worker looks
-        once more by itself, and is woken by each byte where it found none.
+        by itself too, sooner or later as much or little comes meanwhile; where nothing came, each byte wakes it.
         """
         cdef Py_ssize_t missing = 0
         cdef int wanted = 1
         self.look_at = 0.0
-        if received and self.pending_size >= 4 and not self.closed:
+        if self.low_water > 1:
+            if received >= LOW_WATER_MIN:
+                self.look_ms = max(LOOK_MS_MIN, self.look_ms // 2)
+            else:
+                self.look_ms = min(LOOK_MS_MAX, self.look_ms * 2)
+        if received > 0 and self.pending_size >= 4 and not self.closed:
             missing = 4 + load_i32(self.pending) - self.pending_size - TLS_HELD_MAX
             if missing >= LOW_WATER_MIN:
                 wanted = <int>min(missing, <Py_ssize_t>LOW_WATER_MAX)
-                self.look_at = self.io.now + <double>LOOK_MS / 1000
+                self.look_at = self.io.now + <double>self.look_ms / 1000
                 self.io.looks.append((self.look_at, self))
         if wanted != self.low_water:
             self.low_water = wanted
@@ -391,7 +398,7 @@ cdef class Connection:
     cdef int look(self) except -1:
         """Takes what has come though it is less than the low water."""
         if self.paused or self.failed:
-            return self.set_low_water(False)
+            return self.set_low_water(0)
         return self.on_readable()
 
     cdef int serve_received(self, Py_ssize_t size) except -1:
