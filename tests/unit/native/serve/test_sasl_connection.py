@@ -17,8 +17,8 @@ from tests.kit.harness import wire
 from tests.kit.harness.sasl_broker import RawClient, SaslBroker, answer, request
 
 COUNT = 500
-LOOP = {"Worker._change_interest", "Worker._linger", "Worker._timeout"}
-"""What a turn of the loop calls or not, by whether it had to sleep."""
+LOOP = {"BareSelector.ready", "Worker._change_interest", "Worker._linger", "Worker._timeout"}
+"""What a turn of the loop calls or not, by whether it had to sleep, and whether there was another one."""
 
 
 class Calls:
