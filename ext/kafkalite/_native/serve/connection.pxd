@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessView
+from kafkalite._native.serve.low_water cimport LowWater
 from kafkalite._native.serve.quota cimport BoundClient
 from kafkalite._native.serve.transfer cimport Answer
 from kafkalite._native.serve.worker_parts cimport WorkerParts
@@ -22,10 +23,6 @@ cdef enum:
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
-    LOW_WATER_MIN = 16384               # less is not worth a system call
-    LOOK_MS_MIN = 1                     # how long less than that is left where it is, of a client that sends much
-    LOOK_MS_MAX = 32                    # and of one that sends little
-    LOW_WATER_MAX = 229376              # a little less than what TLS is received into
     CROWD_MIN = 64                      # handshakes under way: the selector is not asked for more that cannot go on yet
     OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
 
@@ -37,7 +34,6 @@ cdef class WorkerResources(WorkerParts):
 
     cdef int add_mute(self, Connection connection, double deadline) except -1
     cdef int expire_mutes(self) except -1
-    cdef int take_looks(self) except -1
     cdef int begin_handshake(self, Connection connection) except -1
     cdef int close_oldest(self, str reason) except -1
     cdef int expire_handshakes(self) except -1
@@ -81,16 +77,13 @@ cdef class Connection:
     cdef bytearray held                     # a request that is served when it is not muted any more
     cdef bint failed                        # it waits for its close, and is neither read nor served
     cdef bint awaited                       # it is one of `handshake_count`
-    cdef int low_water                      # of the socket: fewer bytes do not wake the worker
-    cdef int look_ms                        # after so long it looks at fewer
-    cdef double look_at                     # monotonic seconds when that is; 0: never
+    cdef LowWater low_water                 # of the socket, with TLS
     cdef Py_ssize_t room_min                # of what is received into `pending`
     cdef bint filled                        # the last recv took as much as it could: there may be more
 
     cdef AccessView access(self)
     cdef int on_readable(self) except -1
     cdef int set_low_water(self, int64_t received) except -1
-    cdef int look(self) except -1
     cdef int serve_received(self, Py_ssize_t size) except -1
     cdef int note_pace(self, Py_ssize_t received) except -1
     cdef int set_brisk(self, bint brisk) except -1
@@ -109,7 +102,6 @@ cdef class Connection:
     cdef int serve_throttled(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int throttle(self, int16_t key, int32_t ms, int32_t before) except -1
     cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size) except -1
-    cdef int unmute(self) except -1
     cdef int serve_counted(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_watched(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_request(self, unsigned char* frame, Py_ssize_t size) except -1

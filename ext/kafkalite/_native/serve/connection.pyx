@@ -39,6 +39,7 @@ from kafkalite._native.base.histogram cimport add_to
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.counters cimport RequestCounters, client_id_of, now_ns
 from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
+from kafkalite._native.serve.low_water cimport LowWater
 from kafkalite._native.serve.produce cimport (
     MALFORMED, PARKED, SERVED, PendingProduce, ProduceServer, acks_of,
 )
@@ -62,8 +63,7 @@ cdef object logger = logging.getLogger("kafkalite.net")
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* buf, size_t size, int flags)
     ssize_t recv(int fd, void* buf, size_t size, int flags)
-    int setsockopt(int fd, int level, int option, const void* value, unsigned int size)
-    int MSG_NOSIGNAL, MSG_DONTWAIT, SOL_SOCKET, SO_RCVLOWAT
+    int MSG_NOSIGNAL, MSG_DONTWAIT
 
 assert (EVENT_READ, EVENT_WRITE) == (select.EPOLLIN, select.EPOLLOUT)
 
@@ -79,8 +79,7 @@ cdef class WorkerResources(WorkerParts):
     cdef int add_mute(self, Connection connection, double deadline) except -1:
         self.timer_number += 1
         heapq.heappush(self.muted, (deadline, self.timer_number, connection))
-        if len(self.muted) > self.muted_purge_at:
-            # Who closes and comes again must not pile up, however long he was told to wait.
+        if len(self.muted) > self.muted_purge_at:   # who closes and comes again must not pile up
             self.muted = [entry for entry in self.muted if not (<Connection>entry[2]).closed]
             heapq.heapify(self.muted)
             self.muted_purge_at = max(<Py_ssize_t>TIMERS_PURGE_MIN, 2 * len(self.muted))
@@ -92,11 +91,7 @@ cdef class WorkerResources(WorkerParts):
         while self.muted and self.muted[0][0] <= self.now:
             deadline, _, connection = heapq.heappop(self.muted)
             if connection.muted_until == deadline:
-                try:
-                    connection.unmute()
-                except Exception:
-                    logger.exception("serving %r failed; its connection is closed", connection)
-                    connection.close()
+                self.take_turn(connection, connection.unmute)
         return 0
 
     cdef int begin_handshake(self, Connection connection) except -1:
@@ -132,11 +127,8 @@ cdef class WorkerResources(WorkerParts):
         while self.timers and is_over(self.timers[0][2]):
             heapq.heappop(self.timers)
         deadline = self.timers[0][0] if self.timers else None
-        if self.looks:
-            while self.looks and (<Connection>self.looks[0][1]).look_at != self.looks[0][0]:
-                self.looks.popleft()
-            if self.looks and (deadline is None or self.looks[0][0] < deadline):
-                deadline = self.looks[0][0]
+        if self.looks is not None:
+            deadline = self.looks.sooner(deadline)
         if self.failing and (deadline is None or self.failing[0][0] < deadline):
             deadline = self.failing[0][0]
         if self.muted and (deadline is None or self.muted[0][0] < deadline):
@@ -155,22 +147,9 @@ cdef class WorkerResources(WorkerParts):
                 self.take_steps()
         if self.muted:
             self.expire_mutes()
-        if self.looks:
-            self.take_looks()
-
-    cdef int take_looks(self) except -1:
-        """Looks at connections of which a large request comes in small pieces."""
-        cdef Connection connection
-        while self.looks and self.looks[0][0] <= self.now:
-            deadline, connection = self.looks.popleft()
-            if connection.look_at == deadline:
-                try:
-                    if not connection.closed:
-                        connection.look()
-                except Exception:
-                    logger.exception("serving %r failed; its connection is closed", connection)
-                    connection.close()
-        return 0
+        if self.looks is not None:
+            for connection in self.looks.due(self.now):
+                self.take_turn(connection, connection.look)
 
     def handle_posted(self):
         """Does what other threads left in the mailbox; callables are called, which is how connections arrive."""
@@ -226,8 +205,7 @@ cdef class Connection:
         """From the first byte on, TLS is spoken. The listener is asked who the client is when the handshake is done."""
         self.tls = TlsSession(context, self.io.tls)
         self.room_min = 4 * TLS_HELD_MAX
-        self.low_water = 1
-        self.look_ms = LOOK_MS_MIN
+        self.low_water = LowWater(self.fd)
         self.io.begin_handshake(self)
 
     def __repr__(self):
@@ -369,37 +347,21 @@ cdef class Connection:
         return self.note_pace(total)
 
     cdef int set_low_water(self, int64_t received) except -1:
-        """Lets the selector sleep until most of a large cut frame has come (SO_RCVLOWAT), or a moment is over.
-
-        Clients send what they seal record by record, and each would wake the worker. What is missing comes in at least
-        as many sealed bytes, but for those that libssl holds already. But a kernel acknowledges late what nobody reads,
-        and a client's sends no more than some packets, however small, that are not acknowledged: so the worker looks
-        by itself too, sooner or later as much or little comes meanwhile; where nothing came, each byte wakes it.
-        """
+        """What is missing of a cut frame comes in as many sealed bytes at least, but for those that libssl holds."""
         cdef Py_ssize_t missing = 0
-        cdef int wanted = 1
-        self.look_at = 0.0
-        if self.low_water > 1:
-            if received >= LOW_WATER_MIN:
-                self.look_ms = max(LOOK_MS_MIN, self.look_ms // 2)
-            else:
-                self.look_ms = min(LOOK_MS_MAX, self.look_ms * 2)
-        if received > 0 and self.pending_size >= 4 and not self.closed:
+        if self.pending_size >= 4 and not self.closed:
             missing = 4 + load_i32(self.pending) - self.pending_size - TLS_HELD_MAX
-            if missing >= LOW_WATER_MIN:
-                wanted = <int>min(missing, <Py_ssize_t>LOW_WATER_MAX)
-                self.look_at = self.io.now + <double>self.look_ms / 1000
-                self.io.looks.append((self.look_at, self))
-        if wanted != self.low_water:
-            self.low_water = wanted
-            setsockopt(self.fd, SOL_SOCKET, SO_RCVLOWAT, &self.low_water, sizeof(int))
+        self.low_water.set(missing, received, self.io.now)
+        if self.low_water.look_at > 0.0:
+            self.io.looks.add(self.low_water, self)
         return 0
 
-    cdef int look(self) except -1:
+    def look(self):
         """Takes what has come though it is less than the low water."""
         if self.paused or self.failed:
-            return self.set_low_water(0)
-        return self.on_readable()
+            self.set_low_water(0)
+        else:
+            self.on_readable()
 
     cdef int serve_received(self, Py_ssize_t size) except -1:
         """Serves what lies in the worker's receive buffer; a cut frame moves to the connection's own."""
@@ -721,13 +683,11 @@ cdef class Connection:
         """`throttle`, from any thread."""
         self.io.mailbox.put(lambda: self.throttle(key, ms, before))
 
-    cdef int unmute(self) except -1:
+    def unmute(self):
         """It has waited long enough: what it has sent meanwhile is served."""
         cdef bytearray held = self.held
         cdef unsigned char[::1] view
         self.muted_until = 0.0
-        if self.closed:
-            return 0
         if held is not None:
             self.held = None
             view = held

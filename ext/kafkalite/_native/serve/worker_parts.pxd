@@ -5,6 +5,7 @@ from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.admission cimport WaitingRequest
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FetchPlan, FetchServer
+from kafkalite._native.serve.low_water cimport Looks
 from kafkalite._native.serve.produce cimport ProduceServer
 from kafkalite._native.serve.quota cimport QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
@@ -82,9 +83,10 @@ cdef class WorkerParts:
     cdef int32_t step_count
     cdef object steps                       # deque of Connection: out of the selector until their handshakes may go on
     cdef bint stepping                      # those of `steps` go on now
-    cdef object looks                       # deque of (deadline, Connection) that are looked at though little has come
+    cdef Looks looks                        # None where no listener speaks TLS
 
     cdef AccessView view_of(self, object principal, str host)
     cdef int add_timer(self, object plan, double deadline) except -1
     cdef bint may_step(self) except -1
     cdef int take_steps(self) except -1
+    cdef int take_turn(self, object connection, step) except -1

@@ -14,6 +14,7 @@ from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FetchServer
 from kafkalite._native.serve.leaders cimport Leaders
+from kafkalite._native.serve.low_water cimport Looks
 from kafkalite._native.serve.produce cimport PRODUCE_FLEXIBLE_FROM, ProduceServer
 from kafkalite._native.serve.quota cimport Meter, QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
@@ -56,7 +57,7 @@ cdef class WorkerParts:
     def use_tls(self):
         """Makes this worker ready for connections with TLS; loads the library."""
         self.tls = TlsBuffers()
-        self.looks = deque()
+        self.looks = Looks()
 
     def use_sign_in(self, *, double handshake_s_max, int handshake_count_max, double failing_s,
                     Py_ssize_t unknown_bytes_max):
@@ -116,12 +117,18 @@ cdef class WorkerParts:
         cdef list present = [self.steps.popleft() for _ in range(min(len(self.steps), HANDSHAKE_STEPS_MAX))]
         self.stepping = True
         for connection in present:
-            try:
-                connection.take_step()
-            except Exception:
-                logger.exception("serving %r failed; its connection is closed", connection)
-                connection.close()
+            self.take_turn(connection, connection.take_step)
         self.stepping = False
+        return 0
+
+    cdef int take_turn(self, object connection, step) except -1:
+        """Does for a connection what no event of its own asks for now; it is closed where that fails."""
+        try:
+            if not connection.closed:
+                step()
+        except Exception:
+            logger.exception("serving %r failed; its connection is closed", connection)
+            connection.close()
         return 0
 
     cdef int add_timer(self, object plan, double deadline) except -1:
