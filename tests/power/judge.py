@@ -1,13 +1,18 @@
 """A broker on a crash state, and what it keeps of what was promised.
 
-The judging process has everything imported and no threads; each state is a fork of it, which starts a broker on the
-state's directory, asks it over a socket, and writes its verdict into a pipe. A fork that dies, or says nothing in time,
-is a finding too.
+The judging process has everything imported and, but for tests, no threads; each state is a fork of it, which starts a
+broker on the state's directory, asks it over a socket, and writes its verdict into a pipe. A fork that dies, or says
+nothing in time, is a finding too.
+
+Where tests share the process there are threads: of those of pytest's plugins and of brokers a fork has nothing but what
+they were at, and CPython 3.11 does not get over all of that. So a fork imports nothing, for which it would parse, and
+collects no garbage, which somebody else may have been collecting.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import json
 import logging
@@ -18,11 +23,13 @@ import signal
 import time
 import traceback
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite.broker import Broker
 from kafkalite.errors import StartupError
+from kafkalite.handlers import table
 from tests.power.look import Look
 from tests.power.promises import PROMISES
 from tests.power.promises.base import Past
@@ -46,6 +53,21 @@ QUIET = {
 }
 """What the judged broker is told beside the recorded one's settings: to do nothing of its own while it is looked at."""
 INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+
+LOADED_LATE = (
+    "concurrent.futures.thread",
+    "kafkalite._native.classic.classic_connection",
+    "kafkalite.log.classic.host",
+    "kafkalite.security.authorizer",
+)
+"""What a broker imports when it is first needed, beside handlers."""
+
+for name in LOADED_LATE:
+    import_module(name)
+for row in table.ROWS:
+    for function in (row.handler, row.blocks):
+        if isinstance(function, table.LazyFunction):
+            function.load()
 
 
 @dataclass
@@ -129,6 +151,7 @@ def _in_fork(
 ) -> None:
     status = 1
     try:
+        gc.disable()
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE_MAX, FILE_SIZE_MAX))
         resource.setrlimit(resource.RLIMIT_CPU, (TIME_MAX_S, TIME_MAX_S))
         verdict = Verdict()
