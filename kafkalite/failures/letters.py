@@ -116,7 +116,6 @@ class LetterBox:
         self.group = group
         self._topic = topic
         self._ledger = Ledger(client, group)
-        self._ledger.refresh()
 
     @property
     def topics(self) -> list[str]:

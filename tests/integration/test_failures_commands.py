@@ -25,6 +25,7 @@ from kafkalite.failures.alarms import AlarmSender
 from kafkalite.failures.events import Alarm
 from kafkalite.failures.headers import found_letter
 from kafkalite.failures.letters import LetterBox
+from kafkalite.failures.names import ledger_name
 from kafkalite.failures.topics import DEAD_LETTER_SETTINGS
 from kafkalite.record.columns import Record
 from tests.kit.harness.failing_groups import numbers, play, records, small_broker
@@ -317,6 +318,23 @@ def test_a_redrive_that_is_killed_sends_each_letter_once(
     sent = Counter(record.value for record in records(client, topic))
     assert sent == Counter(b"%d" % n for n in range(count))
     assert client.end_offset("orders", 0) == count
+
+
+def test_a_redrive_ends_what_one_that_was_killed_left_open(
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be as long before the ledger can be read as a transaction may be open."""
+    put_letters(client, broker, place, capsys, 40)
+    with (
+        client.twin() as other,
+        other.producer(transactional_id="kafkalite-redrive-billing", transaction_timeout_s=600) as killed,
+    ):
+        killed.init_transactions()
+        killed.begin_transaction()
+        killed.send(ledger_name("billing"), 0, [Record(-1, -1, b"orders-0-0", None)])
+        killed.flush()
+        words = ("letters", "redrive", "billing", "--yes", "-b", broker.bootstrap_servers)
+        assert said(capsys, *words) == [{"sent": 40, "too_often": 0}]
 
 
 def test_an_edited_letter_goes_back_with_the_hash_of_what_it_was(
