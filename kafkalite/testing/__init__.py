@@ -129,6 +129,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(INI_SETTINGS, "settings of kafka_broker: key=value, one a line", type="linelist", default=[])
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Has kafkalite's own modules imported as they are.
+
+    pytest parses and rewrites those of a plugin's whole package. Here that helps nobody; a broker imports some in
+    threads that serve, and CPython 3.11 fails at times where two threads parse at once.
+    """
+    package = __name__.partition(".")[0]
+    marked: set[str] = getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", set())
+    if package in marked:
+        marked.remove(package)
+        getattr(config.pluginmanager.rewrite_hook, "_marked_for_rewrite_cache", {}).clear()
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     """One line, so that a report shows which broker the tests run on."""
     from kafkalite.version import VERSION
