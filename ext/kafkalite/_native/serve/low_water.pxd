@@ -19,7 +19,8 @@ cdef class LowWater:
 
 
 cdef class Looks:
-    cdef object waiting                 # deque of (deadline, LowWater, connection), about in their order
+    cdef list waiting                   # heap of (deadline, number, LowWater, connection)
+    cdef int64_t number
 
     cdef int add(self, LowWater low_water, object connection) except -1
     cdef object sooner(self, object deadline)

@@ -11,7 +11,7 @@ Thread rule: all of this belongs to a connection's worker.
 cimport cython
 from libc.stdint cimport int64_t
 
-from collections import deque
+import heapq
 
 cdef extern from "<sys/socket.h>" nogil:
     int setsockopt(int fd, int level, int option, const void* value, unsigned int size)
@@ -50,17 +50,18 @@ cdef class Looks:
     """Connections of a worker that it looks at soon, whether it is woken for them or not."""
 
     def __cinit__(self):
-        self.waiting = deque()
+        self.waiting = []
 
     cdef int add(self, LowWater low_water, object connection) except -1:
         """At its `look_at`, unless that has changed until then."""
-        self.waiting.append((low_water.look_at, low_water, connection))
+        self.number += 1
+        heapq.heappush(self.waiting, (low_water.look_at, self.number, low_water, connection))
         return 0
 
     cdef object sooner(self, object deadline):
         """Monotonic seconds: the earliest of these and of `deadline`, None where there is none."""
-        while self.waiting and (<LowWater>self.waiting[0][1]).look_at != self.waiting[0][0]:
-            self.waiting.popleft()
+        while self.waiting and (<LowWater>self.waiting[0][2]).look_at != self.waiting[0][0]:
+            heapq.heappop(self.waiting)
         if not self.waiting or deadline is not None and deadline < self.waiting[0][0]:
             return deadline
         return self.waiting[0][0]
@@ -69,7 +70,7 @@ cdef class Looks:
         """Connections whose time has come."""
         cdef list found = []
         while self.waiting and self.waiting[0][0] <= now:
-            deadline, low_water, connection = self.waiting.popleft()
+            deadline, _, low_water, connection = heapq.heappop(self.waiting)
             if (<LowWater>low_water).look_at == deadline:
                 found.append(connection)
         return found

@@ -300,6 +300,27 @@ def test_large_request_in_small_pieces_is_waited_for_a_moment_and_no_longer(serv
     assert served.tls.read(100) == ANSWER
 
 
+def test_client_of_whom_little_comes_keeps_nobody_else_waiting(server: Server) -> None:
+    request = memoryview(frame(header(3, 12, 7) + bytes(100_000)))
+    slow, quick = server.accept(), server.accept()
+    for served in (slow, quick):
+        served.shake_hands()
+    slow.send(request[:20_000])
+    slow.turn()
+    for number in range(5):
+        slow.send(request[20_000 + number : 20_001 + number])
+        server.io.now += 0.04
+        server.io.expire_timers()
+    assert server.io.next_deadline() == pytest.approx(server.io.now + 0.032)
+    quick.send(request[:20_000])
+    quick.turn()
+    assert server.io.next_deadline() == pytest.approx(server.io.now + 0.001)
+    quick.send(request[20_000:40_000])
+    server.io.now += 0.002
+    server.io.expire_timers()
+    assert quick.unread() == 0
+
+
 @pytest.mark.slow  # what other threads of the process are given at the same time is counted too
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="it does not tell what is given out")
 def test_buffers_are_kept_while_a_client_asks_at_once_and_given_back_when_it_is_still(server: Server) -> None:
