@@ -48,14 +48,20 @@ class Ledger:
         self.unread_count = 0
         """Rows that this version cannot read."""
 
-    def refresh(self, timeout_s: float = OPEN_S_MAX) -> None:
-        """Up to its end now. RangeUnavailable when a transaction stays open for so long."""
+    def find(self) -> list[TopicPartition]:
+        """Its partitions; none where nobody has made it. TopicAuthorizationFailed."""
         try:
             keys = [TopicPartition(self.topic, number) for number in self._client.partitions(self.topic)]
         except UnknownTopicOrPartition:
-            self.exists = False
+            keys = []
+        self.exists = bool(keys)
+        return keys
+
+    def refresh(self, timeout_s: float = OPEN_S_MAX) -> None:
+        """Up to its end now. RangeUnavailable when a transaction stays open for so long."""
+        keys = self.find()
+        if not keys:
             return
-        self.exists = True
         ends = ends_of(self._client, keys)
         fresh = [key for key in keys if key not in self._positions]
         if fresh:

@@ -116,6 +116,7 @@ class LetterBox:
         self.group = group
         self._topic = topic
         self._ledger = Ledger(client, group)
+        self._ledger.find()  # who may not see it is told so, and not that there are no letters
 
     @property
     def topics(self) -> list[str]:
