@@ -249,11 +249,11 @@ def test_a_masked_record_is_not_copied(broker: Broker, client: Client, tmp_path:
     file = tmp_path / "masks.toml"
     file.write_text('[[mask]]\ntopics = "secret"\npaths = ["$.card"]\n')
     client.admin.create_topic("secret", 1)
-    client.produce("secret", 0, [b'{"card": "4111"}', b'{"name": "ann"}'])
+    client.produce("secret", 0, [b'{"card": "4111-1111"}', b'{"name": "ann"}'])
     with ConsoleServer(broker.bootstrap_servers, [LOOPBACK], masks=Masks.from_file(file)) as server:
         visitor = Visitor(server)
         answer = visitor.get("/produce?like=secret-0-0")
-        assert (answer.status, "4111" in answer.text) == (409, False)
+        assert (answer.status, "4111-1111" in answer.text) == (409, False)
 
 
 def test_avro_is_held_against_the_registry_before_it_is_sent(broker: Broker, client: Client) -> None:
@@ -542,17 +542,17 @@ def test_what_is_masked_stays_so_in_exports_and_copies(broker: Broker, client: C
     file = tmp_path / "masks.toml"
     file.write_text('[[mask]]\ntopics = "cards"\npaths = ["$.card"]\n')
     client.admin.create_topic("cards", 1)
-    client.produce("cards", 0, [b'{"card": "4111"}'])
+    client.produce("cards", 0, [b'{"card": "4111-1111"}'])
     with ConsoleServer(broker.bootstrap_servers, [LOOPBACK], masks=Masks.from_file(file), writes=False) as server:
         visitor = Visitor(server)
         for kind in ("ndjson", "csv", "parquet"):
-            assert b"4111" not in exported(visitor, "cards", format=kind)[1]
+            assert b"4111-1111" not in exported(visitor, "cards", format=kind)[1]
         page = visitor.get("/topics/cards/messages/0/0").text
         assert "kcat -C -b" in page
-        assert "4111" not in page
+        assert "4111-1111" not in page
         assert visitor.data("/topics/cards/tail")["records"] == []
         assert visitor.data("/topics/cards/tail?after=0:0&q=4111")["records"] == []
-        assert "4111" not in visitor.get("/topics/cards/tail?after=0:0&as_json=1").text
+        assert "4111-1111" not in visitor.get("/topics/cards/tail?after=0:0&as_json=1").text
 
 
 def test_a_job_is_cancelled_by_its_owner_or_an_operator(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def client(broker: Broker) -> Iterator[Client]:
     with Client(broker.bootstrap_servers) as made:
         for topic in ("orders", LETTERS, BACK, LEDGER):
             made.admin.create_topic(topic, 1)
-        values = [b'{"id": %d, "card": "4111"}' % number for number in range(10)]
+        values = [b'{"id": %d, "card": "4111-1111"}' % number for number in range(10)]
         made.produce("orders", 0, [Record(-1, -1, b"k%d" % n, value) for n, value in enumerate(values)])
         made.produce(LETTERS, 0, [letter(number, value) for number, value in enumerate(values)])
         rows = [ledger_row(f"orders-0-{n}", Row(State.DEAD, f"orders-0-{n}/0.1", LETTERS, 0)) for n in range(10)]
@@ -132,7 +132,7 @@ def test_one_letter_is_shown_edited_and_redriven(visitor: Visitor, client: Clien
     assert (record.value, record.key) == (b'{"id": 66}', b"k6")
     headers = dict(record.headers)
     assert headers["own"] == b"1"
-    assert headers["dlq.edited"] == hashlib.sha256(b'{"id": 6, "card": "4111"}').hexdigest().encode()
+    assert headers["dlq.edited"] == hashlib.sha256(b'{"id": 6, "card": "4111-1111"}').hexdigest().encode()
     assert visitor.get(f"/letters/{LETTERS}/0/99").status == 404
 
 
@@ -195,7 +195,7 @@ def test_letters_that_a_mask_hides_a_part_of_are_not_edited(broker: Broker, clie
     with ConsoleServer(broker.bootstrap_servers, [LOOPBACK], masks=Masks.from_file(file)) as server:
         visitor = Visitor(server)
         listed, one = visitor.get(f"/letters/{LETTERS}").text, visitor.get(f"/letters/{LETTERS}/0/6").text
-        assert "4111" not in listed + one
+        assert "4111-1111" not in listed + one
         assert "no 6" not in listed + one
         assert "cannot be edited" in one
         answer = visitor.form(f"/letters/{LETTERS}/0/6/redrive", {"group": "billing", "kind": "null"})
