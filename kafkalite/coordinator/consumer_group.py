@@ -364,7 +364,7 @@ class ConsumerGroup(ClassicMembers):
             if old is member:
                 continue
             if old is None:
-                self._sessions[member_id] = self._environment.timers.timer(partial(self._session_due, member_id))
+                self._sessions[member_id] = self._environment.timers.timer(partial(self._session_due, member_id), awaits_client=True)
                 self._touch_locked(member_id)
             if member.state is not MemberState.UNREVOKED or member.epoch == AWAY_EPOCH or member.classic is not None:
                 self._end_revocation_locked(member_id)
@@ -385,7 +385,7 @@ class ConsumerGroup(ClassicMembers):
     def _begin_revocation_locked(self, member: ConsumerMember) -> None:
         member_id, epoch = member.member_id, member.epoch
         self._end_revocation_locked(member_id)
-        timer = self._environment.timers.timer(lambda: self._revocation_due(member_id, epoch))
+        timer = self._environment.timers.timer(lambda: self._revocation_due(member_id, epoch), awaits_client=True)
         timer.set(max(member.rebalance_timeout_ms, 0) / 1000)
         self._revocations[member_id] = timer
 

@@ -108,8 +108,8 @@ class Group(GroupBase):
         self._initial_left_ms: int | None = None
         self._more_came = False
         timers = environment.timers
-        self._rebalance_timer = timers.timer(self._rebalance_due)
-        self._sync_timer = timers.timer(self._sync_due)
+        self._rebalance_timer = timers.timer(self._rebalance_due, awaits_client=True)
+        self._sync_timer = timers.timer(self._sync_due, awaits_client=True)
 
     def __repr__(self) -> str:
         return f"<Group {self.group_id!r} {self.state.value}, {len(self.members)} members, gen. {self.generation}>"
@@ -203,7 +203,7 @@ class Group(GroupBase):
         if instance_id is None and caller.takes_member_id:
             if len(self.pending) >= self._environment.pending_max:
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
-            timer = self._environment.timers.timer(lambda: self.forget_pending(member_id))
+            timer = self._environment.timers.timer(lambda: self.forget_pending(member_id), awaits_client=True)
             timer.set(request.session_timeout_ms / 1000)
             self.pending[member_id] = timer
             promised = caller.promised
@@ -260,7 +260,7 @@ class Group(GroupBase):
             rebalance_timeout_ms=rebalance_timeout_ms,
             session_timeout_ms=session_timeout_ms,
             protocols=protocols,
-            session_timer=self._environment.timers.timer(lambda: self._session_due(member)),
+            session_timer=self._environment.timers.timer(lambda: self._session_due(member), awaits_client=True),
         )
         return member
 
@@ -566,7 +566,8 @@ class Group(GroupBase):
                 return code
             if self.state is State.EMPTY:
                 return ErrorCode.UNKNOWN_MEMBER_ID
-            self._touch_locked(self.members[member_id])
+            member = self.members[member_id]
+            member.session_timer.heard(member.session_timeout_ms / 1000, one_at_a_time=True)
             return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else 0
 
     def leave(self, member_id: str, instance_id: str | None) -> int:
@@ -675,7 +676,8 @@ class Group(GroupBase):
             return code
         if self.state is State.COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        self._touch_locked(self.members[member_id])
+        member = self.members[member_id]
+        member.session_timer.heard(member.session_timeout_ms / 1000, one_at_a_time=False)
         return 0
 
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:  # noqa: ARG002 - see below

@@ -773,7 +773,7 @@ class TransactionCoordinator:
     def _set_deadline_locked(self, transaction: Transaction, delay_s: float) -> None:
         """The producer has so long to end its transaction."""
         if transaction.timer is None:
-            transaction.timer = self._timers.timer(lambda: self._time_is_up(transaction))
+            transaction.timer = self._timers.timer(lambda: self._time_is_up(transaction), awaits_client=True)
         transaction.deadline = self._clock.monotonic() + delay_s
         transaction.timer.set(delay_s)
 

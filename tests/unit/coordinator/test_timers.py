@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from kafkalite.clock import SystemClock
-from kafkalite.coordinator.timers import CANCELLED_KEPT_MIN, TimerQueue
+from kafkalite.coordinator.timers import CANCELLED_KEPT_MIN, GRACE_S_MAX, PAUSE_S_MIN, TimerQueue
 from tests.kit.fakes.clock import FakeClock
 
 
@@ -100,6 +100,115 @@ def test_a_failing_function_does_not_harm_the_others(clock, queue, caplog):
     queue.run_due()
     assert fired == [1]
     assert "a timer's work failed" in caplog.text
+
+
+@pytest.mark.parametrize(("timeout_s", "grace_s"), [(2, 1), (45, GRACE_S_MAX)])
+def test_after_a_pause_clients_have_a_moment_to_be_heard(clock, queue, timeout_s, grace_s):
+    fired = []
+    session = queue.timer(lambda: fired.append("session"), awaits_client=True)
+    session.set(timeout_s)
+    queue.timer(lambda: fired.append("retry")).set(timeout_s)
+    queue._turn()
+    clock.advance(timeout_s + 10)
+    queue._turn()
+    assert fired == ["retry"]
+    clock.advance(grace_s - 0.01)
+    queue._turn()
+    assert fired == ["retry"]
+    clock.advance(0.01)
+    queue._turn()
+    assert fired == ["retry", "session"]
+
+
+def test_a_client_heard_after_a_pause_has_its_whole_time_again(clock, queue):
+    fired = []
+    session = queue.timer(lambda: fired.append("session"), awaits_client=True)
+    session.set(2)
+    queue._turn()
+    clock.advance(60)
+    queue._turn()
+    session.set(2)
+    live(clock, queue, 1.9)
+    assert fired == []
+    live(clock, queue, 0.2)
+    assert fired == ["session"]
+
+
+@pytest.mark.parametrize("noticed_by_thread", [True, False])
+def test_what_may_have_been_said_before_a_pause_is_worth_a_moment(clock, queue, noticed_by_thread):
+    fired = []
+    gone = queue.timer(lambda: fired.append("gone"), awaits_client=True)
+    there = queue.timer(lambda: fired.append("there"), awaits_client=True)
+    gone.set(45)
+    there.set(45)
+    queue._turn()
+    clock.advance(60)
+    if noticed_by_thread:
+        queue._turn()
+    for timer in (gone, there):
+        timer.heard(45, one_at_a_time=True)
+        timer.heard(45, one_at_a_time=False)
+    there.heard(45, one_at_a_time=True)
+    live(clock, queue, GRACE_S_MAX - 0.2)
+    assert fired == []
+    live(clock, queue, 0.4)
+    assert fired == ["gone"]
+    live(clock, queue, 41)
+    assert fired == ["gone"]
+    live(clock, queue, 1.2)
+    assert fired == ["gone", "there"]
+
+
+def test_a_short_pause_takes_nobody_time_away(clock, queue):
+    fired = []
+    session = queue.timer(lambda: fired.append("session"), awaits_client=True)
+    session.set(45)
+    queue._turn()
+    clock.advance(2)
+    session.heard(45, one_at_a_time=True)
+    live(clock, queue, 42.9)
+    assert fired == []
+    live(clock, queue, 0.2)
+    assert fired == ["session"]
+
+
+def live(clock, queue, seconds):
+    """Turns of a broker that does not stand still."""
+    for _ in range(round(seconds * 10)):
+        clock.advance(0.1)
+        queue._turn()
+
+
+def test_who_comes_a_bit_late_gives_no_grace(clock, queue):
+    fired = []
+    queue.timer(lambda: fired.append("session"), awaits_client=True).set(0.9)
+    queue._turn()
+    clock.advance(0.9 + PAUSE_S_MIN)
+    queue._turn()
+    assert fired == ["session"]
+
+
+def test_a_pause_within_a_turn_counts(clock, queue):
+    fired = []
+    queue.timer(lambda: clock.advance(10)).set(1)
+    queue.timer(lambda: fired.append("session"), awaits_client=True).set(2)
+    queue._turn()
+    clock.advance(1)
+    queue._turn()
+    queue._turn()
+    assert fired == []
+    clock.advance(1)
+    queue._turn()
+    assert fired == ["session"]
+
+
+def test_a_broker_that_is_starved_all_the_time_ends_sessions_too(clock, queue):
+    fired = []
+    queue.timer(lambda: fired.append("session"), awaits_client=True).set(2)
+    for _ in range(4):
+        queue._turn()
+        clock.advance(2)
+    assert fired == ["session"]
 
 
 def test_thread_fires_and_ends_with_stop():
