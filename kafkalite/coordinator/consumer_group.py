@@ -364,7 +364,9 @@ class ConsumerGroup(ClassicMembers):
             if old is member:
                 continue
             if old is None:
-                self._sessions[member_id] = self._environment.timers.timer(partial(self._session_due, member_id), awaits_client=True)
+                self._sessions[member_id] = self._environment.timers.timer(
+                    partial(self._session_due, member_id), awaits_client=True
+                )
                 self._touch_locked(member_id)
             if member.state is not MemberState.UNREVOKED or member.epoch == AWAY_EPOCH or member.classic is not None:
                 self._end_revocation_locked(member_id)
