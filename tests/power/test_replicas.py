@@ -19,7 +19,7 @@ from tests.power.prove import judge_states, plan
 from tests.power.recorder import scratch
 from tests.power.replicas.judge import look_at_replicas
 from tests.power.replicas.recording import ReplicaRecording, record_replicas
-from tests.power.replicas.state import Kept, Key, State, split
+from tests.power.replicas.state import Event, Kept, Key, State, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,12 +74,21 @@ class Planted:
         return next(key for key, part in self.kept.state.parts.items() if (part.topic, key[1]) == (topic, int(number)))
 
     def segments(self, name: str) -> list[Path]:
-        """Those with records, oldest first. What is derived from any is not trusted at the next start."""
+        """Those with records, oldest first. What is derived from any is not trusted at the next start.
+
+        An empty one that was just begun goes: behind a log that is spoiled it would say where that one ended.
+        """
         (self.data / files.CLEAN_SHUTDOWN_NAME).unlink(missing_ok=True)
         for suffix in ("klindex", "producers", "snapshot"):
             for path in (self.data / name).glob(f"*.{suffix}"):
                 path.unlink()
-        return [path for path in sorted((self.data / name).glob("*.log")) if next(split(path.read_bytes()), None)]
+        found = []
+        for path in sorted((self.data / name).glob("*.log")):
+            if next(split(path.read_bytes()), None):
+                found.append(path)
+            else:
+                path.unlink()
+        return found
 
     def findings(self) -> list[str]:
         return judge(self.data, self.recording, self.moment, look_at_replicas).findings
@@ -87,6 +96,30 @@ class Planted:
 
 def the_end(recording: ReplicaRecording) -> int:
     return recording.records[-1].place + 1
+
+
+def cut_epoch(state: State, key: Key) -> int | None:
+    """The last leader's whose log has something, not deleted since, that the leader lacks who was asked last."""
+    line = state.lines[key]
+    present = set(state.history(key, line.told[0]))
+    lacking = {
+        epoch: [each for each in log if each.base >= line.start and each not in present]
+        for epoch, log in line.histories.items()
+        if epoch < line.told[0]
+    }
+    return max((epoch for epoch, batches in lacking.items() if batches), default=None)
+
+
+def after_a_cut(recording: ReplicaRecording) -> int:
+    """When followed-0 had last lost something, as its leader told it, that an earlier leader's log has."""
+    state, found = State(), []
+    for place, kind, (topic_id, number), what in recording.others["events"]:
+        key = (bytes.fromhex(topic_id), number)
+        state.apply(Event(place, kind, key, what))
+        part = state.parts.get(key)
+        if part is not None and (part.topic, number) == ("followed", 0) and cut_epoch(state, key) is not None:
+            found.append(place)
+    return max(found)
 
 
 def before_it_told(recording: ReplicaRecording) -> int:
@@ -140,13 +173,12 @@ def take_the_log_of_another(planted: Planted) -> str:
 
 def bring_back_what_was_cut(planted: Planted) -> str:
     """The log of an earlier leader, of which the last one lacks something."""
-    state, key = planted.kept.state, planted.key("followed-0")
-    line = state.lines[key]
-    present = set(state.history(key, line.told[0]))
-    epoch = max(each for each, log in line.histories.items() if each < line.told[0] and not present.issuperset(log))
+    key = planted.key("followed-0")
+    epoch = cut_epoch(planted.kept.state, key)
+    assert epoch is not None
     for path in planted.segments("followed-0"):
         path.unlink()
-    log = line.histories[epoch]
+    log = planted.kept.state.lines[key].histories[epoch]
     path = planted.data / "followed-0" / f"{log[0].base:020}.log"
     path.write_bytes(b"".join(each.data for each in log))
     return "cuts: "
@@ -186,7 +218,7 @@ PLANTED: dict[Callable[[Planted], str], Callable[[ReplicaRecording], int]] = {
     lose_what_only_this_broker_had: the_end,
     change_a_byte: the_end,
     take_the_log_of_another: the_end,
-    bring_back_what_was_cut: the_end,
+    bring_back_what_was_cut: after_a_cut,
     forget_an_epoch: the_end,
     raise_the_high_watermark: before_it_told,
     be_another_directory: the_end,
