@@ -11,6 +11,7 @@ from kafkalite.classic.consumer import Consumer
 from kafkalite.classic.errors import ClassicError, ConsumerTimeout, InvalidConfig, RebalanceFailed
 from kafkalite.classic.handlers import StringDecoder
 from kafkalite.classic.producer import Producer, ProducerData
+from kafkalite.zookeeper.nodes import BrokerPartition
 from kafkalite.zookeeper.topic_filter import Whitelist
 from tests.kit.fakes.classic_broker import ClassicBroker
 from tests.kit.processes.broker import wait_until
@@ -210,11 +211,13 @@ def test_reset_to_nowhere_fails_the_group(cluster, members):
 
 
 def test_offset_out_of_range_is_reset_and_stored(cluster, zookeeper, members, client):
-    produce(zookeeper, 0, 50)
+    produce(zookeeper, 0, 49)
+    with Producer(ProducerConfig(zk_connect=zookeeper.address)) as producer:  # the fake has no log before a message
+        producer.send(ProducerData("t", [b"49"], partition=BrokerPartition(0, 0)))
     client.create("/consumers/g/offsets/t/0-0", b"999999", makepath=True)
     member = members("c1")
     settled(lambda: wanted(0, 50) <= set(member.payloads))
-    settled(lambda: int(client.get("/consumers/g/offsets/t/0-0")[0]) < 999999)
+    settled(lambda: 0 <= int(client.get("/consumers/g/offsets/t/0-0")[0]) <= len(cluster[0].logs["t", 0]))
 
 
 def test_id_that_is_in_use(cluster, members):
