@@ -12,6 +12,7 @@ is run, with its fixtures, in a fork, which has none of those threads. Whoever s
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import pickle
 import signal
@@ -67,6 +68,7 @@ def _run_in_fork(item: pytest.Item) -> list[Any]:
     child = os.fork()
     if child == 0:
         try:
+            gc.freeze()  # what other threads were at when they were lost is nobody's to clear away
             os.close(reading)
             with os.fdopen(writing, "wb") as pipe:
                 pipe.write(pickle.dumps(_run(item)))
