@@ -8,10 +8,10 @@ go when there are as many of them as of others: a timer may be set as far ahead 
 
 A broker that stood still (stopped by a signal, a machine paused or starved) has heard nobody meanwhile, so its own
 silence is not its clients': a timer that waits for a client fires a moment later then, when what waits in the sockets
-was read. Else all members of a group lose their sessions at once, and come back one by one, a rebalance for each. The
-first heartbeat and the commits that come then may have been sent before the pause, by a client that gave up meanwhile
-(librdkafka joins as another member then): they are worth no more than that moment, so that a group does not wait long
-for who is no more.
+was read. Else all members of a group lose their sessions at once, and come back one by one, a rebalance for each. After
+a pause so long that clients may have given up (more than half of their time), the first heartbeat and the commits that
+come then may be from before it, of a member that is no more (librdkafka joins as another one): they are worth no more
+than that moment, so that a group does not wait long for it.
 
 Thread rule: any thread may set and cancel. Functions run on the timer thread, which is started by the first timer, with
 no lock held; one that finds its timer `armed` again was overtaken and has nothing to do. A test that makes the queue
@@ -100,6 +100,7 @@ class TimerQueue:
         self._stopping = False
         self._turn_due = math.inf  # guarded by _lock, as the next
         self._resumed = -math.inf
+        self._stood_s = 0.0
 
     def timer(self, function: Callable[[], object], *, awaits_client: bool = False) -> Timer:
         """A timer that is not set yet; whether it counts the silence of a client, which a pause of ours prolongs."""
@@ -114,7 +115,8 @@ class TimerQueue:
                 self._note_pause_locked(now, self._turn_due)
                 timer.grace_s = min(delay_s / 2, GRACE_S_MAX)
                 moment_ends = self._resumed + timer.grace_s
-                if heard and now < moment_ends and not (proves and timer.heard_since == self._resumed):
+                may_be_old = heard and now < moment_ends and self._stood_s > delay_s / 2
+                if may_be_old and not (proves and timer.heard_since == self._resumed):
                     due = moment_ends if timer.due is None else max(timer.due, moment_ends)
                 if proves:
                     timer.heard_since = self._resumed
@@ -195,6 +197,7 @@ class TimerQueue:
         """If it is far beyond the time at which something was due here, the process stood still until now."""
         if now > due + PAUSE_S_MIN:
             self._resumed = now
+            self._stood_s = now - due
             self._turn_due = math.inf
 
     def _turn(self) -> float | None:
