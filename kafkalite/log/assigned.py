@@ -215,7 +215,22 @@ class AssignedLogs(LogManager):
             self.planned_count = len(plans)
             count = self.config.num_recovery_threads_per_data_dir
             logs += self.executors.each("kafkalite-recovery", count, self._load, plans)
+        self._correct_log_starts(
+            [log for log in logs if starts.get((log.topic, log.partition), 0) > log.log_start_offset]
+        )
         return {(log.topic, log.partition): log for log in logs if isinstance(log, ReplicaLog)}
+
+    def _correct_log_starts(self, logs: Sequence[PartitionLog]) -> None:
+        """Writes down where replicas start that were found to end before that: at the next start, what was written down
+        would hide what comes there now. They are offline when that fails."""
+        if not logs:
+            return
+        found = {(log.topic, log.partition): log.log_start_offset for log in logs}
+        try:
+            self._write_offsets(files.LOG_STARTS_NAME, lambda: {**self._written[files.LOG_STARTS_NAME], **found})
+        except OSError as error:
+            for log in logs:
+                log.go_offline(f"where it starts could not be written down: {error}")
 
     def _sync_walked(self, logs: Iterable[ReplicaLog]) -> None:
         """See ReplicaLog.sync_walked; of all with one sync of the file system. One that fails is offline."""

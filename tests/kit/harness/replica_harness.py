@@ -146,5 +146,7 @@ class ReplicaHarness(LogHarness):
             high_watermark=self._read(files.HIGH_WATERMARKS_NAME),
         )
         assert isinstance(log, ReplicaLog)
-        log.sync_walked()  # as AssignedLogs has it done
+        log.sync_walked()  # as AssignedLogs has it done, and the next
+        if (self._read(files.LOG_STARTS_NAME) or 0) > log.log_start_offset:
+            self._write(files.LOG_STARTS_NAME, log.log_start_offset)
         return log

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalite._native.base import file_ops
 from kafkalite.clock import SystemClock
-from kafkalite.log import files
+from kafkalite.log import checkpoints, files
 from kafkalite.log.assigned import AssignedLogs, AssignedTopic
 from kafkalite.log.assignment import LOST, Assignment
 from kafkalite.log.replica_log import ReplicaLog
@@ -138,4 +138,38 @@ def test_what_a_start_has_walked_is_synced_together(
     else:
         assert alone == {log.active.path for log in logs.logs() if log.topic != "topic3"}
         assert [log.topic for log in logs.offline_logs] == ["topic3"]
+    logs.close()
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_replica_that_lost_what_was_behind_its_start_hides_nothing_that_comes_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, writable: bool
+) -> None:
+    """Its start was written down, and the records up to it were not flushed when the power went."""
+    logs = opened(tmp_path / "data")
+    logs.use_topics([assigned(logs, name, OWN, 1) for name in ("other", "short")])
+    for log in logs.logs():
+        log.append(make_batch(10))
+    abandon(logs)
+    path = f"{logs.directory}/{files.LOG_STARTS_NAME}"
+    checkpoints.write_offsets(path, {("other", 0): 4, ("short", 0): 15})
+
+    def full(_path: str, _offsets: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    logs = opened(tmp_path / "data")
+    if not writable:
+        monkeypatch.setattr(checkpoints, "write_offsets", full)
+    logs.use_topics([assigned(logs, name, OWN, 2) for name in ("other", "short")])
+    monkeypatch.undo()
+    assert [log.topic for log in logs.offline_logs] == ([] if writable else ["short"])
+    if writable:
+        assert checkpoints.read_offsets(path) == {("other", 0): 4, ("short", 0): 10}
+        for log in logs.logs():
+            log.append(make_batch(10))
+        abandon(logs)
+        logs = opened(tmp_path / "data")
+        logs.use_topics([assigned(logs, name, OWN, 3) for name in ("other", "short")])
+        ends = {log.topic: (log.log_start_offset, log.log_end_offset) for log in logs.logs()}
+        assert ends == {"other": (4, 20), "short": (10, 20)}
     logs.close()
