@@ -138,6 +138,8 @@ class ReplicaHarness(LogHarness):
             if disk.exists(path):
                 file_ops.unlink(path)
         self.removed.clear()
+        if not clean:
+            file_ops.sync_directory(self.root)  # as AssignedLogs does first
         log = self.open(
             clean=clean,
             recovery_point=self._read(files.RECOVERY_POINTS_NAME),
