@@ -240,7 +240,8 @@ class ClassicMembers(Turns):
             timer.set(max(member.rebalance_timeout_ms, 0) / 1000)
 
     def _wait_timer(self, member_id: str, waits: dict[str, Timer], why: str) -> Timer:
-        timer = waits[member_id] = self._environment.timers.timer(lambda: self._play_later(due))
+        timers = self._environment.timers
+        timer = waits[member_id] = timers.timer(lambda: self._play_later(due), awaits_client=True)
 
         def due() -> None:
             member = self._staged.members.get(member_id)
