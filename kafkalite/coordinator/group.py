@@ -566,8 +566,7 @@ class Group(GroupBase):
                 return code
             if self.state is State.EMPTY:
                 return ErrorCode.UNKNOWN_MEMBER_ID
-            member = self.members[member_id]
-            member.session_timer.heard(member.session_timeout_ms / 1000, one_at_a_time=True)
+            self._heard_locked(member_id, one_at_a_time=True)
             return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else 0
 
     def leave(self, member_id: str, instance_id: str | None) -> int:
@@ -631,6 +630,11 @@ class Group(GroupBase):
     def _touch_locked(self, member: Member) -> None:
         member.session_timer.set(member.session_timeout_ms / 1000)
 
+    def _heard_locked(self, member_id: str, *, one_at_a_time: bool) -> None:
+        """See Timer.heard."""
+        member = self.members[member_id]
+        member.session_timer.heard(member.session_timeout_ms / 1000, one_at_a_time=one_at_a_time)
+
     # --- who may ------------------------------------------------------------------------------------------------------
 
     def _identity_error_locked(self, member_id: str, instance_id: str | None) -> int:
@@ -676,8 +680,7 @@ class Group(GroupBase):
             return code
         if self.state is State.COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        member = self.members[member_id]
-        member.session_timer.heard(member.session_timeout_ms / 1000, one_at_a_time=False)
+        self._heard_locked(member_id, one_at_a_time=False)
         return 0
 
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:  # noqa: ARG002 - see below

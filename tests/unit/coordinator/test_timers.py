@@ -120,15 +120,19 @@ def test_after_a_pause_clients_have_a_moment_to_be_heard(clock, queue, timeout_s
     assert fired == ["retry", "session"]
 
 
-def test_a_client_heard_after_a_pause_has_its_whole_time_again(clock, queue):
+@pytest.mark.parametrize(("timeout_s", "pause_s", "joins"), [(2, 60, True), (45, 20, False)])
+def test_who_cannot_have_given_up_has_its_whole_time_after_a_pause(clock, queue, timeout_s, pause_s, joins):
     fired = []
     session = queue.timer(lambda: fired.append("session"), awaits_client=True)
-    session.set(2)
+    session.set(timeout_s)
     queue._turn()
-    clock.advance(60)
-    queue._turn()
-    session.set(2)
-    live(clock, queue, 1.9)
+    clock.advance(pause_s)
+    if joins:
+        queue._turn()
+        session.set(timeout_s)
+    else:
+        session.heard(timeout_s, one_at_a_time=True)
+    live(clock, queue, timeout_s - 0.1)
     assert fired == []
     live(clock, queue, 0.2)
     assert fired == ["session"]
@@ -157,19 +161,6 @@ def test_what_may_have_been_said_before_a_pause_is_worth_a_moment(clock, queue, 
     assert fired == ["gone"]
     live(clock, queue, 1.2)
     assert fired == ["gone", "there"]
-
-
-def test_a_pause_in_which_nobody_gave_up_takes_no_time_away(clock, queue):
-    fired = []
-    session = queue.timer(lambda: fired.append("session"), awaits_client=True)
-    session.set(45)
-    queue._turn()
-    clock.advance(20)
-    session.heard(45, one_at_a_time=True)
-    live(clock, queue, 44.9)
-    assert fired == []
-    live(clock, queue, 0.2)
-    assert fired == ["session"]
 
 
 def live(clock, queue, seconds):
