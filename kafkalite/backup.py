@@ -24,10 +24,11 @@ import os
 import secrets
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite._native.base import file_ops
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
 from kafkalite.log import checking, checkpoints, cut, directory, files
 

@@ -12,8 +12,9 @@ Source: Feature, MetadataVersion, GroupVersion and TransactionVersion of Kafka 4
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +31,7 @@ from kafkalite.cluster.joining import MECHANISMS, cluster_id_of, node_of, times_
 from kafkalite.cluster.member import Member
 from kafkalite.coordinator.carried import fit_groups, look_at_groups, look_at_transactions
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, StartupError, error_for
 from kafkalite.executors import THREADS
 from kafkalite.log import checkpoints, files, handover

@@ -6,10 +6,10 @@ It leaves to others: what a request looks like (`kafkalite.protocol`), what a lo
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kafkalite import chance
+from kafkalite.dataclass import dataclass
 
 TOPIC_NAME_SIZE_MAX: Final = 249
 """Kafka's own bound: directory names are `<topic>-<partition>`, and file systems stop at 255 bytes."""

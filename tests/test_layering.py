@@ -195,21 +195,24 @@ def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else module
 
 
-def strange_imports(trees: dict[str, ast.Module], rooms: dict[str, list[str]]) -> list[str]:
+def strange_imports(
+    trees: dict[str, ast.Module], rooms: dict[str, list[str]], everywhere: frozenset[str] = frozenset()
+) -> list[str]:
     """Imports from rooms that the importer's line does not name, and rooms without a line. Programs have none."""
     found = [f"{room} has no line" for room in sorted({room_of(name) for name in trees} - rooms.keys() - {"__main__"})]
     for name, tree in trees.items():
         if name == "kafkalite" or name.endswith(".__main__"):
             continue
-        allowed = {room_of(name), *rooms.get(room_of(name), ())}
+        allowed = {room_of(name), *rooms.get(room_of(name), ()), *everywhere}
         targets = sorted({module_behind(imported, trees) for imported in names_imported(tree)})
         found += [f"{name} imports {target}" for target in targets if room_of(target) not in allowed]
     return found
 
 
 def test_rooms_import_from_those_their_line_names() -> None:
-    rooms = PROJECT["tool"]["kafkalite"]["rooms"]
-    assert strange_imports(sources(), rooms) == []
+    rooms, everywhere = PROJECT["tool"]["kafkalite"]["rooms"], PROJECT["tool"]["kafkalite"]["everywhere"]
+    assert strange_imports(sources(), rooms, frozenset(everywhere)) == []
+    assert {room for room in everywhere if rooms[room]} == set()
     order = [*rooms]
     assert [room for place, room in enumerate(order) if not set(rooms[room]) <= {*order[:place]}] == []
 

@@ -133,9 +133,10 @@ def render(about: str, messages: list[tuple[int, Message]], release: str) -> str
         "",
         "from __future__ import annotations",
         "",
-        f"from dataclasses import dataclass{', field' if 'field(' in text else ''}",
+        *(["from dataclasses import field"] if "field(" in text else []),
         "from typing import ClassVar, Final",
         "",
+        "from kafkalite.dataclass import dataclass",
         f"from kafkalite.protocol.schema import {', '.join(shared)}",
     ]
     table = ["", "", "ROWS: Final[tuple[tuple[int, type, int, int], ...]] = ("]

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from kafkalite.audit.marks import read_marks
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

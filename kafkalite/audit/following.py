@@ -16,7 +16,7 @@ Thread rule: `run` belongs to one thread; `families`, `not_alive` and `not_ready
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.audit.counts import RANGES_MAX
@@ -27,6 +27,7 @@ from kafkalite.audit.lasting import AHEAD_MS, LastingReported
 from kafkalite.audit.stages import NothingToCompare, committed, topics_of_counts
 from kafkalite.audit.taken import Taken
 from kafkalite.client.errors import ClientError
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError
 from kafkalite.families import Family, labels
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition

@@ -12,10 +12,11 @@ Pure functions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite.audit.counts import SeenCounts, Window
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

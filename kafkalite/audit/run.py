@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.audit.counts import RANGES_MAX, Count
@@ -33,6 +33,7 @@ from kafkalite.audit.stages import (
     taken_in,
 )
 from kafkalite.audit.taken import Taken
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

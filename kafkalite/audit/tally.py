@@ -16,7 +16,7 @@ import os
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy as np
 from kafkalite.audit.events import WINDOWS_MAX, Increment
 from kafkalite.audit.fields import with_field
 from kafkalite.audit.marks import mark, mark_text, server_bytes, with_marks
+from kafkalite.dataclass import dataclass
 from kafkalite.record.columns import BytesColumn
 
 if TYPE_CHECKING:

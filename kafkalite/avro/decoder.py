@@ -17,7 +17,6 @@ Needs pyarrow. Thread rule: one thread at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -27,6 +26,7 @@ from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
 from kafkalite.avro.layout import Layout, arrow_type, build
 from kafkalite.avro.resolution import compile_program
 from kafkalite.avro.schema import Schema, SchemaError, parse
+from kafkalite.dataclass import dataclass
 from kafkalite.record.columns import BytesColumn
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ Thread rule: immutable once made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from kafkalite._native.avro import avro_decode as native
 from kafkalite.avro.schema import Type
+from kafkalite.dataclass import dataclass
 
 NULL: Final = native.COLUMN_NULL
 BOOLEAN: Final = native.COLUMN_BOOLEAN

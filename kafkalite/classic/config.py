@@ -11,13 +11,14 @@ of a `topic:number` list that makes no sense is logged and left out. Source: doc
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkalite.classic.channel import RESPONSE_SIZE_MAX
 from kafkalite.classic.errors import InvalidConfig
 from kafkalite.classic.wire import CODE_SIZE
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -175,7 +176,7 @@ class ProducerConfig(ZooKeeperSettings, QueueSettings):
     zk_read_num_retries: int = _setting("zk.read.num.retries", 3, low=0)
 
     def __post_init__(self) -> None:
-        super(ProducerConfig, self).__post_init__()
+        super(ProducerConfig, self).__post_init__()  # noqa: UP008  # a class with slots is made anew
         if self.producer_type not in {"sync", "async"}:
             raise InvalidConfig(f"producer.type must be sync or async, not {self.producer_type!r}")
         if bool(self.zk_connect) == bool(self.broker_list):
@@ -208,7 +209,7 @@ class ConsumerConfig(ZooKeeperSettings):
     shallow_iterator: bool = _setting("shallowiterator.enable", default=False)
 
     def __post_init__(self) -> None:
-        super(ConsumerConfig, self).__post_init__()
+        super(ConsumerConfig, self).__post_init__()  # noqa: UP008  # a class with slots is made anew
         if not self.groupid:
             raise InvalidConfig("a consumer needs groupid")
         if "/" in self.groupid:

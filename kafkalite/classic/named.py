@@ -10,13 +10,13 @@ object that the program gives beats the setting. Source: docs/kafka-0.7.md, fact
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite import plugins
 from kafkalite.classic.errors import InvalidConfig
 from kafkalite.classic.handlers import CallbackHandler, DefaultEncoder, DefaultEventHandler, StringEncoder
 from kafkalite.classic.partitioner import DefaultPartitioner
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

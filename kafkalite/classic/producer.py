@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.classic.message_set import encode_produce
@@ -25,6 +24,7 @@ from kafkalite.classic.errors import InvalidConfig, InvalidPartition, NoBrokersF
 from kafkalite.classic.handlers import DefaultEncoder, pack
 from kafkalite.classic.messages import check_size
 from kafkalite.classic.sync_producer import SyncProducer
+from kafkalite.dataclass import dataclass
 from kafkalite.zookeeper.nodes import BrokerPartition
 
 if TYPE_CHECKING:

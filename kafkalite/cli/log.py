@@ -19,12 +19,13 @@ place stays beside it, in files called `.damaged`. Status 0: whole, 1: damage is
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.cli import EXIT_FAILURE, STDOUT, Parser, UsageError
 from kafkalite.cli.common import print_json, quantity
+from kafkalite.dataclass import dataclass
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:

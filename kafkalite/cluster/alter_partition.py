@@ -17,13 +17,13 @@ one partition is guarded by its log's lock.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite._native.log.followers import BrokerEpochs, Followers
 from kafkalite._native.log.leading import settle_low_waits
 from kafkalite.cluster.in_sync import Answer, InSync, Proposal, Verdict
 from kafkalite.cluster.replication_limits import is_limited
+from kafkalite.dataclass import dataclass
 from kafkalite.executors import THREADS
 from kafkalite.families import Family, labels
 from kafkalite.logging import fields

@@ -13,12 +13,13 @@ PartitionRegistration.merge. Pure; an image may be read by any thread, a delta i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.cluster import metadata_types as types
 from kafkalite.cluster.control_types import KRaftVersionRecord, VotersRecord
 from kafkalite.cluster.records import METADATA_LEVELS, MetadataFault, taken_when_formatted
+from kafkalite.dataclass import dataclass
 from kafkalite.features import METADATA_VERSION
 from kafkalite.model import ZERO_UUID, ScramCredential, uuid_text
 

@@ -16,10 +16,10 @@ Source: BrokerLifecycleManager of Kafka 4.1. Events in, requests out; no I/O and
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cluster.records import METADATA_LEVELS, NOT_SERVED, taken_when_formatted
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode
 from kafkalite.features import METADATA_VERSION
 from kafkalite.protocol import api

@@ -17,7 +17,6 @@ Both waits end early by `give_up`. `image` may be read by any thread.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
@@ -28,6 +27,7 @@ from kafkalite.cluster.lifecycle import Lifecycle, Phase, in_words
 from kafkalite.cluster.observer import FETCH_OLDEST, Observer
 from kafkalite.cluster.quorum import UNKNOWN, Address, Quorum
 from kafkalite.cluster.records import MetadataFault
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ControllersAway, ErrorCode, StartGivenUp, StartupError
 from kafkalite.executors import THREADS
 from kafkalite.protocol import api

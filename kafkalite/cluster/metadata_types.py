@@ -7,9 +7,10 @@ A FIELDS row: name, type, versions, versions in which it may be null, tag and it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 
+from kafkalite.dataclass import dataclass
 from kafkalite.protocol.schema import ZERO_UUID, FieldTable
 
 

@@ -14,12 +14,12 @@ Source: KIP-595, KIP-630 (snapshots), KafkaRaftClient of Kafka 4.1. Pure; one th
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cluster.quorum import Address
 from kafkalite.cluster.records import Batch, MetadataFault, read_batches
 from kafkalite.cluster.replay import Replay
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState

@@ -16,10 +16,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from kafkalite.coordinator.offsets import GroupOffsets
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ Blocks. Nobody else writes to these logs.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.wire.codec import CodecError
@@ -18,6 +18,7 @@ from kafkalite.coordinator import consumer_records, records, transaction_records
 from kafkalite.coordinator.consumer_records import kind_of
 from kafkalite.coordinator.state_log import NO_PRODUCER, Marker, append_records, entries_of
 from kafkalite.coordinator.transaction import TransactionState
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
 from kafkalite.protocol.schema import ZERO_UUID
 

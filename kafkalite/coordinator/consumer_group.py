@@ -11,7 +11,7 @@ Thread rule: as `base` says. Turns run under the lock, on the thread of whoever 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -22,6 +22,7 @@ from kafkalite.coordinator.classic_members import ClassicMembers
 from kafkalite.coordinator.consumer_state import AWAY_EPOCH, ConsumerMember, ConsumerState, MemberState, contains
 from kafkalite.coordinator.consumer_turns import Move, Recognised
 from kafkalite.coordinator.conversion import creation_records, erasing_records
+from kafkalite.dataclass import dataclass
 from kafkalite.deferred import Deferred
 from kafkalite.errors import (
     ErrorCode,

@@ -14,11 +14,12 @@ All values are flexible; a tombstone deletes its key. Assignments are kept sorte
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from kafkalite._native.wire.codec import CodecError, Program
+from kafkalite.dataclass import dataclass
 from kafkalite.protocol.schema import ZERO_UUID, FieldTable
 
 if TYPE_CHECKING:

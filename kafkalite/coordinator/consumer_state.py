@@ -20,11 +20,12 @@ pure function.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.coordinator import consumer_records as stored
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kafkalite.coordinator import consumer_records as stored
@@ -25,6 +24,7 @@ from kafkalite.coordinator.assignors import ASSIGNORS, Subscriber
 from kafkalite.coordinator.base import GroupBase, write_error
 from kafkalite.coordinator.consumer_state import ConsumerMember, ConsumerState, reconciled, spoken_by, topic_ids
 from kafkalite.coordinator.conversion import downgraded, erasing_records
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, FencedInstanceId, KafkaError, UnknownMemberId
 from kafkalite.logging import fields
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
@@ -31,6 +30,7 @@ from kafkalite import chance
 from kafkalite.coordinator.base import CONSUMER_PROTOCOL, GroupBase, write_error
 from kafkalite.coordinator.members import Member, Protocols, subscribed_topics
 from kafkalite.coordinator.records import GroupMetadataValue, group_record
+from kafkalite.dataclass import dataclass
 from kafkalite.deferred import Deferred
 from kafkalite.errors import ErrorCode
 from kafkalite.logging import fields

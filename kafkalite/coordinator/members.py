@@ -6,10 +6,11 @@ Thread rule: belongs to its group and is guarded by the group's lock.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from kafkalite.coordinator.records import MemberMetadata
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from kafkalite.coordinator.timers import Timer

@@ -14,11 +14,12 @@ the old one's offsets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import ClassVar, Final
 
 from kafkalite._native.wire.codec import CodecError, Program
+from kafkalite.dataclass import dataclass
 from kafkalite.protocol.schema import ZERO_UUID, FieldTable
 
 OFFSET_KINDS: Final = (0, 1)

@@ -24,10 +24,11 @@ Thread rule: immutable values and pure functions; nothing here knows a lock, a c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:

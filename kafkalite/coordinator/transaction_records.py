@@ -9,12 +9,13 @@ fields, which readers that do not know them skip. Version 0, without them, is re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from kafkalite._native.wire.codec import CodecError, Program
 from kafkalite.coordinator.transaction import Metadata, TransactionState
+from kafkalite.dataclass import dataclass
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ Thread rule: immutable values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.dataclass import dataclass
 from kafkalite.failures.names import Layout, ledger_name
 from kafkalite.failures.strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import UNITS_MS, milliseconds

@@ -11,10 +11,10 @@ Thread rule: immutable values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.dataclass import dataclass
 from kafkalite.failures.times import milliseconds
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ Thread rule: shared by all workers and immutable, but for `BrokerServices.config
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from kafkalite.dataclass import dataclass
 from kafkalite.quotas.mutations import Mutations
 
 if TYPE_CHECKING:

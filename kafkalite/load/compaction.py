@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.dataclass import dataclass
 from kafkalite.load.manifest import Change, DataFile, PartitionShare, Target, now_ms
 from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE, folder_of
 

@@ -25,9 +25,10 @@ import contextlib
 import json
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.dataclass import dataclass
 from kafkalite.load.places import storage_of
 from kafkalite.load.positions import from_json, to_json
 from kafkalite.load.storage import LoadError, Storage

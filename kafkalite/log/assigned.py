@@ -15,10 +15,11 @@ Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite._native.base import file_ops
+from kafkalite.dataclass import dataclass
 from kafkalite.log import adoption, directory, files
 from kafkalite.log.assignment import LOST, NOWHERE
 from kafkalite.log.elsewhere import Elsewhere

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,7 @@ from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.log.index import SegmentIndex
 from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import FileCache, Segment
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.log import checkpoints, disk, files, index_file, journal, quarantine_file, recovery, snapshots
 from kafkalite.log import transaction_index as txnindex

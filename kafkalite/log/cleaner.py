@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.log.scan import batch_headers
 from kafkalite._native.log.segment import SegmentUnreadable
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError
 from kafkalite.log import checkpoints, files
 from kafkalite.log.compaction import Compaction, CompactionLimits, CompactionStopped, SegmentDamaged

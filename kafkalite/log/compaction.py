@@ -27,7 +27,6 @@ import logging
 import os
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
@@ -47,6 +46,7 @@ from kafkalite._native.log.key_map import KeyMap
 from kafkalite._native.log.scan import SegmentScan, batch_headers
 from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, MARKER_ABORT
+from kafkalite.dataclass import dataclass
 from kafkalite.log import disk, files, swap
 from kafkalite.logging import fields
 from kafkalite.record.compression import CompressionError, Decompressor, compress

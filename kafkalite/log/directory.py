@@ -21,10 +21,10 @@ import json
 import logging
 import os
 import stat
-from dataclasses import dataclass
 from typing import Final
 
 from kafkalite._native.base import file_ops
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
 from kafkalite.log import checkpoints, disk, files
 from kafkalite.logging import fields

@@ -14,10 +14,11 @@ Everything here may block.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Final
 
 from kafkalite._native.base import file_ops
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
 from kafkalite.log import checkpoints, directory, disk, files
 from kafkalite.log.journal import Journal, MetadataState

@@ -38,13 +38,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite.acls import Acl
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
 from kafkalite.features import Features
 from kafkalite.log import disk, files

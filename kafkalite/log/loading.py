@@ -35,11 +35,11 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.segment import Segment
+from kafkalite.dataclass import dataclass
 from kafkalite.log import (
     checkpoints,
     disk,

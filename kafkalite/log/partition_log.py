@@ -22,7 +22,6 @@ import itertools
 import logging
 import os
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kafkalite import chance
@@ -32,6 +31,7 @@ from kafkalite._native.log.producers import FROM_CLIENT, FROM_COORDINATOR, Produ
 from kafkalite._native.log.scan import header_at
 from kafkalite._native.log.segment import READ_DEFER, FileCache, Segment, SegmentUnreadable
 from kafkalite.clock import Clock, SystemClock
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import (
     ErrorCode,
     KafkaError,

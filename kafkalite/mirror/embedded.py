@@ -18,11 +18,11 @@ import logging
 import re
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.client.errors import ClientError
 from kafkalite.client.security import OWN, Security
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError, KafkaError, ProducerFenced
 from kafkalite.mirror.status import MirrorStatus
 from kafkalite.settings.properties import read_properties

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kafkalite._native.wire.batch import CODEC_MASK, TRANSACTIONAL, BatchError, crc_matches
 from kafkalite.client import READ_COMMITTED, Reader, TransactionAborted
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
 from kafkalite.mirror.offsets import OffsetMap, OffsetUnknown
 from kafkalite.mirror.progress import CopiedUpTo, Progress

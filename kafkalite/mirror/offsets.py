@@ -32,12 +32,13 @@ import json
 from array import array
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from kafkalite.client import ColumnReader
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import TopicPartition, topic_name_error, uuid_bytes, uuid_text
 from kafkalite.record.columns import Record

@@ -7,10 +7,11 @@ Thread rule: one thread at a time, that of the Clients.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.client.errors import ClientError
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError
 from kafkalite.mirror.groups import GroupFilter, GroupOffsets
 from kafkalite.mirror.rules import QuotasCopy, RulesCopy, UsersMissing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
 
 if TYPE_CHECKING:

@@ -7,13 +7,14 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.admin.quorum import Quorum, describe_quorum
 from kafkalite.client.cluster import raise_for
 from kafkalite.client.errors import ClientError
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError
 from kafkalite.model import TopicPartition
 from kafkalite.protocol import api

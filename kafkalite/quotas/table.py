@@ -11,9 +11,10 @@ client id has, so that saying nothing is no way round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, InvalidRequest, error_for
 from kafkalite.quotas.entities import (
     CLIENT_ID,

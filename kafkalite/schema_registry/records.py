@@ -20,8 +20,10 @@ Pure: bytes and objects.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,11 +14,12 @@ Thread rule: any thread; the store guards the state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkalite.avro.compatibility import LEVELS, check
 from kafkalite.avro.schema import SchemaError, parse
+from kafkalite.dataclass import dataclass
 from kafkalite.schema_registry import errors
 from kafkalite.schema_registry.records import (
     AVRO,

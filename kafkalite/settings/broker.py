@@ -8,10 +8,11 @@ BrokerConfig; a change makes a new one. How texts are read is in `kafkalite.sett
 from __future__ import annotations
 
 import os
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.areas.classic import ClassicRows, named_as_given, parse_map, translate
 from kafkalite.settings.areas.cleaner import CleanerRows

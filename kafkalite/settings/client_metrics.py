@@ -8,9 +8,10 @@ Frozen, so any thread may read them; a change makes a new object. Source: Client
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError, InvalidRequest
 from kafkalite.regex import compiled
 from kafkalite.settings.rows import (

@@ -10,9 +10,10 @@ Frozen, so any thread may read them; a change makes a new object. Source: GroupC
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Self
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import (
     INT,

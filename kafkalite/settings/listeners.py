@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.model import Endpoint
 

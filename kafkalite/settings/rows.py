@@ -11,10 +11,11 @@ import inspect
 import itertools
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError
 
 if TYPE_CHECKING:

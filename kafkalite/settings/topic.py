@@ -6,9 +6,10 @@ Frozen, so any thread may read them; a change makes a new object.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.broker import BROKER_SETTINGS, BrokerConfig
 from kafkalite.settings.rows import (

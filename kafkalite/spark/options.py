@@ -14,10 +14,11 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client import Security, parse_bootstrap
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, topic_name_error
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.base.crc32c import crc32c
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.families import VALUE_SIZE_MAX, Family, labels
 from kafkalite.model import new_uuid, uuid_text

@@ -10,8 +10,10 @@ they are at that moment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from kafkalite.model import TopicPartition

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kafkalite.dataclass import dataclass
 from kafkalite.zookeeper.topic_filter import filter_of
 
 BROKER_IDS: Final = "/brokers/ids"

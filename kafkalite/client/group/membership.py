@@ -23,7 +23,6 @@ import logging
 import select
 import threading
 import time
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -40,6 +39,7 @@ from kafkalite.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kafkalite.protocol.messages.heartbeat import HeartbeatRequest

@@ -27,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
@@ -49,6 +49,7 @@ from kafkalite.client.write.transactions import (
     ProducerTransactions,
     TransactionState,
 )
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, KafkaError, ProducerFenced, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE

@@ -4,9 +4,10 @@ A FIELDS row: name, type, versions, versions in which it may be null, tag and it
 without it must refuse another value than the default.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from kafkalite.dataclass import dataclass
 from kafkalite.protocol.schema import FieldTable
 
 

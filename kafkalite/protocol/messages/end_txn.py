@@ -4,9 +4,9 @@ A FIELDS row: name, type, versions, versions in which it may be null, tag and it
 without it must refuse another value than the default.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kafkalite.dataclass import dataclass
 from kafkalite.protocol.schema import FieldTable
 
 

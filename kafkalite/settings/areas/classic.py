@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import HOUR_MS, MINUTE_MS, ConfigType, Effect, Value, attribute_of, setting
 

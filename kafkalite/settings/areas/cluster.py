@@ -10,9 +10,9 @@ kafkalite is no controller: a file that makes it one of a quorum's is refused.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import BOOLEAN, INT, INT64_MAX, LIST, LONG, STRING, setting
 

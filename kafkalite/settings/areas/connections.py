@@ -11,9 +11,9 @@ Both may change while the broker runs.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.dataclass import dataclass
 from kafkalite.settings.rows import (
     INT,
     INT32_MAX,

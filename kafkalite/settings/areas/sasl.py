@@ -11,9 +11,9 @@ What is nearer counts. Pure functions on text; any thread.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import BOOLEAN, INT, LIST, LONG, PASSWORD, STRING, Setting, collect, parse_all, setting
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from kafkalite.dataclass import dataclass
 from kafkalite.settings.rows import INT, LIST, LONG, MIB, NONE, STRING, setting
 
 

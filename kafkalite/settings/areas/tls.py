@@ -10,9 +10,9 @@ of these the stores (RELOADABLE). Pure functions on text; any thread.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import BOOLEAN, LIST, PASSWORD, STRING, Setting, collect, parse_all, setting
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kafkalite.dataclass import dataclass
 from kafkalite.settings.rows import BOOLEAN, DAY_MS, HOUR_MS, INT, MIB, MINUTE_MS, NONE, SHORT, setting
 
 

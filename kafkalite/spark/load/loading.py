@@ -12,10 +12,11 @@ import math
 import os
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from kafkalite.dataclass import dataclass
 from kafkalite.load.contents import paths
 from kafkalite.load.letters import LetterTopic, deliver, prepare, publish_with
 from kafkalite.load.manifest import Change, DataFile, Target

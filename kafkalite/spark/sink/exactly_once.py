@@ -23,10 +23,10 @@ Thread rule: functions; connections live as long as a call.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client import Client, ClientError, ColumnWriter
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
 from kafkalite.spark.sink.markers import Marker, Markers, RowTally
 from kafkalite.spark.sink.writing import SinkError

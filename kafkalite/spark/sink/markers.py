@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ import numpy as np
 from kafkalite._native.wire.lines import partitions_of
 from kafkalite.client import READ_COMMITTED, ClientError, ColumnReader, PreparedTransaction
 from kafkalite.client.columns.arrow import rows_of
+from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import topic_name_error
 from kafkalite.record.columns import Record

@@ -11,9 +11,9 @@ Thread rule: pure functions and frozen values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.dataclass import dataclass
 from kafkalite.record.compression import Codec
 from kafkalite.spark.options import (
     CLIENT_TIMES,

@@ -8,12 +8,12 @@ Thread rule: a writer is pickled to the workers, so it holds options and nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from kafkalite.dataclass import dataclass
 from kafkalite.spark.sink.exactly_once import TaskOutcome, abort, commit, prepare
 from kafkalite.spark.sink.writing import WriteTask, write_all
 

@@ -15,9 +15,10 @@ Thread rule: pure functions and frozen values.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.dataclass import dataclass
 from kafkalite.spark.options import INT64_MAX
 
 if TYPE_CHECKING:
