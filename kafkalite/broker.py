@@ -46,7 +46,7 @@ from kafkalite.net.listener import BoundListener, bind
 from kafkalite.net.rates import ConnectionRates
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
-from kafkalite.process import raise_descriptor_limit, warm_up
+from kafkalite.process import raise_descriptor_limit, warm_up_soon
 from kafkalite.quotas.quotas import Quotas, address_rates
 from kafkalite.settings.broker import BrokerConfig, check_thread_counts
 from kafkalite.settings.rows import key_of, to_text
@@ -402,7 +402,7 @@ class Broker:
             self._told.accepting = True
         for companion in self._companions:
             companion.start(self.bootstrap_servers)
-        threading.Thread(target=warm_up, name="kafkalite-warm-up", daemon=True).start()
+        warm_up_soon()
         self._tell_serving(began)
 
     def _tell_serving(self, began: float) -> None:

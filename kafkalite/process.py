@@ -5,11 +5,21 @@ from __future__ import annotations
 import importlib
 import logging
 import resource
+import threading
 from typing import Final
 
 logger = logging.getLogger("kafkalite.broker")
 
+_END_OF_START_S: Final = 0.01
+"""How long the end of a start, which says that the broker is ready, has the interpreter to itself."""
 _ASKED_FIRST: Final = ("kafkalite.handlers.metadata", "kafkalite.handlers.create_topics", "numpy")
+
+
+def warm_up_soon() -> None:
+    """Has a thread of its own do warm_up() once the start is over."""
+    timer = threading.Timer(_END_OF_START_S, warm_up)
+    timer.name, timer.daemon = "kafkalite-warm-up", True
+    timer.start()
 
 
 def warm_up() -> None:

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from kafkalite import broker
+from kafkalite import process
 
 
 def test_what_cannot_be_loaded_ahead_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,6 +16,6 @@ def test_what_cannot_be_loaded_ahead_holds_up_nothing_else(monkeypatch: pytest.M
             raise SystemError("AST constructor recursion depth mismatch")
 
     monkeypatch.setattr(importlib, "import_module", load)
-    broker.warm_up()
+    process.warm_up()
     assert asked[-1] == "numpy"
     assert len(asked) > 1
