@@ -16,7 +16,6 @@ import ipaddress
 import logging
 import math
 import resource
-import shutil
 import socket
 import threading
 import time
@@ -986,6 +985,8 @@ class Broker:
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
+            import shutil  # loads two compressors; a broker with a directory of its own does without
+
             shutil.rmtree(Path(self._temporary), ignore_errors=True)
             self._temporary = None
 

@@ -14,6 +14,7 @@ quietly.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import os
 import re
@@ -85,13 +86,25 @@ class UsageError(CommandError):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with one sentence in place of a usage dump."""
+    """argparse with one sentence in place of a usage dump.
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
+    It makes a formatter for each argument that is added, which asks how wide the terminal is, by a module that loads
+    two compressors: only help is as wide as the terminal here.
+    """
+
+    def __init__(
+        self, *args: object, formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter, **kwargs: object
+    ) -> None:
         kwargs.setdefault("allow_abbrev", False)
+        kwargs["formatter_class"] = functools.partial(formatter_class, width=80)
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # argparse's own parameters
+        self._help_formatter = formatter_class
         # What looks like a number below 0 is a flag's value, not a flag; -1h, a time, is one too.
         self._negative_number_matcher = VALUE_LIKE_A_FLAG
+
+    def format_help(self) -> str:
+        self.formatter_class = self._help_formatter
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
@@ -159,8 +172,8 @@ def execute(arguments: list[str]) -> int:
 class Formatter(argparse.RawDescriptionHelpFormatter):
     """Descriptions are docstrings, laid out already."""
 
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32)
+    def __init__(self, prog: str, width: int | None = None) -> None:
+        super().__init__(prog, max_help_position=32, width=width)
 
 
 def overview() -> str:
