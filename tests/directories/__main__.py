@@ -54,14 +54,15 @@ class Directory:
     def broker(self, tree: Path) -> BrokerProcess:
         """The broker of a tree, started."""
         listeners = f"kafka://127.0.0.1:{self.port},kafka07://127.0.0.1:{self.classic_port}"
+        native = os.environ.get("KAFKALITE_NATIVE_PATH", "") if tree == REPOSITORY else ""  # that build is this tree's
         broker = BrokerProcess(
             self.path,
             {**SETTINGS, "listeners": listeners},
             port=self.port,
-            environment={"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"},
+            environment={"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "KAFKALITE_NATIVE_PATH": native},
         ).start()
         mapped = Path(f"/proc/{broker.pid}/maps").read_text()
-        assert f"{tree}/kafkalite/_native/" in mapped, f"the broker is not {tree}'s"
+        assert f"{native or tree / 'kafkalite' / '_native'}/" in mapped, f"the broker is not {tree}'s"
         return broker
 
     def clients(self) -> Clients:
