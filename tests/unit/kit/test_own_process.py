@@ -52,6 +52,7 @@ def test_a_marked_test_has_its_process_and_its_fixtures_there(made_in: int) -> N
 REPORTED = """
     import os
     import pytest
+    import time
 
     OPENED = []
 
@@ -79,7 +80,16 @@ REPORTED = """
 
     @pytest.mark.own_process
     def test_that_passes(tmp_path):
-        assert OPENED and os.getpid() not in OPENED
+        assert OPENED == []  # a fork of the process as it was before test_before
+
+    @pytest.mark.own_process
+    @pytest.mark.timeout(1)
+    def test_that_takes_too_long():
+        time.sleep(60)
+
+    @pytest.mark.own_process
+    def test_after_that():
+        pass
 
     def test_after(shared):
         assert OPENED == [os.getpid()]
@@ -94,13 +104,14 @@ def test_what_a_marked_test_reports_is_told_and_what_tests_share_outlives_it(pyt
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(root))
         result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rs", "-s")
-    result.assert_outcomes(passed=3, failed=2, skipped=1)
+    result.assert_outcomes(passed=4, failed=3, skipped=1)
     result.stdout.fnmatch_lines_random(
         [
             "*said before*",
             "*assert OPENED == [[][]]*",
             "*ended without a report: wait status 9*",
             "*SKIPPED*why",
+            "*Timeout*1.0s*",
             "*shared is closed by its own*",
         ]
     )
