@@ -16,7 +16,13 @@ from tests.kit.harness.watchdog import Watchdog
 settings.register_profile("kafkalite", deadline=None)
 settings.load_profile("kafkalite")
 
-pytest_plugins = ["kafkalite.testing", "pytester", "tests.kit.harness.fixtures", "tests.kit.harness.own_process"]
+pytest_plugins = [
+    "kafkalite.testing",
+    "pytester",
+    "tests.kit.harness.distribution",
+    "tests.kit.harness.fixtures",
+    "tests.kit.harness.own_process",
+]
 
 NATIVE = Path(__file__).resolve().parent.parent / "ext" / "kafkalite" / "_native"
 

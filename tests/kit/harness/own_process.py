@@ -13,7 +13,6 @@ allocator of the address sanitiser showed.) Whoever swaps calls `assert_alone` f
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import os
 import pickle
@@ -84,6 +83,7 @@ class Unused:
 
     def close(self) -> None:
         self._ours.close()
+        os.kill(self._pid, signal.SIGKILL)  # it only waits, and would for as long as anybody else holds our end
         os.waitpid(self._pid, 0)
 
 
@@ -110,8 +110,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return None
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    # The watchdog would end this process: here nothing can hang but the test, which is killed when its time is over.
-    faulthandler.cancel_dump_traceback_later()
     try:
         told, status = item.session.stash[_UNUSED].run(item)
         reports = _reports(item, told) if told else [_died(item, f"without a report: wait status {status}")]
