@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import resource
 import shutil
 import stat
 import subprocess
@@ -25,7 +24,7 @@ from kafkalite.errors import StartupError
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.harness.acl_broker import AclBroker, rule
 from tests.kit.harness.sasl_broker import SaslBroker
-from tests.kit.processes.broker import wait_until
+from tests.kit.processes.broker import limited, wait_until
 
 SMALL = {"segment.bytes": "1000"}
 
@@ -303,6 +302,7 @@ def test_a_disk_that_fills_in_the_middle_leaves_nothing(tmp_path: Path, director
     """The limit of a file's size stands in for it: writing fails half-way, as it does on a full disk."""
     size = max(path.stat().st_size for path in directory.rglob("*.log"))
     command = [
+        *limited(file_size=size - 1),
         sys.executable,
         "-B",  # Python, too, would leave half of a file of byte code, for whoever comes next
         "-m",
@@ -313,13 +313,7 @@ def test_a_disk_that_fills_in_the_middle_leaves_nothing(tmp_path: Path, director
         str(directory),
         "--copy",
     ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, size - 1)),
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("kafkalite: File too large")
     assert not (tmp_path / "copy").exists()

@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.own_process  # the judge forks
+
 STEPS, STATES = 700, 40
 
 
-@pytest.fixture(scope="module")
-def recording() -> Recording:
-    """One run with a kill -9 in it; that its trace gives the real directory is checked while it is made."""
-    return record(4, steps=STEPS, kills=1)
+@pytest.fixture
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """One run with a kill -9 in it, which these tests share; that its trace gives the real directory is checked while
+    it is made."""
+    kept = tmp_path_factory.getbasetemp() / "power"
+    if not kept.exists():
+        record(4, steps=STEPS, kills=1).save(kept)
+    return Recording.load(kept)
 
 
 @pytest.fixture

@@ -24,13 +24,18 @@ from tests.power.replicas.state import Event, Kept, Key, State, split
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.own_process  # the judge forks
+
 SEED, STATES = 4, 24
 
 
-@pytest.fixture(scope="module")
-def recording() -> ReplicaRecording:
-    """One run with a kill -9 in it, and a clean stop at its end."""
-    return record_replicas(SEED, steps=400, kills=1, stops=True)
+@pytest.fixture
+def recording(tmp_path_factory: pytest.TempPathFactory) -> ReplicaRecording:
+    """One run with a kill -9 in it, and a clean stop at its end, which these tests share."""
+    kept = tmp_path_factory.getbasetemp() / "power-of-replicas"
+    if not kept.exists():
+        record_replicas(SEED, steps=400, kills=1, stops=True).save(kept)
+    return ReplicaRecording.load(kept)
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """How tests are given to xdist's workers, and what is told of those that fail before the run's end.
 
-Each worker gets whole files (`--dist loadfile`). When one dies, xdist itself (3.8) gives the test that it died of to the
-next, and so the files that it had ended, whose nothing to do that worker awaits for ever: a run with one such test never
-ends. Here neither is given to anybody. What fails is told as it fails, since a run that is broken off has no summary;
-what ran then is told, too, in CI with the workers' stacks.
+Each worker gets whole files (`--dist loadfile`). When one dies, xdist itself (3.8) gives the test that it died of to
+another, and the files that it had ended, too, which the other, having nothing to do, awaits for ever: a run with one
+such test never ends. Here neither is given to anybody. What fails is told as it fails, since a run that is broken off
+has no summary; what ran then is told, too, in CI with the workers' stacks.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -54,6 +53,17 @@ def wait_until(condition, timeout_s: float, what: str, interval_s: float = 0.02)
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {timeout_s:g} s; last value {value!r}")
         time.sleep(interval_s)
+
+
+def limited(*, descriptors: int | None = None, file_size: int | None = None) -> list[str]:
+    """What stands before a command that may have that many open files, or files of that many bytes at most.
+
+    A program of Debian's util-linux does it, since whatever Python does between fork and exec it does amid what this
+    process's other threads held.
+    """
+    wanted = {"nofile": descriptors, "fsize": file_size}
+    flags = [f"--{name}={limit}" for name, limit in wanted.items() if limit is not None]
+    return ["prlimit", *flags] if flags else []
 
 
 @dataclass
@@ -132,7 +142,8 @@ class BrokerProcess:
         self.directory.mkdir(parents=True, exist_ok=True)
         ready_file = self.directory / "ready"
         ready_file.unlink(missing_ok=True)
-        arguments = [*self.prefix, *self.command, "--data-dir", str(self.data_dir)]
+        limits = limited(descriptors=self.descriptor_limit, file_size=self.file_size_limit)
+        arguments = [*limits, *self.prefix, *self.command, "--data-dir", str(self.data_dir)]
         arguments += ["--ready-file", str(ready_file)]
         listener = {"listeners": f"kafka://127.0.0.1:{self.port}"}
         for key, value in {**listener, **self.settings, **(extra_settings or {})}.items():
@@ -152,7 +163,6 @@ class BrokerProcess:
                     "PYTHONPATH": python_path,
                     **self.environment,
                 },
-                preexec_fn=self._limit if self.descriptor_limit or self.file_size_limit else None,
             )
         self.start_count += 1
 
@@ -204,12 +214,6 @@ class BrokerProcess:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def _limit(self) -> None:
-        if self.descriptor_limit:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptor_limit, self.descriptor_limit))
-        if self.file_size_limit:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_size_limit, self.file_size_limit))
 
 
 @contextlib.contextmanager
