@@ -87,10 +87,14 @@ class Flow:
         """Ends its standard input, waits for its end, and gives all its results."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        status = self._process.wait(TIMEOUT_S)
+        try:
+            status = self._process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
         self._reader.join()
         self._errors.seek(0)
-        assert status == 0, self._errors.read()[-4000:].decode()
+        assert status == 0, (self.results, self._errors.read()[-4000:].decode())
         return self.results
 
     def end(self) -> None:

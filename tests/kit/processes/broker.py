@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -23,6 +24,8 @@ from typing import Self
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+PORTS = 16_000  # below those that the system gives
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -37,10 +40,14 @@ class BrokerDidNotStart(RuntimeError):
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 nobody listened on a moment ago, and that no connection or listener gets who names none."""
+    end = int(LOCAL_PORTS.read_text().split()[0])
+    chance = random.SystemRandom()  # several runs at a time draw apart, whatever their seeds
+    while True:
+        port = chance.randrange(max(1024, end - PORTS), end)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(condition, timeout_s: float, what: str, interval_s: float = 0.02):
