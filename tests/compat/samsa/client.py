@@ -80,6 +80,7 @@ def consume(cluster, topic, group, count):
         payload = consumer.next_message(timeout=TIMEOUT_S)
         say(None if payload is None else text(payload))
     consumer.commit_offsets()
+    leave(consumer)
 
 
 def member(cluster, topic, group):
@@ -96,7 +97,16 @@ def member(cluster, topic, group):
         payload = consumer.next_message(timeout=0.05)
         if payload is not None:
             say(text(payload))
+    leave(consumer)
+
+
+def leave(consumer):
+    """Commits, and fetches no more: a fetch that meets the end of its connection would wait for ever."""
+    partitions = list(consumer.partitions)
     consumer.stop_partitions()
+    for partition in partitions:
+        if partition._fetch_thread is not None:
+            partition._fetch_thread.join(TIMEOUT_S)
 
 
 FLOWS = {"requests": requests, "publish": publish, "consume": consume, "member": member}
