@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster
 
 PREFERRED: Final = 0
+_MAY_BE_DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT})
 _NOTHING_TO_DO: Final = frozenset({ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED})
 
 
@@ -68,8 +69,8 @@ class Reassignments:
 
     def alter(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[TopicPartition]:
         """Begins to move partitions to these replicas, the preferred leader first; None takes back what is under way.
-        Returns those of the latter that were not under way any more. KafkaError for the first that is refused: others
-        may have begun."""
+        Returns those of the latter that were not under way any more, but for what an earlier try of this call may have
+        taken back. KafkaError for the first that is refused: others may have begun."""
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=self._timeout_ms,
             topics=[
@@ -87,18 +88,28 @@ class Reassignments:
             ],
         )
 
+        ours: set[TopicPartition] = set()
+
         def ask() -> list[TopicPartition]:
-            late: list[TopicPartition] = []
             answer = self._client.controller().request(api.ALTER_PARTITION_REASSIGNMENTS, request)
+            if answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
+                ours.update(targets)
             raise_for(answer.error_code, "reassignments", answer.error_message)
-            for topic in answer.responses:
-                for row in topic.partitions:
-                    key = TopicPartition(topic.name, row.partition_index)
-                    if row.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and targets.get(key) is None:
-                        late.append(key)
-                    else:
-                        raise_for(row.error_code, f"the replicas of {key}", row.error_message)
-            return late
+            rows = {
+                TopicPartition(topic.name, row.partition_index): row
+                for topic in answer.responses
+                for row in topic.partitions
+            }
+            ours.update(key for key, row in rows.items() if row.error_code in _MAY_BE_DONE)
+            gone = {
+                key
+                for key, row in rows.items()
+                if row.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and targets.get(key) is None
+            }
+            for key, row in rows.items():
+                if key not in gone:
+                    raise_for(row.error_code, f"the replicas of {key}", row.error_message)
+            return sorted(gone - ours)
 
         return self._client.of_controller(ask)
 

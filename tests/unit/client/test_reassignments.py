@@ -50,8 +50,11 @@ def client(controllers: Controllers, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield client
 
 
-def altered(code: int, row: int = 0) -> AlterPartitionReassignmentsResponse:
-    parts = [ReassignablePartitionResponse(partition_index=0, error_code=row)]
+def altered(code: int, *rows: int) -> AlterPartitionReassignmentsResponse:
+    """An answer for partitions 0 and on."""
+    parts = [
+        ReassignablePartitionResponse(partition_index=number, error_code=row) for number, row in enumerate(rows or (0,))
+    ]
     return AlterPartitionReassignmentsResponse(
         error_code=code, responses=[ReassignableTopicResponse(name="t", partitions=parts)]
     )
@@ -83,3 +86,12 @@ def test_what_was_taken_back_meanwhile_is_late(client: Client, controllers: Cont
     late = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     controllers.answers = [altered(0, ErrorCode.NOT_CONTROLLER), altered(0, late)]
     assert client.reassignments.alter({KEY: None}) == [KEY]
+
+
+def test_what_an_earlier_try_may_have_taken_back_is_not_late(client: Client, controllers: Controllers) -> None:
+    gone, unknown = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT
+    controllers.answers = [altered(unknown), altered(0, gone)]
+    assert client.reassignments.alter({KEY: None}) == []
+    keys = [TopicPartition("t", number) for number in range(4)]
+    controllers.answers = [altered(0, 0, unknown, ErrorCode.NOT_CONTROLLER, gone), altered(0, gone, gone, gone, gone)]
+    assert client.reassignments.alter(dict.fromkeys(keys)) == keys[2:]
