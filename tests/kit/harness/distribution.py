@@ -32,11 +32,11 @@ class OnceEach(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no type
         """The test that the worker died of, if it did; the others are given to somebody else."""
         died_of = None
         left = self.assigned_work[node]
-        for file, tests in [*left.items()]:
-            unended = [test for test, ended in tests.items() if not ended]
+        for file, verdicts in [*left.items()]:
+            unended = [test for test, ended in verdicts.items() if not ended]
             if unended and died_of is None:
                 died_of = unended.pop(0)
-                tests[died_of] = True
+                verdicts[died_of] = True
             if not unended:
                 del left[file]  # a worker that was given a file without tests would wait for ever for more
         super().remove_node(node)
