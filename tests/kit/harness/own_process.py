@@ -13,6 +13,7 @@ allocator of the address sanitiser showed.) Whoever swaps calls `assert_alone` f
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 MARK = "own_process"
-ABORT_S = 10
+ABORT_S = 5
 
 _shared = False
 """Whether tests run in this process one after another."""
@@ -75,8 +76,9 @@ class Unused:
             ended: tuple[bytes, int] = self._ours.recv()
         except BaseException:  # the test's time is over
             os.kill(child, signal.SIGABRT)  # at which faulthandler tells the stacks of its threads
-            if not self._ours.poll(ABORT_S):
-                os.kill(child, signal.SIGKILL)
+            self._ours.poll(ABORT_S)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)  # with what it began, which may hold the pipe it tells by
             self._ours.recv()
             raise
         return ended
@@ -136,6 +138,7 @@ def _serve(asked: Connection, items: Sequence[pytest.Item]) -> None:
         child = os.fork()
         if child == 0:
             try:
+                os.setpgid(0, 0)
                 asked.close()
                 os.close(reading)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
