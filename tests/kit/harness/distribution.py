@@ -1,9 +1,7 @@
 """How tests are given to xdist's workers, and what is told of those that fail before the run's end.
 
-Each worker gets whole files (`--dist loadfile`). When one dies, xdist itself (3.8) gives the test that it died of to
-another, and the files that it had ended, too, which the other, having nothing to do, awaits for ever: a run with one
-such test never ends. Here neither is given to anybody. What fails is told as it fails, since a run that is broken off
-has no summary; what ran then is told, too, in CI with the workers' stacks.
+Each worker gets whole files, and no test twice (`once_each.py`). What fails is told as it fails, since a run that is
+broken off has no summary; what ran then is told, too, in CI with the workers' stacks.
 """
 
 from __future__ import annotations
@@ -14,38 +12,22 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.workermanage import WorkerController
 
+    from tests.kit.harness.once_each import OnceEach
 
 PHASES = frozenset({"setup", "call", "teardown"})
 TEXT_MAX = 500  # characters
 
 
-class OnceEach(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no types
-    """Files to workers, and no test twice."""
-
-    def remove_node(self, node: WorkerController) -> str | None:
-        """The test that the worker died of, if it did; the others are given to somebody else."""
-        died_of = None
-        left = self.assigned_work[node]
-        for file, verdicts in [*left.items()]:
-            unended = [test for test, ended in verdicts.items() if not ended]
-            if unended and died_of is None:
-                died_of = unended.pop(0)
-                verdicts[died_of] = True
-            if not unended:
-                del left[file]  # a worker that was given a file without tests would wait for ever for more
-        super().remove_node(node)
-        return died_of
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OnceEach | None:
-    """xdist asks for one; None for another kind of distribution than by file."""
+    """xdist asks for one, where there is xdist; None for another kind of distribution than by file."""
+    from tests.kit.harness.once_each import OnceEach
+
     return OnceEach(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
