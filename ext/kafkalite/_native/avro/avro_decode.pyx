@@ -115,7 +115,7 @@ cdef inline int column_next(Column* c, bint valid) noexcept nogil:
         failure = column_grow(c)
         if failure:
             return failure
-    c.valid[c.length] = valid
+    c.valid[c.length] = <unsigned char>valid
     c.null_count += not valid
     c.length += 1
     return FAILURE_NONE

@@ -11,7 +11,8 @@ BUCKETS = BUCKET_COUNT
 
 cdef tuple numbers_of(const Buckets* buckets):
     """(sum, counts)."""
-    return buckets.sum, tuple([buckets.counts[i] for i in range(BUCKET_COUNT)])
+    cdef int i
+    return buckets.sum, tuple([buckets.counts[i] for i in range(<int>BUCKET_COUNT)])
 
 
 @cython.final

@@ -263,7 +263,7 @@ cdef class PendingSets:
             log.flush_due(end_offset)
 
     cdef int wait_for_flushes(self) except -1:
-        self.remaining = 1 + len(self.flushes)
+        self.remaining = 1 + <int>len(self.flushes)
         for log, end_offset in self.flushes:
             log.flush_async(end_offset, self.flushed)
         self.flushed(0)
@@ -300,7 +300,7 @@ cdef class ClassicConnection(Connection):
             self.server.now = self.io.now
         cursor_init(&c, frame + 2, size - 2)
         if kind == TYPE_MULTIFETCH or kind == TYPE_MULTIPRODUCE:
-            count = max(<int32_t>read_i16(&c), 0)
+            count = max(<int32_t>read_i16(&c), <int32_t>0)
         if kind == TYPE_PRODUCE or kind == TYPE_MULTIPRODUCE:
             return self.serve_sets(&c, count)
         if kind == TYPE_FETCH or kind == TYPE_MULTIFETCH:

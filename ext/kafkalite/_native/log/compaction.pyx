@@ -408,8 +408,8 @@ cdef class BatchFilter:
         self.horizon_ms = now_ms + min(delete_retention_ms, (<int64_t>1 << 62) - now_ms)
         self.retain_end = retain_end
         if producers and self.producer_ids == NULL:
-            self.producer_ids = <int64_t*>malloc(len(producers) * sizeof(int64_t))
-            self.producer_ends = <int64_t*>malloc(len(producers) * sizeof(int64_t))
+            self.producer_ids = <int64_t*>malloc(<size_t>len(producers) * sizeof(int64_t))
+            self.producer_ends = <int64_t*>malloc(<size_t>len(producers) * sizeof(int64_t))
             if self.producer_ids == NULL or self.producer_ends == NULL:
                 raise MemoryError("no memory for the list of producers")
             for producer_id, end in sorted(producers.items()):

@@ -51,7 +51,7 @@ cdef class BrokerEpochs:
             if grown == NULL:
                 raise MemoryError
             self.rows = <BrokerRow*>grown
-            self.capacity = max(BROKERS_AT_FIRST, 2 * self.capacity)
+            self.capacity = max(<int32_t>BROKERS_AT_FIRST, <int32_t>(2 * self.capacity))
         self.rows[self.count] = BrokerRow(broker_id, EPOCH_UNKNOWN, False, False)
         self.count += 1
         return self.count - 1
@@ -277,7 +277,7 @@ cdef class Followers:
 
     cdef int32_t enough(self) noexcept nogil:
         """How many have to be in sync."""
-        return min(self.min_in_sync, self.count + 1)
+        return min(self.min_in_sync, <int32_t>(self.count + 1))
 
     cdef int64_t replicated_end(self, int64_t log_end, double now) noexcept nogil:
         """Up to where the log is replicated, -1 while that cannot be said."""

@@ -30,7 +30,7 @@ cdef class KeyMap:
             raise ValueError("load_factor must lie between 0 and 1")
         if slot_count < 2:
             raise ValueError("a key map needs room for two slots at least")
-        if 0 <= count_wanted < <int64_t>(slot_count * load_factor):
+        if 0 <= count_wanted < <int64_t>(<double>slot_count * load_factor):
             # Half empty where there is room for that: shorter searches.
             slot_count = min(slot_count, max(64, 2 * count_wanted))
         secret = _os.urandom(16) if secret is None else secret
@@ -48,7 +48,7 @@ cdef class KeyMap:
         # Large pages where the system has them: a look-up then waits for one line of memory and not for its page too.
         madvise(self.table.slots, <size_t>(slot_count * SLOT_SIZE), MADV_HUGEPAGE)
         self.table.slot_count = slot_count
-        self.table.count_max = max(1, min(slot_count - 1, <int64_t>(slot_count * load_factor)))
+        self.table.count_max = max(1, min(slot_count - 1, <int64_t>(<double>slot_count * load_factor)))
         self.size = slot_count * SLOT_SIZE
 
     def __dealloc__(self):

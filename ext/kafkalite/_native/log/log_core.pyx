@@ -171,7 +171,7 @@ cdef class LogCore:
 
     @storage_full.setter
     def storage_full(self, bint full):
-        self.after_write = self.after_write & ~DISK_WAS_FULL | (DISK_WAS_FULL if full else 0)
+        self.after_write = <int>(self.after_write & ~DISK_WAS_FULL | (DISK_WAS_FULL if full else 0))
 
     # ---- lock -------------------------------------------------------------------------------------------------------
 

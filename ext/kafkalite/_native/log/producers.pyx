@@ -73,7 +73,9 @@ cdef void read_marker(const unsigned char* batch, const ItemInfo* info, Marker* 
     if info.record_count < 1 or info.attributes & CODEC_MASK:
         return
     cursor_init(&c, batch + HEADER_SIZE, <Py_ssize_t>(info.size - HEADER_SIZE))
-    if next_record(&c, &record) != OK or record.key_size < MARKER_KEY_SIZE:
+    if next_record(&c, &record) != OK:
+        return
+    if record.key_size < MARKER_KEY_SIZE:
         return
     type = load_i16(record.key + 2)
     if type == MARKER_ABORT or type == MARKER_COMMIT:

@@ -239,7 +239,7 @@ cdef class Connection:
         cdef WorkerResources io = self.io
         cdef Mailbox mailbox = io.mailbox
         cdef unsigned char* target = io.receive if self.tls is None else io.tls.sealed
-        cdef size_t room = RECEIVE_CAPACITY if self.tls is None else RECEIVE_CAPACITY - TLS_HELD_MAX
+        cdef size_t room = <size_t>(RECEIVE_CAPACITY if self.tls is None else RECEIVE_CAPACITY - TLS_HELD_MAX)
         cdef int _turn
         cdef ssize_t n
         cdef int64_t now, until

@@ -87,7 +87,7 @@ cdef class RequestCounters:
 
 
 cdef inline int32_t place(int value, int count) noexcept nogil:
-    return value if 0 <= value < count else count - 1
+    return <int32_t>(value if 0 <= value < count else count - 1)
 
 
 cdef extern from "<time.h>" nogil:

@@ -411,4 +411,4 @@ cdef inline bint is_worth_less(bint one, int32_t one_size, bint other, int32_t o
 
 
 cdef inline int32_t next_epoch(int32_t epoch) noexcept nogil:
-    return 1 if epoch == INT32_MAX else epoch + 1
+    return <int32_t>(1 if epoch == INT32_MAX else epoch + 1)

@@ -32,9 +32,9 @@ cdef class LowWater:
         cdef int size = 1
         if self.size > 1:
             if received >= LOW_WATER_MIN:
-                self.look_ms = max(LOOK_MS_MIN, self.look_ms // 2)
+                self.look_ms = <int>max(LOOK_MS_MIN, self.look_ms // 2)
             else:
-                self.look_ms = min(LOOK_MS_MAX, self.look_ms * 2)
+                self.look_ms = <int>min(LOOK_MS_MAX, self.look_ms * 2)
         self.look_at = 0.0
         if received > 0 and missing >= LOW_WATER_MIN:
             size = <int>min(missing, <Py_ssize_t>LOW_WATER_MAX)

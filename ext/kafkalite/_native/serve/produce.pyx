@@ -244,7 +244,9 @@ cdef class ProduceServer:
             pending.correlation_id = correlation_id
             pending.acks = acks
             pending.throttle_ms = self.throttle_ms
-            pending.timeout_ms = max(0, self.timeout_ms) if acks == -1 and self.leaders is not None else -1
+            pending.timeout_ms = -1
+            if acks == -1 and self.leaders is not None:
+                pending.timeout_ms = max(<int32_t>0, self.timeout_ms)
             pending.counters = self.counters
             if self.leaders is not None:
                 pending.server, pending.listener = self, self.listener

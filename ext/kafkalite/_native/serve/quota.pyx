@@ -108,7 +108,7 @@ cdef class QuotaControl:
         self.forgotten = {}
         self.clients = {}
         self.window_s = window_s
-        self.burst_s = max(1, samples - 1) * window_s
+        self.burst_s = <double>max(1, samples - 1) * window_s
         self.mutation_burst_s = mutation_samples * mutation_window_s
 
     def change(self, bounds):

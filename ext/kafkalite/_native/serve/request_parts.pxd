@@ -14,7 +14,7 @@ cdef inline void* add_part(void** parts, int32_t* count, int32_t* capacity, int3
     cdef int32_t wanted
     cdef void* grown
     if count[0] == capacity[0]:
-        wanted = max(at_first, capacity[0] * 2)
+        wanted = max(at_first, <int32_t>(capacity[0] * 2))
         grown = realloc(parts[0], <size_t>wanted * part_size)
         if grown == NULL:
             raise MemoryError

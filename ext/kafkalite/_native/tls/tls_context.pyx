@@ -163,7 +163,7 @@ cdef class KeyStore(CertificateStore):
         """Reads the PEM text of one private key, which `password` decrypts, and that of its chain; ValueError."""
         cdef kl_libssl* ssl = tls_library()
         cdef KeyStore store = KeyStore.__new__(KeyStore)
-        cdef int keys = key.count(b"PRIVATE KEY-----") // 2
+        cdef Py_ssize_t keys = key.count(b"PRIVATE KEY-----") // 2
         cdef BIO* bio
         if keys != 1:
             raise ValueError(f"it has {'no' if keys == 0 else 'more than one'} private key")
@@ -431,7 +431,7 @@ cdef class TlsContext:
                 raise ValueError("whom to trust is not said")
             use_trusted(ssl, context, trusted)
             ssl.SSL_CTX_set_verify(
-                context, KL_VERIFY_PEER | (KL_VERIFY_FAIL_IF_NO_PEER_CERT if demands else 0), NULL)
+                context, <int>(KL_VERIFY_PEER | (KL_VERIFY_FAIL_IF_NO_PEER_CERT if demands else 0)), NULL)
 
     def __dealloc__(self):
         if self.context != NULL:

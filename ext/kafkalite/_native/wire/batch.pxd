@@ -266,7 +266,7 @@ cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
         return NEGATIVE
     inner.pos = read_raw(c, length)
     if inner.pos == NULL:
-        return c.status
+        return TRUNCATED        # all that read_raw finds wrong with a length above 0
     inner.end = c.pos
     inner.status = OK
     read_i8(&inner)

@@ -678,7 +678,7 @@ cdef class ColumnBuilder:
         """What every record has; there is room, and its headers are there."""
         push_i64(&self.offsets, offset)
         push_i64(&self.timestamps, timestamp)
-        self.types.data[self.types.size] = append_time
+        self.types.data[self.types.size] = <char>append_time
         self.types.size += 1
         push_i64(&self.header_ends, <int64_t>self.header_keys.nulls.size)
         self.count += 1
