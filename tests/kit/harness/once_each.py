@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 
-class OnceEach(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no types
+class OnceEach(LoadFileScheduling):
     """Files to workers, and no test twice."""
 
     def remove_node(self, node: WorkerController) -> str | None:

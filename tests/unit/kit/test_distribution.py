@@ -1,8 +1,8 @@
 """How tests are given to workers: a test that kills its worker is run once, and told at once."""
 
-from pathlib import Path
-
 import pytest
+
+from tests.kit.harness.nested_run import run_with
 
 FIRST = """
     def test_one():
@@ -40,11 +40,8 @@ DIES_ALONE = DIES.replace("test_before", "before").replace("test_after", "after"
 @pytest.mark.parametrize("last", [DIES, DIES_ALONE], ids=["amid-others", "alone"])
 def test_what_kills_its_worker_is_not_run_again(pytester: pytest.Pytester, last: str, workers: int) -> None:
     """Where there is one, it has ended files before."""
-    pytester.makeconftest('pytest_plugins = ["tests.kit.harness.distribution"]')
     pytester.makepyfile(test_first=FIRST, test_last=last)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[3]))
-        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", str(workers), "--dist", "loadfile")
+    result = run_with("distribution", pytester, "-n", str(workers), "--dist", "loadfile")
     result.assert_outcomes(passed=3 + 2 * (last == DIES), failed=2)
     assert (pytester.path / "deaths").read_text() == "x"
     said = result.stdout.lines
@@ -62,11 +59,8 @@ INTERRUPTED = """
 
 
 def test_what_ran_when_a_run_was_broken_off_is_told(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["tests.kit.harness.distribution"]')
     pytester.makepyfile(test_first="def test_one(): pass", test_last=INTERRUPTED)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[3]))
-        result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result = run_with("distribution", pytester)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     told = [line for line in result.stdout.lines if line.startswith("was running")]
     assert told == ["was running: test_last.py::test_that_hangs"]

@@ -11,6 +11,7 @@ from kafkalite._native.base import file_ops
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import started
+from tests.kit.harness.nested_run import run_with
 from tests.kit.harness.own_process import assert_alone
 from tests.simulation.disk import SimulatedDisk
 
@@ -98,13 +99,9 @@ REPORTED = """
 
 
 def test_what_a_marked_test_reports_is_told_and_what_tests_share_outlives_it(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["tests.kit.harness.own_process"]')
     pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["own_process: as here"]')
     pytester.makepyfile(REPORTED)
-    root = Path(__file__).resolve().parents[3]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(root))
-        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rs", "-s")
+    result = run_with("own_process", pytester, "-rs", "-s")
     result.assert_outcomes(passed=4, failed=3, skipped=1)
     result.stdout.fnmatch_lines_random(
         [
@@ -132,10 +129,7 @@ LAST_IS_MARKED = """
 
 
 def test_modules_whose_last_test_is_marked_are_ended_before_the_next_one(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["tests.kit.harness.own_process"]')
     pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["own_process: as here"]')
     pytester.makepyfile(test_first=LAST_IS_MARKED, test_second="def test_next(): pass")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[3]))
-        result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result = run_with("own_process", pytester)
     result.assert_outcomes(passed=3)
