@@ -1,0 +1,40 @@
+"""Name the party that a share of the broker is charged to: a principal at an address.
+
+A client chooses its client id and opens as many connections as it likes, so neither tells two clients apart. An
+authenticated principal and the address do. An IPv6 host usually owns a whole /64 network, so only that part counts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class Holder(NamedTuple):
+    """A principal (`User:name`) and the network it connects from: an IPv4 address, or the /64 of an IPv6 address."""
+
+    principal: str
+    network: str
+
+    def __str__(self) -> str:
+        return f"{self.principal} at {self.network}"
+
+
+def holder_of(principal: str, client_host: str) -> Holder:
+    """Return the holder that a connection of this principal from this address belongs to."""
+    return Holder(principal, network_of(client_host))
+
+
+@lru_cache(maxsize=1024)
+def network_of(client_host: str) -> str:
+    """Return the address itself for IPv4, its /64 network for IPv6, and any other text unchanged."""
+    try:
+        address = ipaddress.ip_address(client_host.partition("%")[0])
+    except ValueError:
+        return client_host
+    if address.version == 4:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
