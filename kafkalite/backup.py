@@ -63,6 +63,7 @@ class Plan:
     """All that a copy is made of."""
 
     root: str
+    journal: str  # the path of the journal's file
     items: list[Item] = field(default_factory=list)
     offsets: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)  # checkpoint files to write
     journal_size: int = 0
@@ -142,7 +143,8 @@ def _take(source: str) -> directory.DirectoryLock | None:
 def _stopped(source: str, *, link: bool) -> Plan:
     """The files of a directory that nobody uses. Where the stop was not clean, a start may still cut any segment."""
     link = link and os.path.exists(f"{source}/{files.CLEAN_SHUTDOWN_NAME}")
-    plan = Plan(source, journal_size=os.stat(f"{source}/{files.JOURNAL_NAME}").st_size)
+    journal = f"{source}/{files.JOURNAL_NAME}"
+    plan = Plan(source, journal, journal_size=os.stat(journal).st_size)
     found, _ = directory.partition_directories(source)
     for path in found.values():
         with os.scandir(path) as scan:
@@ -227,9 +229,10 @@ def _await_cut(source: str, fd: int, path: str) -> None:
 
 
 def _cut_plan(source: str, links: str, found: dict[str, Any]) -> Plan:
-    if found["format"] != cut.FORMAT:
+    if found["format"] not in {1, cut.FORMAT}:
         raise BackupFailed(f"the broker on {source} is of another release: use its own `kafkalite backup`")
-    plan = Plan(source, journal_size=found["journal_size"])
+    linked = links if found["format"] > 1 else source
+    plan = Plan(source, f"{linked}/{files.JOURNAL_NAME}", journal_size=found["journal_size"])
     points, starts = {}, {}
     for log in found["logs"]:
         name = files.directory_name(log["topic"], log["partition"])
@@ -265,7 +268,7 @@ def _copy(plan: Plan, target: str, *, link: bool, check: bool) -> Report:
             os.makedirs(target, mode=file_ops.DIRECTORY_MODE)
         os.chmod(target, file_ops.DIRECTORY_MODE)
         report = _fill(plan, target, link=link)
-        _copy_file(f"{plan.root}/{files.JOURNAL_NAME}", f"{target}/{files.JOURNAL_NAME}", plan.journal_size)
+        _copy_file(plan.journal, f"{target}/{files.JOURNAL_NAME}", plan.journal_size)
         file_ops.sync_file_system(target)
         if check:
             report.findings += _findings(target)

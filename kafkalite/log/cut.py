@@ -1,7 +1,7 @@
 """A cut through all logs at one moment, for a backup while the broker runs.
 
     kafkalite backup                           the housekeeper
-    holds `backup.request` with a name  ─▶     sees it ▸ links every file of every log into `.backup/`
+    holds `backup.request` with a name  ─▶     sees it ▸ links every file of every log, and the journal, into `.backup/`
                                                ▸ takes all locks: ends of all logs and of the journal, at one moment
     reads the links at its leisure      ◀─     `.backup/NAME.json`, the last file
     empties the request, removes both, lets go
@@ -10,7 +10,8 @@ One moment, since logs tell of each other: an offset that is committed has its r
 transaction that is complete all its markers. So the copy is what kill -9 at that moment would have left, and a start
 treats it as such.
 
-A link keeps a file that retention, compaction or the deletion of a topic takes away meanwhile. Under a log's lock all
+A link keeps a file that retention, compaction or the deletion of a topic takes away meanwhile, and the journal's file,
+which is replaced when it is shortened. Under a log's lock all
 its segments have their files, by the names that they know; the manager's lock, held all along, keeps topics from coming
 and going. What is derived (indexes, snapshots) is linked before the moment, or cut back by the start.
 
@@ -47,7 +48,8 @@ logger = logging.getLogger(__name__)
 
 REQUEST_NAME: Final = re.compile(r"[0-9a-f]{32}")
 """What a request says."""
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""2: the journal's file is among the links. 1, of 0.1.0: it is not, and is never replaced while its broker runs."""
 DERIVED_SUFFIXES: Final = (*files.COMPANION_SUFFIXES, files.SNAPSHOT_SUFFIX, files.PRODUCERS_SUFFIX)
 LISTINGS_MAX: Final = 3
 """How often a directory is listed again whose small files changed meanwhile."""
@@ -63,8 +65,8 @@ class LogsToCut(Protocol):
     def logs(self) -> Iterable[PartitionLog]:
         """All logs. Nobody adds or takes one away meanwhile."""
 
-    def journal_size(self) -> int:
-        """Bytes of the journal that hold."""
+    def link_journal(self, path: str) -> int:
+        """Links the journal's file to `path`; bytes of it that hold."""
 
 
 def cut_path(links: str, name: str) -> str:
@@ -120,7 +122,7 @@ def make(logs: LogsToCut, links: str, path: str) -> None:
     with contextlib.ExitStack() as locks:
         for part in parts:
             locks.enter_context(part.log.core.locked())
-        journal_size = logs.journal_size()
+        journal_size = logs.link_journal(f"{links}/{files.JOURNAL_NAME}")
         for part in parts:
             part.note_locked()
     # A log that was compacted since its files were linked is compacted once more, from its start.

@@ -4,7 +4,7 @@
     flush by age        FLUSH_CHECK_INTERVAL                        logs whose oldest unflushed record is flush.ms old
     retention           log.retention.check.interval.ms             deletes segments that may go
     checkpoint          log.flush.offset.checkpoint.interval.ms     syncs what is unsynced, saves indexes that grew,
-                                                                    writes recovery points
+                                                                    writes recovery points, shortens the journal
     producer expiry     producer.id.expiration.check.interval.ms    forgets idle producers
     high watermarks     replica.high.watermark.checkpoint.interval.ms    in a cluster: writes them down
     backup              FLUSH_CHECK_INTERVAL                        looks whether one is asked for: one stat
@@ -187,6 +187,7 @@ class Housekeeper:
                 logger.warning("checkpoint failed for a log", extra=fields(log=log.name, reason=str(error)))
         self._logs.write_recovery_points()
         self._logs.write_log_starts()
+        self._logs.compact_journal()
 
     def expire_producers(self) -> int:
         """Forgets idle producers; how many."""

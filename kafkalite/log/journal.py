@@ -27,8 +27,8 @@ whole or not at all. A rule that is added twice, or removed and not there, is an
 removed and not there: who may do what is never guessed at.
 
 A partition's leader epoch is the count of unclean starts less its base, so that an unclean start is one line however
-many partitions there are. At start the file is rewritten (temporary file, sync, rename, sync of the directory) when it
-holds many more lines than the state needs.
+many partitions there are. The file is rewritten (temporary file, sync, rename, sync of the directory) when it holds many
+more lines than the state needs: at a start, and from time to time while the broker runs.
 
 The manager's lock orders writers. Everything here blocks.
 """
@@ -65,6 +65,8 @@ ACLS_PER_LINE: Final = 1000
 """Rules, or quotas, in one line of a journal that is rewritten."""
 SLACK_LINES: Final = 64
 """Lines a journal may have beyond what its state needs before it is rewritten at start."""
+RUNNING_SLACK_LINES: Final = 1000
+"""The same while the broker runs, where the file may also be twice as long as needed: each rewrite costs its length."""
 
 
 @dataclass(slots=True)
@@ -333,6 +335,8 @@ class Journal:
         """Why nothing is recorded any more."""
         self._fd = fd
         self.line_count = line_count  # changes in the file
+        self.change_count = line_count
+        """Changes since the journal was opened and those that it held then: never goes back while it is open."""
 
     @classmethod
     def open(cls, directory: str) -> Journal | None:
@@ -360,21 +364,49 @@ class Journal:
         return journal
 
     def rewrite(self) -> None:
-        """Replaces the file by the shortest one of the same meaning."""
+        """Replaces the file by the shortest one of the same meaning. OSError: the old one stays in use, or `failure`."""
         changes = _snapshot(self.state)
         data = b"".join(encode_line(change) for change in changes)
-        files.write_atomically(self.path, data, durable=True)
+        try:
+            files.write_atomically(self.path, data, durable=True)
+            fd = file_ops.open_file(self.path, os.O_RDWR)
+        except OSError as error:
+            if self._fd >= 0 and not self._is_in_place():
+                self.failure = str(error)  # what is written to the open file from here on would be lost
+            raise
         self.close()
-        self._fd = file_ops.open_file(self.path, os.O_RDWR)
+        self._fd = fd
         self.size = len(data)
         self.line_count = len(changes)
+        self.change_count = max(self.change_count, self.line_count)
 
     def compact(self) -> None:
         """Rewrites the file if that pays. Only once no directory of a deleted topic is left: their ids go too."""
         if self.line_count > _snapshot_size(self.state) + SLACK_LINES:
-            self.rewrite()
-            self.state.deleted_ids.clear()
-            self.state.deleted_names.clear()
+            self._rewrite_without_deleted()
+
+    def compact_running(self) -> bool:
+        """Rewrites the file of a running broker if it has grown far beyond its state; whether it did. OSError.
+
+        Only while no directory of a deleted topic has its old name, durably: their ids are forgotten.
+        """
+        surplus = self.line_count - RUNNING_SLACK_LINES
+        if self.failure is not None or surplus <= len(self.state.topics) or surplus <= 2 * _snapshot_size(self.state):
+            return False
+        self._rewrite_without_deleted()
+        return True
+
+    def _rewrite_without_deleted(self) -> None:
+        self.rewrite()
+        self.state.deleted_ids.clear()
+        self.state.deleted_names.clear()
+
+    def _is_in_place(self) -> bool:
+        """Whether the path still leads to the open file."""
+        try:
+            return os.path.samestat(disk.stat(self.path), os.fstat(self._fd))
+        except OSError:
+            return False
 
     def record(self, *changes: dict[str, Any]) -> None:
         """Writes changes and takes them into the state once they are on the disk. OSError: they did not happen.
@@ -397,6 +429,7 @@ class Journal:
             raise
         self.size += len(data)
         self.line_count += len(changes)
+        self.change_count += len(changes)
         for change in changes:
             apply(self.state, change)
 

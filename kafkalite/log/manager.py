@@ -127,6 +127,7 @@ class LogManager:
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
         self._journal: Journal | None = None
         self._cluster_credentials: dict[tuple[str, str], ScramCredential] = {}  # of a cluster's users
+        self._names_kept = False  # a deleted topic's directory could not be renamed; guarded by _lock
         self._to_remove: list[tuple[str, int]] = []  # directories renamed, not synced; delays in ms; guarded by _lock
         self._renames_unsynced = False  # of partition directories; guarded by _lock, as the next
         self._renames_failed: str | None = None
@@ -245,6 +246,28 @@ class LogManager:
         """Bytes of the journal whose lines hold."""
         with self._journal_lock:
             return self._open_journal().size
+
+    def link_journal(self, path: str) -> int:
+        """Links the journal's file to `path`; bytes of it that hold. Compaction replaces the file, never changes it."""
+        with self._journal_lock:
+            journal_ = self._open_journal()
+            disk.link(journal_.path, path)
+            return journal_.size
+
+    def compact_journal(self) -> None:
+        """Shortens the journal where topics and settings that changed often have made it long. May block.
+
+        Not while a deleted topic's directory may still have its own name, or come back under it: only the topic's id,
+        which the journal forgets here, tells a start whose it is.
+        """
+        with self._lock:
+            if self._renames_unsynced or self._renames_failed is not None or self._names_kept:
+                return
+            with self._journal_lock:
+                journal_ = self._open_journal()
+                before = journal_.size
+                if journal_.compact_running():
+                    logger.info("the journal was rewritten", extra=fields(size=journal_.size, before=before))
 
     def _keep_strays(self, strays: Iterable[str]) -> None:
         """Gives directories that may be a deleted topic's, and cannot tell, names that no start takes for a topic's."""
@@ -741,10 +764,10 @@ class LogManager:
             self._write(journal_, journal.features_change(journal_.state.features.changed_to(levels)))
 
     def metadata_position(self) -> tuple[int, int]:
-        """(changes that the journal holds, leader epoch of who writes it): what Kafka tells of its metadata log."""
+        """(changes written to the journal, leader epoch of who writes it): what Kafka tells of its metadata log."""
         with self._journal_lock:
             journal_ = self._open_journal()
-            return journal_.line_count, journal_.state.unclean_count + 1
+            return journal_.change_count, journal_.state.unclean_count + 1
 
     def acls(self) -> list[Acl]:
         """The rules (ACLs) that the journal has."""
@@ -851,6 +874,7 @@ class LogManager:
             return
         except OSError as error:
             logger.warning("partition directory could not be renamed", extra=fields(path=path, reason=str(error)))
+            self._names_kept = True
             return
         self._renames_unsynced = True
         self._to_remove.append((target, delay_ms))

@@ -40,5 +40,8 @@ class LogDirectory(Protocol):
     def write_high_watermarks(self) -> None:
         """Writes down how far logs with replicas are known to be on all of them."""
 
+    def compact_journal(self) -> None:
+        """Shortens the journal of topics and settings where that pays."""
+
     def serve_backup(self) -> None:
         """Makes what a backup that was asked for needs."""

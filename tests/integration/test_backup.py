@@ -399,3 +399,32 @@ def test_command_says_what_was_made(tmp_path: Path, directory: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["findings"] == []
+
+
+def test_journal_that_is_shortened_meanwhile_is_copied_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkalite.log.journal.RUNNING_SLACK_LINES", 0)
+    broker = started(tmp_path / "data")
+    fill(broker)
+    for number in range(10):
+        broker.logs.alter_broker({"log.retention.ms": str(10_000_000 + number)})
+    real = backup._fill
+
+    def shortening(plan, target: str, *, link: bool):
+        before = broker.logs.journal_size()
+        broker.logs.compact_journal()
+        assert broker.logs.journal_size() < before
+        return real(plan, target, link=link)
+
+    monkeypatch.setattr(backup, "_fill", shortening)
+    try:
+        back_up(str(tmp_path / "data"), str(tmp_path / "copy"))
+    finally:
+        broker.stop()
+    copy = started(tmp_path / "copy")
+    try:
+        assert len(values(copy)) == 60
+        assert copy.logs.config.log_retention_ms == 10_000_009
+    finally:
+        copy.stop()

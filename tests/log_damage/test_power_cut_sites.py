@@ -99,6 +99,26 @@ def test_journal_that_was_made_shorter_is_whole(
     manager.close()
 
 
+def test_journal_that_was_made_shorter_while_the_broker_ran_is_whole(
+    root: Path, recorder: NameRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkalite.log.journal.RUNNING_SLACK_LINES", 0)
+    manager = started(root)
+    for _ in range(5):
+        manager.create_topic("gone", 1, {})
+        manager.delete_topic("gone")
+    manager.compact_journal()
+    recorder.sync_directory(str(root))  # by chance the names are there
+    image = recorder.image(tmp_path / "compacted", forget_unsynced=True)
+    manager.create_topic("later", 1, {})
+    later = recorder.image(tmp_path / "later", forget_unsynced=True)
+    manager.close()
+    for each, topics in ((image, {"t"}), (later, {"t", "later"})):
+        manager = started(each)
+        assert set(manager.topics) == topics
+        manager.close()
+
+
 def test_closed_classic_segments_have_no_hole_between_them(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path, message_format="classic")
     with recorded(tmp_path, tmp_path / "kept") as recorder:

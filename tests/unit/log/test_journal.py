@@ -179,6 +179,30 @@ def test_compaction_keeps_the_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.own_process
+@pytest.mark.parametrize(("kind", "after"), [("write", 0), ("sync", 0), ("sync", 1), ("rename", 0), ("open", 0)])
+def test_rewrite_that_fails_loses_nothing(tmp_path: Path, kind: str, after: int) -> None:
+    """It goes on with the old file, or, where that has lost its name already, records nothing more."""
+    journal = filled(tmp_path)
+    seams.arm((kind,), after=after, error=errno.EIO, written=0)
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            journal.rewrite()
+    finally:
+        file_ops.disarm()
+    try:
+        journal.record({"op": "unclean", "count": 12})
+        recorded = True
+    except OSError:
+        recorded = False
+    assert recorded == (after == 0)
+    journal.close()
+    again = Journal.open(str(tmp_path))
+    assert again is not None
+    assert again.state.unclean_count == (12 if recorded else 3)
+    again.close()
+
+
+@pytest.mark.own_process
 @pytest.mark.parametrize("kind", ["write", "sync"])
 @pytest.mark.parametrize("written", [0, 10, 30])
 def test_failed_record_changes_nothing(tmp_path: Path, kind: str, written: int) -> None:

@@ -434,3 +434,69 @@ def test_who_waits_for_a_log_whose_storage_fails_is_told_so(manager: LogManager,
         log.storage_failed(error, "a test says so")
     assert done.wait(WAIT_S)
     assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def churn(manager: LogManager, count: int) -> None:
+    for number in range(count):
+        manager.create_topic(f"short-{number}", 1, {})
+        manager.delete_topic(f"short-{number}")
+
+
+def journal_lines(manager: LogManager) -> int:
+    return (Path(manager.directory) / "metadata.journal").read_bytes().count(b"\n")
+
+
+def test_journal_of_a_running_broker_stays_short_while_topics_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkalite.log.journal.RUNNING_SLACK_LINES", 20)
+    manager = make_manager(tmp_path)
+    manager.open()
+    kept = manager.create_topic("kept", 3, {"retention.ms": "5"})
+    longest, positions = 0, [manager.metadata_position()[0]]
+    for _ in range(5):
+        churn(manager, 20)
+        longest = max(longest, journal_lines(manager))
+        manager.compact_journal()
+        positions.append(manager.metadata_position()[0])
+        state = manager._open_journal().state
+        assert (state.deleted_ids, state.deleted_names) == (set(), set())
+        assert journal_lines(manager) < 10
+    assert longest < 60
+    assert positions == sorted(set(positions)), "what clients are given as the metadata log's end never goes back"
+    manager.create_topic("later", 1, {})
+    manager = reopened(manager, kill=True)
+    assert set(manager.topics) == {"kept", "later"}
+    assert (manager.topics["kept"].id, manager.topics["kept"].overrides) == (kept.id, {"retention.ms": "5"})
+    manager.close()
+
+
+def test_journal_keeps_the_id_of_a_deleted_topic_whose_directory_has_its_old_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkalite.log.journal.RUNNING_SLACK_LINES", 0)
+    manager = make_manager(tmp_path)
+    manager.open()
+    gone = manager.create_topic("gone", 1, {})
+    gone.partitions[0].append(make_batch())
+    manager.delete_topic("gone", durable=False)  # its new name is not synced yet
+    churn_size = journal_lines(manager)
+    manager.compact_journal()
+    assert journal_lines(manager) == churn_size
+    manager.sync_renames()
+    for number in range(10):
+        manager.alter_broker({"log.retention.ms": str(1000 + number)})
+    manager.compact_journal()
+    assert gone.id not in manager._open_journal().state.deleted_ids
+    assert journal_lines(manager) < churn_size
+    manager.close()
+
+
+def test_checkpoint_shortens_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalite.log.journal.RUNNING_SLACK_LINES", 20)
+    manager = make_manager(tmp_path)
+    manager.open()
+    churn(manager, 30)
+    manager.housekeeper.checkpoint()
+    assert journal_lines(manager) < 10
+    manager.close()
