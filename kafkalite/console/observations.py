@@ -256,11 +256,12 @@ class Observer:
         )
 
     def _values(self, look: Look, topics: Mapping[str, TopicNow], groups: Mapping[str, GroupNow]) -> Iterator[Value]:
-        """What goes into the rings: rates since the last look."""
+        """What goes into the rings: rates since the last look. Pairs that this look does not have are forgotten."""
+        before, self._sums = self._sums, {}
         moved_in, moved_out = 0.0, 0.0
         weighed = 1e18  # what is of the cluster as a whole is never driven out
         for topic in topics.values():
-            moved = self._moved("", topic.name, topic.end, look.time_ms)
+            moved = self._moved(before, ("", topic.name), topic.end, look.time_ms)
             if moved is not None:
                 rate, count = moved
                 moved_in += 0 if topic.internal else rate
@@ -270,7 +271,7 @@ class Observer:
         for group in groups.values():
             for row in group.readings:
                 topic_id = topics[row.topic].id
-                moved = self._moved(group.group, row.topic, row.committed, look.time_ms)
+                moved = self._moved(before, (group.group, row.topic), row.committed, look.time_ms)
                 weight = float(row.lag) + (0.0 if moved is None else moved[1])
                 yield Value(("lag", group.group, row.topic, topic_id), row.lag, weight)
                 if row.age_ms is not None:
@@ -284,10 +285,12 @@ class Observer:
         for (node, path), (usable, _) in (look.free or {}).items():
             yield Value(("free", str(node), path), usable, weighed)
 
-    def _moved(self, group: str, topic: str, count: int, now_ms: int) -> tuple[float, float] | None:
+    def _moved(
+        self, before: Mapping[tuple[str, str], tuple[int, int]], pair: tuple[str, str], count: int, now_ms: int
+    ) -> tuple[float, float] | None:
         """Messages a second since the last look, and how many; NaN where the count went back, None at first."""
-        last = self._sums.get((group, topic))
-        self._sums[group, topic] = (now_ms, count)
+        last = before.get(pair)
+        self._sums[pair] = (now_ms, count)
         if last is None or now_ms <= last[0]:
             return None
         if count < last[1]:

@@ -104,6 +104,14 @@ def test_a_topic_made_anew_has_no_past_and_another_series() -> None:
     assert ("in", "orders", "02" * 16) not in values  # one look makes no rate
 
 
+def test_groups_that_have_gone_leave_nothing_behind() -> None:
+    observer = Observer()
+    for number in range(50):
+        group = GroupProgress(GroupListing(f"short-{number}", "consumer", "Stable", "classic"), {ORDERS: 10})
+        observer.observe(Look(START + number * 1000, {"orders": topic()}, {ORDERS: 20}, (group,), {ORDERS: 77}))
+    assert set(observer._sums) == {("", "orders"), ("short-49", "orders")}
+
+
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 1000), st.floats(0, 1)), min_size=2, max_size=60))
 def test_lags_and_rates_are_never_negative(steps: list[tuple[int, int, float]]) -> None:
     observer, now, end, committed = Observer(), 0.0, 0, 0
