@@ -24,6 +24,7 @@ FAULTS ?= 200
 BROKERS ?= kafkalite
 CONTROLLERS ?= 1
 MINUTES ?= 30
+SOAK ?= build/soak
 BUILT ?= debug
 OLD ?= 793dff2
 ARCHS ?=
@@ -33,7 +34,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx 
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline test test-all test-browser pictures test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients cluster lint format generated docs warnings build-check wheels clean
+.PHONY: help run build build-debug build-asan pipeline test test-all test-browser pictures test-spark test-debug test-asan prove directories packages soak bench bench-packages bench-parts bench-spark clients cluster lint format generated docs warnings build-check wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -156,6 +157,10 @@ prove: $(VENV)/.built $(VENV)/.tested  ## many seeds of one family of tests, cou
 	failures) $(BIN)/python -m tests.simulation.failures $(SEEDS) --count ;; \
 	*) echo "FAMILY=$(FAMILY): there are power, kills, cluster, fuzz and failures" >&2; exit 2 ;; \
 	esac
+
+# Continues where it was stopped: what SOAK holds decides.
+soak: $(VENV)/.built $(VENV)/.tested  ## an hour of varied load on one broker and its console, and how fast anything grew (MINUTES=60, SOAK=build/soak)
+	@$(BIN)/python -m benchmarks.soak --folder $(SOAK) --minutes $(if $(filter command% environment%,$(origin MINUTES)),$(MINUTES),60)
 
 cluster: $(VENV)/.built $(VENV)/.tested packages  ## a controller of Apache Kafka's and three brokers on 127.0.0.1, until Ctrl-C (PORTS=9092,9093,9094)
 	@$(BIN)/python -m tests.kit.processes.kafka_cluster --ports "$(PORTS)"

@@ -27,8 +27,8 @@ whole or not at all. A rule that is added twice, or removed and not there, is an
 removed and not there: who may do what is never guessed at.
 
 A partition's leader epoch is the count of unclean starts less its base, so that an unclean start is one line however
-many partitions there are. The file is rewritten (temporary file, sync, rename, sync of the directory) when it holds many
-more lines than the state needs: at a start, and from time to time while the broker runs.
+many partitions there are. The file is rewritten (temporary file, sync, rename, sync of the directory) when it holds
+many more lines than the state needs: at a start, and from time to time while the broker runs.
 
 The manager's lock orders writers. Everything here blocks.
 """
@@ -364,7 +364,7 @@ class Journal:
         return journal
 
     def rewrite(self) -> None:
-        """Replaces the file by the shortest one of the same meaning. OSError: the old one stays in use, or `failure`."""
+        """Replaces the file by the shortest one of the same meaning. OSError: the old one stays, or `failure` is set."""
         changes = _snapshot(self.state)
         data = b"".join(encode_line(change) for change in changes)
         try:

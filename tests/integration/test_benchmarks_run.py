@@ -89,3 +89,20 @@ def sent(folder: Path) -> int:
     except FileNotFoundError:
         return 0
     return found
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_soak_runs_and_is_resumed(tmp_path: Path) -> None:
+    for minutes in ("0.3", "0.5"):
+        command = [sys.executable, "-m", "benchmarks.soak", "--folder", str(tmp_path), "--minutes", minutes]
+        done = subprocess.run(
+            [*command, "--kill-after", "0.1"], cwd=REPOSITORY, capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        assert " 0 missing, 0 twice, 0 of aborted transactions" in done.stdout
+    samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert {row["life"] for row in samples} >= {2, 3}
+    assert {"broker.private", "console.threads", "journal", "produce.p50"} <= json.loads(
+        (tmp_path / "soak.json").read_text()
+    )["slopes"].keys()
