@@ -20,7 +20,6 @@ NATIVE_SOURCES = ROOT / "ext" / "kafkalite" / "_native"
 STUBS = ROOT / "kafkalite" / "_native"
 
 FUNCTION_LINES_MAX = 70
-FILE_LINES_MAX = 1000
 BLOB_SIZE_MAX = 100 * 1024
 BINARY_SUFFIXES = frozenset({".png", ".gz", ".xz", ".bin", ".log", ".zst", ".ico"})
 GENERATED = ("kafkalite/protocol/messages/", "benchmarks/results/")
@@ -28,9 +27,6 @@ GENERATED = ("kafkalite/protocol/messages/", "benchmarks/results/")
 
 LONG_FUNCTIONS: dict[str, str] = {}
 """`path:function` → why it is better whole."""
-
-LONG_FILES: dict[str, str] = {"LICENSE": "the licence's own text"}
-"""Path → why it is better whole."""
 
 LEFTOVERS = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X]|HA[C]K)\b|Not[I]mplementedError")
 TRACES = re.compile(
@@ -207,12 +203,6 @@ def test_cython_functions_fit_a_screen() -> None:
         f"{name_of(path)}:{name}": size for path, text in cython_files() for name, size in long_cython_functions(text)
     }
     assert {name: size for name, size in found.items() if name not in LONG_FUNCTIONS} == {}
-
-
-def test_files_are_not_endless() -> None:
-    sizes = {name_of(path): text.count("\n") for path, text in text_files() if not is_generated(path)}
-    long = {name: size for name, size in sizes.items() if size > FILE_LINES_MAX and name not in LONG_FILES}
-    assert long == {}
 
 
 def test_no_large_file_is_tracked() -> None:

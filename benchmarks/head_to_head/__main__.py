@@ -3,6 +3,7 @@
 import sys
 
 from kafkalite.cli import CommandError, Formatter, Parser, bench, reported
+from kafkalite.extras import needs_extra
 
 
 def run() -> int:
@@ -13,7 +14,7 @@ def run() -> int:
         from benchmarks.head_to_head import command
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"the benchmarks need the Python package {error.name}: pip install 'kafkalite[bench]'", status=2
+            needs_extra(f"the benchmarks need the Python package {error.name}", "bench"), status=2
         ) from error
     return command.run(arguments)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.head_to_head.report import STALLED_US, Results
+from kafkalite.extras import needs_extra
 
 DPI = 85
 WIDTH, HEIGHT = 8.0, 4.5
@@ -39,7 +40,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise NoMatplotlib("matplotlib is not installed: pip install 'kafkalite[bench]'") from error
+        raise NoMatplotlib(needs_extra("matplotlib is not installed", "bench")) from error
     mpl.use("Agg")
     mpl.rcParams.update({"svg.hashsalt": "kafkalite", "svg.fonttype": "none", "font.size": 9})
     plots: dict[str, Callable[[Results, Any], bool]] = {

@@ -22,6 +22,7 @@ from kafkalite.audit.marks import Marks, read_marks
 from kafkalite.client import READ_COMMITTED, Reader
 from kafkalite.client.columns.arrow import bytes_column, headers_of
 from kafkalite.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
+from kafkalite.extras import needs_extra
 from kafkalite.load.manifest import Target
 from kafkalite.load.places import storage_of
 from kafkalite.load.storage import LoadError
@@ -241,7 +242,7 @@ def count_loaded(
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
-        raise NothingToCompare("loaded files are read with pyarrow: pip install 'kafkalite[arrow]'") from error
+        raise NothingToCompare(needs_extra("reading loaded files needs pyarrow", "arrow")) from error
     wanted = set(topics)
     storage = storage_of(folder)
     for file in files:

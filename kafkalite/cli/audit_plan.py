@@ -13,6 +13,7 @@ from kafkalite.cli import EXIT_USAGE, CommandError, UsageError, sentence
 from kafkalite.cli.common import seconds, security_from
 from kafkalite.client.errors import ClientError
 from kafkalite.errors import KafkaError
+from kafkalite.extras import needs_extra
 
 if TYPE_CHECKING:
     import argparse
@@ -116,7 +117,7 @@ def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> M
             raise UsageError(f"--registry: {error}") from error
         registry = stack.enter_context(client)
     if (schemas or registry is not None) and importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("Avro needs pyarrow: pip install 'kafkalite[avro]'")
+        raise UsageError(needs_extra("Avro needs pyarrow", "avro"))
     return MarkFields(fields, registry=registry, schemas=schemas)
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
+from kafkalite.extras import needs_extra
 from kafkalite.record.columns import BytesColumn, slice_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def open_values(urls: str, *, keys: bool, permissive: bool, timeout_s: float) -> Iterator[AvroValues]:
     """An AvroValues, and the end of its connection. UsageError where it cannot begin."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("--avro needs pyarrow: pip install 'kafkalite[avro]'")
+        raise UsageError(needs_extra("--avro needs pyarrow", "avro"))
     from kafkalite.avro.client import RegistryClient
 
     try:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
 from kafkalite.cli.console import address_of
+from kafkalite.extras import needs_extra
 from kafkalite.web.guard import is_loopback
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def console_beside(text: str, listeners: Iterable[Listener], log_level: str) -> 
     """What --console asks for; UsageError for what could not work."""
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"--console needs {' and '.join(missing)}: pip install 'kafkalite[console]'")
+        raise UsageError(needs_extra(f"--console needs {' and '.join(missing)}", "console"))
     address = address_of(text, "--console")
     if address.scheme != "http" or not is_loopback(address.host):
         raise UsageError(

@@ -10,7 +10,7 @@ unless --allow-changes lets operators and admins change things. Each change is a
 them down in a topic too. --masks names a file of what nobody may see. Every page is JSON too, for who sends
 Accept: application/json.
 
-Needs Jinja2 and waitress (`pip install 'kafkalite[console]'`).
+Needs Jinja2 and waitress (the extra `console`).
 """
 
 from __future__ import annotations

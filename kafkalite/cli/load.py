@@ -12,7 +12,7 @@ doubled a record. With --follow it goes on until Ctrl-C or SIGTERM, a batch ever
 files together, and needs no Spark. A topic that cannot be loaded does not stop the others; the status is 2 then. A TIME
 is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 
-Needs PySpark and Java 17 (`pip install 'kafkalite[spark]'`), and works against kafkalite and Apache Kafka alike.
+Needs PySpark (the extra `spark`) and Java 17, and works against kafkalite and Apache Kafka alike.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="serve /metrics, /health/live and /health/ready there (needs waitress: 'kafkalite[metrics]')",
+        help="serve /metrics, /health/live and /health/ready there (needs waitress: the extra `metrics`)",
     )
     parser.add_argument(
         "--metrics-users", metavar="FILE", help="who may ask; needed where other machines can (`kafkalite web`)"

@@ -7,7 +7,7 @@
 
 Schemas are kept in a compacted topic of the broker, kafkalite or Apache Kafka; several registries may share it. One
 line on stdout says that it serves and where; the log goes to stderr. A second signal ends at once. Needs waitress
-(`pip install 'kafkalite[registry]'`).
+(the extra `registry`).
 
 HTTPS takes its certificate from Kafka's settings in the file of --tls-config (ssl.keystore.location, …), and reads it
 again on SIGHUP and when it changes. `kafkalite web` keeps the file of --users. --metrics HOST:PORT serves metrics and

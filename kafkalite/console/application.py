@@ -43,6 +43,7 @@ from kafkalite.console.texts import FILTERS
 from kafkalite.console.topics import topic_page, topics_page
 from kafkalite.console.tracking import track_page
 from kafkalite.errors import ErrorCode, GroupIdNotFound, KafkaError, StartupError, UnknownTopicOrPartition
+from kafkalite.extras import needs_extra
 from kafkalite.version import VERSION
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
 from kafkalite.web.users import Role
@@ -326,7 +327,7 @@ def templates() -> Any:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
-        raise StartupError("the console needs Jinja2: pip install 'kafkalite[console]'") from error
+        raise StartupError(needs_extra("the console needs Jinja2", "console")) from error
     environment = Environment(
         loader=PackageLoader("kafkalite.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

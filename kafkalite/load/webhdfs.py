@@ -28,6 +28,7 @@ import uuid
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
+from kafkalite.extras import needs_extra
 from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class WebHdfs:
             try:
                 import hdfs
             except ImportError as error:
-                raise LoadError(f"{self.location} needs the package hdfs: pip install 'kafkalite[hdfs]'") from error
+                raise LoadError(needs_extra(f"{self.location} needs the package hdfs", "hdfs")) from error
             self._client = hdfs.InsecureClient(self._hosts, user=self._user, timeout=TIMEOUT_S)
         return self._client
 

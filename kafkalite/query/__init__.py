@@ -4,7 +4,7 @@
         for batch in queries.run("select key, count(*) from clicks group by key"):
             ...
 
-Needs duckdb and pyarrow: `pip install 'kafkalite[query]'`.
+Needs duckdb and pyarrow (the extra `query`).
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkalite.client import Client
 from kafkalite.client.cluster import ISOLATIONS
+from kafkalite.extras import needs_extra
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.query.statement import NoStatementError, parse
 from kafkalite.query.tables import KINDS, QueryError, TopicTable, Values, columns_for
@@ -47,7 +48,7 @@ def duckdb() -> Any:
         importlib.import_module("pyarrow")
         return importlib.import_module("duckdb")
     except ImportError as error:
-        raise QueryError("queries need duckdb and pyarrow: pip install 'kafkalite[query]'") from error
+        raise QueryError(needs_extra("queries need duckdb and pyarrow", "query")) from error
 
 
 class Queries:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite import http_ask
 from kafkalite.errors import ConfigError, StartupError
+from kafkalite.extras import needs_extra
 from kafkalite.security.sasl import OAUTHBEARER, TOKEN_SIZE_MAX, Refused
 from kafkalite.security.ssl_contexts import context_of_client
 from kafkalite.settings.areas.tls import NAME_CHECK_KEY, TLS_SETTINGS
@@ -284,7 +285,7 @@ class TokenChecker:
         try:
             import jwt
         except ImportError:
-            raise StartupError("OAUTHBEARER needs the extra: pip install kafkalite[oauth]") from None
+            raise StartupError(needs_extra("OAUTHBEARER needs PyJWT", "oauth")) from None
         self._jwt = jwt
         self._keys = keys
         self._unsecured = settings.sasl_oauthbearer_allow_unsecured_tokens

@@ -15,6 +15,7 @@ import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.extras import needs_extra
 from kafkalite.spark.sentences import any_sentence_of, is_sparks
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def session(
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise ImportError("this needs PySpark: pip install 'kafkalite[spark]'") from error
+        raise ImportError(needs_extra("a session needs PySpark", "spark")) from error
     if remote is not None:
         return connected(remote, settings or {})
     require_java()
@@ -79,7 +80,7 @@ def connected(remote: str, settings: Mapping[str, str]) -> Any:
     try:
         spark = SparkSession.builder.remote(remote).getOrCreate()
     except ImportError as error:
-        raise ImportError("Spark Connect needs grpcio: pip install 'kafkalite[connect]'") from error
+        raise ImportError(needs_extra("Spark Connect needs grpcio", "connect")) from error
     except Exception as error:
         if not is_sparks(error):
             raise

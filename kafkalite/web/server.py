@@ -24,6 +24,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.errors import StartupError
+from kafkalite.extras import needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -167,7 +168,7 @@ class WebServer:
 
             from kafkalite.web.channels import Server
         except ImportError as error:
-            raise StartupError(f"this needs waitress: pip install 'kafkalite[{self._extra}]'") from error
+            raise StartupError(needs_extra("serving HTTP needs waitress", self._extra)) from error
         logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns of a queue whenever all workers are busy
         limits = self._limits
         self._dispatcher = ThreadedTaskDispatcher()

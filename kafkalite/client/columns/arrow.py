@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from kafkalite.extras import needs_extra
 from kafkalite.record.batches import no_items
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
@@ -47,7 +48,7 @@ def pyarrow() -> Any:
     try:
         return importlib.import_module("pyarrow")
     except ImportError as error:
-        raise ImportError("Arrow record batches need pyarrow: pip install 'kafkalite[arrow]'") from error
+        raise ImportError(needs_extra("Arrow record batches need pyarrow", "arrow")) from error
 
 
 def schema_of(columns: Sequence[str] = COLUMNS) -> Any:

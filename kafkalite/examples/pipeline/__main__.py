@@ -4,7 +4,7 @@
   python -m kafkalite.examples.pipeline --out pipeline --rate 2000 --seconds 60
 
 Takes about two minutes, ports that are free, and a new directory. Exit status 0: everything arrived, everywhere, once;
-1: it did not, or a part failed; 2: it could not begin. Needs Java 17 and `pip install 'kafkalite[pipeline]'`.
+1: it did not, or a part failed; 2: it could not begin. Needs Java 17 and the extra `pipeline`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from kafkalite.extras import needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +63,7 @@ def begin(parsed: argparse.Namespace) -> int:
     """Looks for what is needed, and runs."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        return fail(f"the pipeline needs {' and '.join(missing)}: pip install 'kafkalite[pipeline]'", EXIT_USAGE)
+        return fail(needs_extra(f"the pipeline needs {' and '.join(missing)}", "pipeline"), EXIT_USAGE)
     from kafkalite.spark.session import require_java
 
     try:

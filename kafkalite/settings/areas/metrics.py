@@ -16,7 +16,7 @@ class MetricRows:
         LIST,
         (),
         "Where `/metrics`, `/health/live` and `/health/ready` are served, `http://HOST:PORT` or `https://HOST:PORT`,"
-        " port 9644 unless one is given. Needs waitress (`pip install 'kafkalite[metrics]'`). Unset: nowhere.",
+        " port 9644 unless one is given. Needs waitress (the extra `metrics`). Unset: nowhere.",
     )
     metrics_users: str = setting(
         STRING,

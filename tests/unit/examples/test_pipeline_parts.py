@@ -11,6 +11,7 @@ from kafkalite.examples.pipeline import processes
 from kafkalite.examples.pipeline.__main__ import main, new_folder
 from kafkalite.examples.pipeline.processes import PartFailed, Parts
 from kafkalite.examples.pipeline.run import windows_are_closed
+from kafkalite.extras import needs_extra
 from tests.kit.processes.broker import wait_until
 
 DEADLINE_S = 60.0
@@ -99,4 +100,4 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: sys.modules.get(name, name))
     assert main([]) == 2
-    assert "the pipeline needs matplotlib and pyspark: pip install 'kafkalite[pipeline]'" in capsys.readouterr().err
+    assert needs_extra("the pipeline needs matplotlib and pyspark", "pipeline") in capsys.readouterr().err

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kafkalite.client import Client, ColumnReader, OffsetRange, RangeUnavailable
 from kafkalite.client.columns.arrow import COLUMNS, ArrowExporter, microseconds, pieces, schema_of
 from kafkalite.errors import CorruptMessage, ErrorCode, InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
+from kafkalite.extras import needs_extra
 from kafkalite.model import TopicPartition
 from kafkalite.record.batches import decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
@@ -383,5 +384,5 @@ def test_without_pyarrow_numpy_works_and_arrow_says_what_is_missing(cluster: Fak
     result = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert result.stdout.splitlines() == [
         "[[b'a', b'b']]",
-        "Arrow record batches need pyarrow: pip install 'kafkalite[arrow]'",
+        needs_extra("Arrow record batches need pyarrow", "arrow"),
     ]
