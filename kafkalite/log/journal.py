@@ -364,7 +364,7 @@ class Journal:
         return journal
 
     def rewrite(self) -> None:
-        """Replaces the file by the shortest one of the same meaning. OSError: the old one stays, or `failure` is set."""
+        """Replaces the file by the shortest one of the same meaning. OSError: the old one stays, or `failure` is set"""
         changes = _snapshot(self.state)
         data = b"".join(encode_line(change) for change in changes)
         try:
