@@ -33,7 +33,14 @@ from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.audit_plan import grace, plan_of, refusals, spans, window_text
-from kafkalite.cli.common import Progress, add_config_argument, print_json, print_table, seconds
+from kafkalite.cli.common import (
+    Progress,
+    add_config_argument,
+    print_json,
+    print_table,
+    say_isolation,
+    seconds,
+)
 from kafkalite.cli.metrics_page import add_metrics_arguments
 from kafkalite.cli.times import moment
 
@@ -134,6 +141,8 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack, refusals():
         report = run_audit(plan_of(arguments, stack), on_progress)
     show(report, as_json=arguments.json)
+    if report.verdict.window_count:
+        say_isolation("read_committed")
     if not report.verdict.window_count:
         raise CommandError(nothing_judged(report), status=EXIT_USAGE)
     return 0 if report.verdict.complete else 1

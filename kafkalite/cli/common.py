@@ -42,6 +42,12 @@ def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool =
         parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def say_isolation(level: int | str) -> None:
+    """Say on stderr whether the command also reads records of aborted and open transactions."""
+    name = level if isinstance(level, str) else ("read_uncommitted", "read_committed")[level]
+    print(f"kafkalite: isolation level {name}", file=sys.stderr, flush=True)
+
+
 def add_config_argument(parser: argparse.ArgumentParser, flag: str = "--command-config", whose: str = "") -> None:
     """The flag for a file of client settings."""
     parser.add_argument(flag, metavar="FILE", help=f"a .properties file with Kafka's client settings{whose}: TLS, SASL")

@@ -9,10 +9,16 @@
   kafkalite consume -t orders --avro http://127.0.0.1:8081 --json
   kafkalite consume -t logs -g readers            as a member of a group, from where it has committed
 
-Offsets: beginning, end, N, -N (the last N of each partition), @TIME (from the first record that is not older).
+Offsets: beginning, end, N, -N (the last N of each partition), @TIME (the offset of the first record that is not older;
+everything after it is printed, records with an older time included).
 
-A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m: after), or ms since 1970. --until stops
-each partition before its first record that is not older, and goes on waiting for records while that time is to come.
+--since and --until select records by their own times, in any order: from --since up to, not including, --until. Records
+without a time are left out. While --until is in the future the command waits for records; when the time has come, it
+reads each partition to its end. A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m is
+after it), ms since 1970, or seconds since 1970 in ten digits.
+
+Records of aborted and open transactions are printed too, unless --isolation read_committed leaves them out. The
+isolation level is reported on stderr.
 
 With --avro values are decoded by this schema registry, each with the schema that wrote it, and printed as JSON. A value
 that cannot be decoded ends the command, or is printed as it is with --avro-mode permissive.
@@ -34,12 +40,21 @@ import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.cli import STDOUT, UsageError
-from kafkalite.cli.common import INT64_MAX, Progress, add_client_arguments, count, natural, open_client, unescape
+from kafkalite.cli.common import (
+    INT64_MAX,
+    Progress,
+    add_client_arguments,
+    count,
+    natural,
+    open_client,
+    say_isolation,
+    unescape,
+)
 from kafkalite.cli.times import moment, now_ms, time_ms
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from kafkalite.cli import CommandError
     from kafkalite.cli.avro import AvroValues
@@ -64,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-g", "--group", help="read as a member of this consumer group, and commit")
     parser.add_argument("-o", "--offset", help="where to begin (default: end); see above")
     parser.add_argument("--from-beginning", action="store_true", help="the same as -o beginning")
-    parser.add_argument("--since", metavar="TIME", type=moment, help="the same as -o @TIME")
-    parser.add_argument("--until", metavar="TIME", type=moment, help="stop before records that are not older")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="only records that are not older; see above")
+    parser.add_argument("--until", metavar="TIME", type=moment, help="only records that are older; see above")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end there is now")
     parser.add_argument("-c", "--count", type=count, help="stop after so many records")
     parser.add_argument("-f", "--format", metavar="TEXT", help="see above")
@@ -108,6 +123,30 @@ def run(arguments: argparse.Namespace) -> int:
     if printer.failure is not None:
         raise printer.failure
     return 0
+
+
+class Window(NamedTuple):
+    """Times of records in ms since 1970: from `since` up to, not including, `until`; None: without a bound."""
+
+    since: int | None
+    until: int | None
+
+    def parts(self, columns: RecordColumns) -> Iterator[RecordColumns]:
+        """Yield the records within the window, in runs of neighbours."""
+        import numpy as np
+
+        from kafkalite.record.columns import slice_of
+
+        if self.since is None and self.until is None:
+            yield columns
+            return
+        stamps = columns.timestamps
+        inside = stamps >= max(self.since or 0, 0)
+        if self.until is not None:
+            inside &= stamps < self.until
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], inside, [False])).astype(np.int8)))
+        for first, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            yield slice_of(columns, first, end)
 
 
 class Start(NamedTuple):
@@ -178,13 +217,15 @@ def isolation_of(arguments: argparse.Namespace) -> int:
 def print_partitions(client: Client, arguments: argparse.Namespace, start: Start, printer: Printer) -> None:
     """From where it is said to where it is said, or for ever."""
     isolation = isolation_of(arguments)
+    window = Window(arguments.since, arguments.until)
     keys = partitions_of(client, arguments)
     ends = end_offsets(client, keys, isolation)
     starts = start_offsets(client, keys, start, ends)
+    say_isolation(isolation)
     limits = ends if arguments.exit else {}
     until = arguments.until
     if until is not None and (until <= now_ms() or arguments.exit):
-        limits = offsets_at(client, ends, until, isolation)
+        limits = ends  # a record of an earlier time may follow any younger one
         until = None
     if not start.said and until is None and limits:
         print("kafkalite: nothing is read: without -o it begins at the end, where -e ends", file=sys.stderr)
@@ -193,31 +234,19 @@ def print_partitions(client: Client, arguments: argparse.Namespace, start: Start
         print(f"waiting for new records of {topics} (-o beginning: all there are)", file=sys.stderr)
     with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset) as reader:
         for chunk in reader if until is None else chunks_until(client, reader, until, isolation):
-            printer.print(chunk.partition, chunk.columns)
+            for columns in window.parts(chunk.columns):
+                if not printer.done:
+                    printer.print(chunk.partition, columns)
             if printer.done:
                 break
 
 
 def chunks_until(client: Client, reader: Reader, until: int, isolation: int) -> Iterator[Chunk]:
-    """Chunks up to a time that is to come, cut before the first record of each partition that is not older.
-
-    When the time has come, what is there by then is read to its end.
-    """
-    import numpy as np
-
-    from kafkalite.record.columns import slice_of
-
+    """Chunks until a time has come, and then up to the end that each partition has at that moment."""
     while not reader.done and (left_ms := until - now_ms()) > 0:
-        for chunk in reader.answers(left_ms / 1000):
-            late = np.flatnonzero(chunk.columns.timestamps >= until)
-            if len(late) == 0:
-                yield chunk
-                continue
-            reader.drop([chunk.partition])
-            yield chunk._replace(columns=slice_of(chunk.columns, 0, int(late[0])))
+        yield from reader.answers(left_ms / 1000)
     positions = {key: reader.position(key) for key in reader.partitions}
-    ends = end_offsets(client, positions, isolation)
-    reader.add(positions, offsets_at(client, ends, until, isolation))
+    reader.add(positions, end_offsets(client, positions, isolation))
     yield from reader
 
 
@@ -240,14 +269,6 @@ def end_offsets(client: Client, keys: Iterable[TopicPartition], isolation: int) 
 
     found = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=isolation)
     return {key: row.offset for key, row in found.items()}
-
-
-def offsets_at(
-    client: Client, ends: Mapping[TopicPartition, int], stamp: int, isolation: int
-) -> dict[TopicPartition, int]:
-    """The first offset of each partition whose record is not older than a time in ms; its end where there is none."""
-    found = client.list_offsets(dict.fromkeys(ends, stamp), isolation=isolation)
-    return {key: min(end, found[key].offset) if found[key].offset >= 0 else end for key, end in ends.items()}
 
 
 def start_offsets(
@@ -286,6 +307,7 @@ def print_as_member(client: Client, arguments: argparse.Namespace, start: Start,
     ) as reader:
         for topic in topics:
             client.topic(topic)  # a name that is mistaken is an error, not a long wait
+        say_isolation(isolation_of(arguments))
         for chunk in reader:
             taken = printer.print(chunk.partition, chunk.columns)
             if taken:

@@ -29,6 +29,7 @@ from kafkalite.cli.common import (
     open_client,
     print_json,
     print_table,
+    say_isolation,
     security_from,
 )
 from kafkalite.cli.ending import on_ending
@@ -67,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         return supervise() if arguments.restarts and "KAFKALITE_CHILD" not in os.environ else run_member(arguments)
     with open_client(arguments) as client:
         {"status": status_action, "ledger": ledger_action}[arguments.action](client, arguments)
+    say_isolation("read_committed")
     return 0
 
 
@@ -124,6 +126,7 @@ def run_member(arguments: argparse.Namespace) -> int:
                 sender.close()
     if why:
         raise CommandError(why)
+    say_isolation("read_committed")
     return 0
 
 

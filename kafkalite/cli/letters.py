@@ -29,7 +29,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import CommandError, Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, count, open_client, print_json, print_table, seconds
+from kafkalite.cli.common import (
+    add_client_arguments,
+    count,
+    open_client,
+    print_json,
+    print_table,
+    say_isolation,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     action: Callable[[Client, argparse.Namespace], int] = globals()[f"{arguments.action}_action"]
     with open_client(arguments) as client:
-        return action(client, arguments)
+        status = action(client, arguments)
+    if not status:
+        say_isolation("read_committed")
+    return status
 
 
 def day(text: str) -> str:

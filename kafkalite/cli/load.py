@@ -9,8 +9,11 @@
 Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. They and the offsets
 that they mean become visible together, so a load that is killed at any moment, and run again, has neither lost nor
 doubled a record. With --follow it goes on until Ctrl-C or SIGTERM, a batch every so many seconds. --compact puts small
-files together, and needs no Spark. A topic that cannot be loaded does not stop the others; the status is 2 then. A TIME
-is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
+files together, and needs no Spark. A topic that cannot be loaded does not stop the others; the status is 2 then.
+
+Committed records are loaded: none of an aborted transaction, none after an open one. --isolation read_uncommitted
+loads those too. --from TIME is the offset of the first record that is not older, and all after it is loaded. A TIME is
+ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
 
 Needs PySpark (the extra `spark`) and Java 17, and works against kafkalite and Apache Kafka alike.
 """
@@ -91,8 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-data-loss", choices=("fail", "skip"), default="fail", help="when offsets are gone (default: fail)"
     )
     parser.add_argument(
-        "--read-committed", action="store_true", help="leave out aborted transactions, wait for open ones"
+        "--isolation",
+        choices=("read_uncommitted", "read_committed"),
+        help="read_uncommitted: records of aborted and open transactions too (default: read_committed)",
     )
+    parser.add_argument("--read-committed", action="store_true", help="the same as --isolation read_committed")
     parser.add_argument(
         "--codec", choices=("zstd", "snappy", "gzip", "lz4", "none"), default="zstd", help="default: zstd"
     )
@@ -136,6 +142,12 @@ def client_options(file: str | None) -> dict[str, str]:
     settings = {key: text for key, text in read_properties(Path(file)).items() if key.startswith(OWN)}
     Security(settings)
     return {f"kafka.{key}": text for key, text in settings.items()}
+
+
+def isolation_of(arguments: argparse.Namespace) -> str:
+    """The isolation level by Kafka's name."""
+    level: str = arguments.isolation or "read_committed"
+    return level
 
 
 def duration(text: str) -> float:
@@ -190,6 +202,8 @@ def check(arguments: argparse.Namespace) -> None:
         if arguments.follow is not None:
             raise UsageError("--compact loads nothing, so it cannot --follow")
         return
+    if arguments.read_committed and arguments.isolation == "read_uncommitted":
+        raise UsageError("--read-committed and --isolation read_uncommitted exclude each other")
     if arguments.topics is None and not arguments.names:
         raise UsageError("--topic or --topics says what to load")
     check_decoding(arguments)
@@ -416,7 +430,7 @@ class LoadRuns:
             **client_options(given.command_config),
             "kafka.request.timeout.ms": str(round(given.timeout * 1000)),
             "kafka.default.api.timeout.ms": str(round(given.timeout * 1000)),
-            "kafka.isolation.level": "read_committed" if given.read_committed else "read_uncommitted",
+            "kafka.isolation.level": isolation_of(given),
         }
         summary = load(
             self.spark,
@@ -483,6 +497,7 @@ class LoadRuns:
                     "seconds": round(elapsed, 3),
                     "lag": lag,
                     "losses": self._losses,
+                    "isolation_level": isolation_of(self._arguments),
                     "by_topic": {topic: run.described() for topic, run in sorted(self._topics.items())},
                 }
             )
@@ -499,6 +514,7 @@ class LoadRuns:
             f"{self._rows} records in {self._files} files of {quantity(self._size, 'B')}, published in "
             f"{self._commits} steps, in {elapsed:.1f} s; {lag} offsets came meanwhile{bad}"
         )
+        print(f"isolation level {isolation_of(self._arguments)}")
 
 
 def follow(arguments: argparse.Namespace, runs: LoadRuns) -> None:

@@ -32,6 +32,7 @@ from kafkalite.cli.common import (
     print_json,
     print_table,
     quantity,
+    say_isolation,
     seconds,
 )
 from kafkalite.cli.ending import on_ending
@@ -163,6 +164,8 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             progress.finish(mirror.copied.record_count, mirror.copied.size)
             report(mirror, sync, as_json=arguments.json)
+            if mirror.copied.topics:
+                say_isolation("read_committed")
             mirror.close()
     if not mirror.copied.topics:
         # Without -e they may come as long as it runs, so it is no mistake that there were none.

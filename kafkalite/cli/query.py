@@ -17,7 +17,9 @@ of them, by the latest schema of TOPIC-value. A record that is neither ends the 
 The language is DuckDB's: joins, windows, JSON with ->>, files beside topics. It sorts and groups in memory, and on the
 disk where that is not enough. Only SELECT is taken.
 
-A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m: after), or ms since 1970.
+--since and --until select records by their own times, in any order; with --until each topic
+is read to its end. A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m: after), ms since
+1970, or seconds since 1970 in ten digits.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
-from kafkalite.cli.common import add_client_arguments, open_client, print_table, security_from
+from kafkalite.cli.common import add_client_arguments, open_client, print_table, say_isolation, security_from
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
             isolation_level=arguments.isolation,
         ) as queries:
             write(queries.run(statement), arguments)
+            say_isolation(arguments.isolation)
     except QueryError as error:
         raise UsageError(str(error)) from error
     except RegistryUnreachable as error:

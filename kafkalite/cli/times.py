@@ -2,7 +2,9 @@
 
     2026-11-21T18:00    a date, or a date and time, as ISO 8601 writes it; UTC unless it says Z, +02:00 …
     -1h                 so long before now: ms, s, m, h, d (24 h), w, or several as in -1h30m; +5m is after now
-    1763748000000       milliseconds since 1970, as records have them; eight digits are a date, 20261121
+    1763748000000       milliseconds since 1970, as records have them
+    1763748000          ten digits: seconds since 1970
+    20261121            eight digits: a date
     now
 
 All of them mean milliseconds since 1970. A flag's times that depend on now are all reckoned from when it was parsed.
@@ -25,6 +27,10 @@ _PART: Final = re.compile(rf"([0-9]{{1,{DIGITS_MAX}}})(ms|[smhdw])")
 _RELATIVE: Final = re.compile(rf"[+-](?:{_PART.pattern})+")
 _NUMBER: Final = re.compile(rf"[0-9]{{1,{DIGITS_MAX}}}")
 _BASIC_DATE_LENGTH: Final = len("20261121")
+_SECONDS_LENGTH: Final = 10
+"""Digits of the seconds since 1970 from 2001 to 2286; as milliseconds they would be a time in 1970."""
+TIME_MAX_MS: Final = 253_402_300_799_999
+"""The end of the year 9999. What is beyond it was meant in microseconds or nanoseconds."""
 
 
 def time_ms(text: str, now_ms: int) -> int:
@@ -36,7 +42,11 @@ def time_ms(text: str, now_ms: int) -> int:
         length = sum(int(number) * UNITS_MS[unit] for number, unit in _PART.findall(text))
         found = now_ms + (length if text[0] == "+" else -length)
     elif _NUMBER.fullmatch(text) and len(text) != _BASIC_DATE_LENGTH:
-        found = int(text)
+        found = int(text) * (1000 if len(text) == _SECONDS_LENGTH else 1)
+        if TIME_MAX_MS < found <= INT64_MAX:
+            raise ValueError(
+                f"{shown} is after the year 9999: write milliseconds since 1970, not micro- or nanoseconds"
+            )
     else:
         found = _iso_ms(text, shown)
     if not 0 <= found <= INT64_MAX:

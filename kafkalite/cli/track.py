@@ -20,7 +20,9 @@ too. Letters are found by the origin that they name, though they lack the id.
 The end is fixed when the search begins. What could not be seen is said: deleted meanwhile, damaged, in an open
 transaction, not allowed, without a leader. With --follow it goes on with what comes later, until Ctrl-C.
 
-A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m: after), or ms since 1970.
+--since and --until select records by their own times, in any order; with --until each
+partition is still read to its end. Records without a time are in every window. A TIME is ISO 8601 (UTC unless it says),
+-1h (ms, s, m, h, d, w before now; +5m: after), ms since 1970, or seconds since 1970 in ten digits.
 
 Exit status: 0 found, 1 not found, 2 it could not begin, or failed on the way.
 """
@@ -166,10 +168,13 @@ def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> in
     verdicts, remarks = verdicts_of(client, steps) if arguments.groups else ([], [])
     if arguments.json:
         for document in documents(search, hits, steps, verdicts, remarks):
-            print_json(document)
+            print_json(
+                document if document["type"] != "summary" else {**document, "isolation_level": arguments.isolation}
+            )
     else:
         print_path(steps, verdicts)
         print_reach(search, hits, remarks, verbose=arguments.verbose)
+        print(f"isolation level {arguments.isolation}")
     sys.stdout.flush()
     if arguments.follow:
         follow(client, inquiry, search, arguments)

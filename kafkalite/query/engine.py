@@ -57,7 +57,8 @@ class Queries:
     `open_client`        makes a Client, one for each scan; or bootstrap servers
     `key`, `value`       of KINDS: UTF-8 text, bytes, or Avro by the latest schema of TOPIC-key and TOPIC-value
     `open_registry`      makes a RegistryClient; needed for Avro
-    `since`, `until`     only records from this time on, and only those before that; ms since 1970, None: all
+    `since`, `until`     only records from this time on, and only those before that; ms since 1970, None: all.
+                         Records without a time are in no such window
     `isolation_level`    "read_committed": nothing of aborted and open transactions
     """
 
@@ -155,10 +156,11 @@ class Queries:
             if field in columns
         }
         ranges = self._ranges(client, topic)
-        return TopicTable(self._open_client, ranges, columns, values, self._isolation_level, self._note)
+        window = (self._since, self._until)
+        return TopicTable(self._open_client, ranges, columns, values, self._isolation_level, self._note, window)
 
     def _ranges(self, client: Client, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-        """What there is of a topic now, between the times."""
+        """What of a topic there is now and may be of the window: a record of an earlier time may follow any younger."""
         keys = [TopicPartition(topic, part.partition) for part in client.topic(topic).partitions]
         isolation = ISOLATIONS[self._isolation_level]
 
@@ -167,9 +169,6 @@ class Queries:
             return {key: row.offset for key, row in found.items()}
 
         starts, ends = offsets(OFFSET_EARLIEST), offsets(OFFSET_LATEST)
-        if self._until is not None:
-            later = offsets(self._until)
-            ends = {key: min(end, later[key]) if later[key] >= 0 else end for key, end in ends.items()}
         if self._since is not None:
             since = offsets(self._since)
             starts = {key: since[key] if since[key] >= 0 else ends[key] for key in keys}

@@ -118,6 +118,7 @@ class TopicTable:
     `columns`    those that the statement may name, out of COLUMNS
     `values`     "key" and "value" → how to read them, where they are among the columns
     `failed`     is given what ended a scan, since an engine in between keeps only its text
+    `window`     times in ms since 1970, from the first up to, not including, the second; None: without a bound
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class TopicTable:
         values: Mapping[str, Values],
         isolation_level: str,
         failed: Callable[[Exception], None],
+        window: tuple[int | None, int | None] = (None, None),
     ) -> None:
         self._open_client = open_client
         self._ranges = dict(ranges)
@@ -135,6 +137,7 @@ class TopicTable:
         self._values = dict(values)
         self._isolation_level = isolation_level
         self._failed = failed
+        self._window = window
         pa = pyarrow()
         self.schema = pa.schema(
             [
@@ -168,14 +171,33 @@ class TopicTable:
             ):
                 for key, (start, end) in self._ranges.items():
                     for batch in reader.read(key.topic, key.partition, start, end):
-                        yield self._converted(key, batch, convert)
+                        yield self._converted(key, self._within(batch), convert)
         finally:
             if registry is not None:
                 registry.close()
 
     def _read_columns(self) -> tuple[str, ...]:
-        """What is read: offsets too where a value that cannot be decoded has to be named."""
-        return self._columns if not self._values or "offset" in self._columns else (*self._columns, "offset")
+        """What is read: offsets too where a value that cannot be decoded has to be named, and times for a window."""
+        needed = {*self._columns, *(("offset",) if self._values else ()), *(("timestamp",) if self._is_bounded else ())}
+        return tuple(name for name in COLUMNS if name in needed)
+
+    @property
+    def _is_bounded(self) -> bool:
+        return self._window != (None, None)
+
+    def _within(self, batch: Any) -> Any:
+        """The rows whose time is within the window."""
+        if not self._is_bounded:
+            return batch
+        pa = pyarrow()
+        from pyarrow import compute
+
+        since, until = self._window
+        stamps = batch.column("timestamp").cast(pa.int64())  # microseconds
+        inside = compute.greater_equal(stamps, pa.scalar(max(since or 0, 0) * 1000, pa.int64()))
+        if until is not None:
+            inside = compute.and_(inside, compute.less(stamps, pa.scalar(until * 1000, pa.int64())))
+        return batch.filter(inside)
 
     def _converted(self, key: TopicPartition, batch: Any, convert: Mapping[str, Callable[[Any], Any]]) -> Any:
         arrays = []

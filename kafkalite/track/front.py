@@ -92,7 +92,7 @@ class Inquiry:
     def search(self, client: Client) -> Search:
         """Takes the snapshot; UnknownTopicOrPartition where no topic is meant, TooLarge."""
         isolation = ISOLATIONS[self.isolation_level]
-        seen = snapshot(client, self.topics, isolation, self.window.since, self.window.until)
+        seen = snapshot(client, self.topics, isolation, self.window.since)
         if seen.size > self.size_max:
             raise TooLarge(seen.size, self.size_max)
         return Search(

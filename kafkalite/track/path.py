@@ -20,7 +20,7 @@ from kafkalite.failures.headers import found_letter
 from kafkalite.failures.names import origin_text
 from kafkalite.track.questions import Kind, Place, Questions
 from kafkalite.track.searches import Hit, Limits, Search
-from kafkalite.track.snapshot import SLACK_MS, TopicFilter, snapshot
+from kafkalite.track.snapshot import TopicFilter, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,6 +36,8 @@ LETTER_TOPICS: Final = r"(retry|dlq)\..+|.+[-._]([dD][lL][tTqQ]|retry)([-._].*)?
 RETRY_TOPICS: Final = r"retry\..+|.+[-._]retry([-._].*)?"
 LETTERS_MAX: Final = 100_000
 """Records of letter topics that are looked at for the origins of what was found."""
+SLACK_MS: Final = 5 * 60 * 1000
+"""How far the clock of who wrote a letter may be behind that of who wrote its origin."""
 ORIGINS_MAX: Final = 1000
 """Originals that are read since only their letters were found."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite.client.cluster import READ_UNCOMMITTED
 from kafkalite.client.errors import UNREACHED, ClientError
 from kafkalite.errors import KafkaError, UnknownTopicOrPartition
-from kafkalite.model import NAME_CHARACTERS, OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.model import NAME_CHARACTERS, OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP, TopicPartition
 from kafkalite.regex import compiled
 from kafkalite.track.questions import split_names
 from kafkalite.track.reach import Asked, Reach
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.client.cluster import TopicDescription
 
-SLACK_MS: Final = 5 * 60 * 1000
-"""How far producers' times may be out of order: records so much younger than the end of a window are looked at too."""
 INTERNAL: Final = "__"
 """Topics of this beginning are searched only by their own names."""
 
@@ -89,17 +87,19 @@ def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescr
     return found, refused
 
 
-def snapshot(
-    client: Client, topics: TopicFilter, isolation: int, since: int | None = None, until: int | None = None
-) -> Snapshot:
-    """Where each partition's search begins and ends. Times in ms since 1970."""
+def snapshot(client: Client, topics: TopicFilter, isolation: int, since: int | None = None) -> Snapshot:
+    """Where each partition's search begins and ends.
+
+    With `since`, in ms since 1970, it begins at the first record that is not older, and at the beginning where no
+    record has a time. It always ends where the partition does: a record of an earlier time may follow any younger one.
+    """
     found, refused = topics_of(client, topics)
     keys, faults = reachable(client, found)
     starts = offsets_at(client, keys, OFFSET_EARLIEST, READ_UNCOMMITTED, faults)
     ends = offsets_at(client, keys, OFFSET_LATEST, isolation, faults)
     tops = ends if isolation == READ_UNCOMMITTED else offsets_at(client, keys, OFFSET_LATEST, READ_UNCOMMITTED, faults)
     firsts = starts if since is None else offsets_at(client, keys, since, READ_UNCOMMITTED, faults)
-    lasts = {} if until is None else offsets_at(client, keys, until + SLACK_MS, READ_UNCOMMITTED, faults)
+    timeless = without_times(client, [key for key, first in firsts.items() if first < 0], faults)
     sizes = sizes_of(client, keys)
     asked = {}
     for key in keys:
@@ -107,16 +107,23 @@ def snapshot(
             continue
         begin, end, top = starts[key], ends[key], tops.get(key, ends[key])
         start = firsts.get(key, -1)
-        start = end if start < 0 else start  # nothing is so young
-        cut = lasts.get(key, -1)
-        open_to = top if cut < 0 or cut > end else -1
-        end = end if cut < 0 else min(end, cut)
+        if start < 0:
+            start = begin if key in timeless else end  # nothing is so young
         start = min(start, end)
         share = (end - start) / max(top - begin, 1)
         size = round(sizes[key] * min(share, 1.0)) if key in sizes else -1
-        asked[key] = Asked(key, start, end, open_to, begin if start == begin and start < end else 0, size)
+        asked[key] = Asked(key, start, end, top, begin if start == begin and start < end else 0, size)
     refused += [Reach(key.topic, key.partition, problem=fault) for key, fault in sorted(faults.items())]
     return Snapshot(asked, refused)
+
+
+def without_times(
+    client: Client, keys: Iterable[TopicPartition], faults: dict[TopicPartition, str]
+) -> set[TopicPartition]:
+    """Those partitions in which no record has a time: Kafka's formats 0, and Kafka 0.7's."""
+    return {
+        key for key, at in offsets_at(client, keys, OFFSET_MAX_TIMESTAMP, READ_UNCOMMITTED, faults).items() if at < 0
+    }
 
 
 def reachable(

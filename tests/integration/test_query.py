@@ -15,7 +15,7 @@ from kafkalite.client import Client
 from kafkalite.errors import TopicAuthorizationFailed
 from kafkalite.model import TopicPartition
 from kafkalite.query import Queries, QueryError
-from kafkalite.record.columns import Record
+from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.schema_registry.server import RegistryServer
 
 pytestmark = pytest.mark.integration
@@ -105,6 +105,20 @@ def test_only_records_between_two_times(client: Client, kafka_broker) -> None:
     with Queries(kafka_broker.bootstrap_servers, **between) as queries:
         text = 'select partition, list(t.offset order by t.offset) from "query-times" t group by 1 order by 1'
         assert rows(queries, text) == [(0, [2, 3, 4]), (1, [2, 3, 4])]
+    stamps = {"a": 9000, "b": 5500, "c": 100, "none": -1, "d": 5000, "e": 6000, "f": 4999}
+    out_of_order = [Record(-1, stamp, None, name.encode()) for name, stamp in stamps.items()]
+    client.admin.create_topic("query-out-of-order", 1)
+    client.produce("query-out-of-order", 0, RecordColumns.from_records(out_of_order))
+    for window, expected in (
+        ({"since": 5000, "until": 6000}, ["b", "d"]),
+        ({"since": 5000}, ["a", "b", "d", "e"]),
+        ({"until": 6000}, ["b", "c", "d", "f"]),
+        ({}, [*stamps]),
+    ):
+        with Queries(kafka_broker.bootstrap_servers, **window) as queries:
+            found = rows(queries, 'select value from "query-out-of-order" t order by t.offset')
+            assert [value for (value,) in found] == expected
+            assert rows(queries, 'select count(*) from "query-out-of-order"') == [(len(expected),)]
     with Queries(kafka_broker.bootstrap_servers, since=STAMP + 100 * HOUR_MS) as queries:
         assert rows(queries, 'select count(*) from "query-times"') == [(0,)]
 

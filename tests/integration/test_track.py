@@ -99,8 +99,22 @@ def test_only_records_of_a_window(broker: Broker, client: Client) -> None:
     client.produce(topic, 0, [Record(-1, STAMP + stamp, b"id", None) for stamp in stamps])
     hits, _ = asked(broker, "id", topics=topic, since=STAMP + 10, until=STAMP + 30)
     assert hits == [f"{topic}-0-{offset}" for offset in (1, 3, 4)]
-    hits, reach = asked(broker, "id", topics=topic, since=STAMP + 100)
+    late = 60 * 60 * 1000  # further out of order than any slack would allow for
+    client.produce(topic, 0, [Record(-1, STAMP + late, b"id", None), Record(-1, STAMP + 20, b"id", None)])
+    hits, reach = asked(broker, "id", topics=topic, since=STAMP + 10, until=STAMP + 30)
+    assert hits == [f"{topic}-0-{offset}" for offset in (1, 3, 4, 7)]
+    assert reach[0].complete
+    hits, reach = asked(broker, "id", topics=topic, since=STAMP + 2 * late)
     assert (hits, reach[0].records, reach[0].complete) == ([], 0, True)
+
+
+def test_records_without_a_time_are_looked_at_in_every_window(broker: Broker, client: Client) -> None:
+    topic = named("timeless")
+    client.admin.create_topic(topic, 1)
+    client.produce(topic, 0, RecordColumns.from_records([Record(-1, -1, b"id", None)] * 2))
+    hits, reach = asked(broker, "id", topics=topic, since=STAMP, until=STAMP + 30)
+    assert hits == [f"{topic}-0-0", f"{topic}-0-1"]
+    assert (reach[0].records, reach[0].complete) == (2, True)
 
 
 def test_a_field_of_avro(broker: Broker, client: Client) -> None:
@@ -413,7 +427,7 @@ def test_the_command_prints_a_table_and_says_how_much_was_seen(broker: Broker, c
     assert lines[0].split() == ["TIME", "(UTC)", "AFTER", "RECORD", "KEY", "FOUND", "IN", "WHAT", "IT", "IS"]
     assert lines[1].split() == ["2023-11-14", "22:13:20.000", f"{topic}-1-0", "\\u001b[31mk", "header:id"]
     assert lines[4].split()[:3] == [f"{topic}-1-0", f"{topic}-readers", "read"]
-    assert lines[-1] == "1 hit in 1 records of 2 partitions of 1 topic, all seen"
+    assert lines[-2:] == ["1 hit in 1 records of 2 partitions of 1 topic, all seen", "isolation level read_committed"]
     status, out, _ = command(broker, "c-2", "--topics", topic, "-v")
     assert (status, out.splitlines()[0]) == (1, "0 hits in 1 records of 2 partitions of 1 topic, all seen")
 
@@ -434,6 +448,7 @@ def test_the_command_prints_json(broker: Broker, client: Client) -> None:
         "complete": True,
         "ended_by": "",
         "remarks": [],
+        "isolation_level": "read_committed",
     }
 
 

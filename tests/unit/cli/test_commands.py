@@ -539,6 +539,9 @@ def test_produce_follows_a_broker_that_makes_no_topics(capfd: pytest.CaptureFixt
         assert "fresh" not in broker.logs.topics
 
 
+LEVEL = "kafkalite: isolation level read_uncommitted\n"
+
+
 def test_consume_says_that_it_waits_on_a_terminal_alone(
     run: Run, client: Client, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -554,7 +557,7 @@ def test_consume_says_that_it_waits_on_a_terminal_alone(
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            return run("consume", "-t", kafka_topic, "-c", "1", *options).err
+            return run("consume", "-t", kafka_topic, "-c", "1", *options).err.replace(LEVEL, "")
         finally:
             stop.set()
             writer.join()
@@ -570,5 +573,5 @@ def test_consume_says_that_it_waits_on_a_terminal_alone(
 def test_consume_from_the_end_to_the_end_says_that_it_reads_nothing(run: Run, ten: str) -> None:
     nothing = run("consume", "-t", ten, "-e")
     assert (nothing.status, nothing.out) == (0, "")
-    assert nothing.err == "kafkalite: nothing is read: without -o it begins at the end, where -e ends\n"
-    assert run("consume", "-t", ten, "-o", "end", "-e").err == ""
+    assert nothing.err == f"{LEVEL}kafkalite: nothing is read: without -o it begins at the end, where -e ends\n"
+    assert run("consume", "-t", ten, "-o", "end", "-e").err == LEVEL

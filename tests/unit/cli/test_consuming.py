@@ -100,6 +100,7 @@ def days(client: Client, kafka_topic: str) -> str:
         (["--since", "2026-11-21", "--until", "2026-11-20"], []),
         (["--since", "2999-01-01"], []),
         (["--since", "2026-11-21", "--until", "2999-01-01"], ["21", "22"]),
+        (["--since", "1795219200"], ["21", "22"]),
     ],
 )
 def test_times_of_records(
@@ -111,9 +112,40 @@ def test_times_of_records(
     assert consume("-t", days, "-e", *flags)[:2] == (0, expected)
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--since", "5000", "--until", "6000"], ["b", "d"]),
+        (["--since", "5000"], ["a", "b", "d", "e"]),
+        (["-o", "beginning", "--until", "6000"], ["b", "c", "d", "f"]),
+        (["--since", "5000", "--until", "6000", "-c", "1"], ["b"]),
+        (["-o", "@5000"], ["a", "b", "c", "none", "d", "e", "f"]),
+    ],
+)
+def test_times_that_are_out_of_order(
+    consume: Consume, client: Client, kafka_topic: str, flags: list[str], expected: list[str]
+) -> None:
+    stamps = {"a": 9000, "b": 5500, "c": 100, "none": -1, "d": 5000, "e": 6000, "f": 4999}
+    put(client, kafka_topic, *[(stamp, name.encode()) for name, stamp in stamps.items()])
+    assert consume("-t", kafka_topic, "-e", *flags)[:2] == (0, expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [
+        ([], "read_uncommitted"),
+        (["--read-committed"], "read_committed"),
+        (["-g", "said", "-c", "1"], "read_uncommitted"),
+    ],
+)
+def test_the_isolation_level_is_said(consume: Consume, days: str, flags: list[str], level: str) -> None:
+    ends = flags if "-g" in flags else ["-e", *flags]
+    assert consume("-t", days, "-o", "beginning", *ends)[2] == f"kafkalite: isolation level {level}\n"
+
+
 def test_until_a_time_that_has_passed_needs_no_exit(consume: Consume, days: str, client: Client) -> None:
     put(client, days, (1, b"late, and old"))
-    assert consume("-t", days, "-o", "beginning", "--until", "2026-11-20")[:2] == (0, ["19"]), "in order of offsets"
+    assert consume("-t", days, "-o", "beginning", "--until", "2026-11-20")[:2] == (0, ["19", "late, and old"])
     status, lines, said = consume("-t", days, "--until", "2026-11-20")
     assert (status, lines) == (0, [])
     assert "nothing is read" in said
@@ -142,7 +174,7 @@ def test_until_a_time_that_is_to_come_waits_for_it(
         status, lines, _ = consume("-t", kafka_topic, "-o", "beginning", "--until", "1001000")
     finally:
         timer.join()
-    assert (status, sorted(lines)) == (0, ["before", "first", "second"])
+    assert (status, sorted(lines)) == (0, ["before", "behind it", "first", "second"])
 
 
 @pytest.mark.parametrize(
@@ -168,6 +200,7 @@ def test_refused_in_a_sentence(consume: Consume, arguments: list[str], said: str
 
 # --- Avro -------------------------------------------------------------------------------------------------------------
 
+LEVEL = "kafkalite: isolation level read_uncommitted\n"
 ORDER = {
     "type": "record",
     "name": "Order",
@@ -207,7 +240,7 @@ def orders(client: Client, kafka_topic: str, registry: str) -> str:
 
 def test_avro_values_are_printed_as_json(consume: Consume, orders: str, registry: str) -> None:
     status, lines, said = consume("-t", orders, "-o", "beginning", "-c", "3", "--avro", registry, "-Z", "NULL")
-    assert (status, said) == (0, "")
+    assert (status, said) == (0, LEVEL)
     assert lines == ['{"id":1,"note":"grün"}', '{"id":2,"note":null}', "NULL"]
     shown = consume("-t", orders, "-o", "0", "-c", "1", "--avro", registry, "--avro-keys", "-f", "%k %S %s\n")
     assert shown[1] == ['"k" 23 {"id":1,"note":"grün"}']
@@ -226,7 +259,7 @@ def test_a_value_that_is_no_avro_ends_it_behind_the_good_ones(consume: Consume, 
     status, lines, said = consume("-t", orders, "-o", "1", "-e", "--avro", registry)
     assert (status, lines) == (1, ['{"id":2,"note":null}', ""])
     assert said == (
-        f"kafkalite: {orders}-0 offset 3: it does not begin with 0x00 and a schema id "
+        f"{LEVEL}kafkalite: {orders}-0 offset 3: it does not begin with 0x00 and a schema id "
         "(--avro-mode permissive prints it as it is)\n"
     )
 
@@ -249,5 +282,5 @@ def test_permissive_prints_what_is_no_avro_as_it_is(consume: Consume, orders: st
 
 def test_a_registry_that_is_not_there_is_told_in_a_sentence(consume: Consume, orders: str) -> None:
     status, lines, said = consume("-t", orders, "-o", "0", "-e", "--avro", "http://127.0.0.1:1", "--timeout", "0.2")
-    assert (status, lines, said.count("\n")) == (2, [], 1)
-    assert said.startswith("kafkalite: the schema registry does not answer: http://127.0.0.1:1: ")
+    assert (status, lines, said.count("\n")) == (2, [], 2)
+    assert said.startswith(f"{LEVEL}kafkalite: the schema registry does not answer: http://127.0.0.1:1: ")
