@@ -367,11 +367,12 @@ class Journal:
         """Replaces the file by the shortest one of the same meaning. OSError: the old one stays, or `failure` is set"""
         changes = _snapshot(self.state)
         data = b"".join(encode_line(change) for change in changes)
+        present = disk.stat(self.path).st_ino if self._fd >= 0 else None
         try:
             files.write_atomically(self.path, data, durable=True)
             fd = file_ops.open_file(self.path, os.O_RDWR)
         except OSError as error:
-            if self._fd >= 0 and not self._is_in_place():
+            if present is not None and not self._is_in_place(present):
                 self.failure = str(error)  # what is written to the open file from here on would be lost
             raise
         self.close()
@@ -401,10 +402,10 @@ class Journal:
         self.state.deleted_ids.clear()
         self.state.deleted_names.clear()
 
-    def _is_in_place(self) -> bool:
-        """Whether the path still leads to the open file."""
+    def _is_in_place(self, inode: int) -> bool:
+        """Whether the path still leads to the file of this number, which is the open one."""
         try:
-            return os.path.samestat(disk.stat(self.path), os.fstat(self._fd))
+            return disk.stat(self.path).st_ino == inode
         except OSError:
             return False
 

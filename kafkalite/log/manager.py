@@ -127,9 +127,8 @@ class LogManager:
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
         self._journal: Journal | None = None
         self._cluster_credentials: dict[tuple[str, str], ScramCredential] = {}  # of a cluster's users
-        self._names_kept = False  # a deleted topic's directory could not be renamed; guarded by _lock
         self._to_remove: list[tuple[str, int]] = []  # directories renamed, not synced; delays in ms; guarded by _lock
-        self._renames_unsynced = False  # of partition directories; guarded by _lock, as the next
+        self._renames_unsynced = self._names_kept = False  # of partition directories; guarded by _lock, as the next
         self._renames_failed: str | None = None
         self._directory_lock: directory.DirectoryLock | None = None
         self._offline: dict[PartitionLog, str] = {}
