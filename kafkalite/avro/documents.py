@@ -1,6 +1,7 @@
 """Messages in the registry's wire format as JSON documents, each read with the schema that wrote it: for people.
 
     binary column ─▶ schema ids ─▶ an AvroDecoder for each id ─▶ columns ─▶ documents, rows in their order
+                                └▶ a schema that holds itself: value by value (kafkalite.avro.single), slower
 
 | Avro | JSON |
 | --- | --- |
@@ -15,27 +16,27 @@ Needs pyarrow. Thread rule: one thread at a time.
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import itertools
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kafkalite.avro import single
 from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
-from kafkalite.avro.decoder import NO_HEADER, AvroDecoder, headers_of
+from kafkalite.avro.decoder import HEADER_SIZE, NO_HEADER, AvroDecoder, headers_of
 from kafkalite.avro.layout import TIMES, UnsupportedSchema, decimal_of, nullable_part
-from kafkalite.avro.schema import SchemaError
+from kafkalite.avro.leaves import DIGITS, date_text, number_text, stamp_text, time_text
+from kafkalite.avro.schema import Schema, SchemaError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from kafkalite.avro.client import RegistryClient
     from kafkalite.avro.schema import Type
     from kafkalite.record.columns import BytesColumn
 
 DECODER_COUNT_MAX: Final = 1000
 """Schemas with a decoder; more begin again."""
-DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
-EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None)
 
 
 class Documents:
@@ -43,7 +44,7 @@ class Documents:
 
     def __init__(self, registry: RegistryClient) -> None:
         self._registry = registry
-        self._decoders: dict[int, AvroDecoder] = {}
+        self._decoders: dict[int, AvroDecoder | Schema] = {}
 
     def decode(self, messages: BytesColumn) -> tuple[list[object], dict[int, str]]:
         """A document for each message, None for a null; and by row why one could not be decoded (its document is None).
@@ -63,8 +64,11 @@ class Documents:
                     raise
                 failed |= dict.fromkeys(rows.tolist(), f"the registry has no schema of id {schema_id}: {error}")
                 continue
-            except (SchemaError, UnsupportedSchema) as error:
+            except SchemaError as error:
                 failed |= dict.fromkeys(rows.tolist(), f"schema {schema_id} cannot be used: {error}")
+                continue
+            if isinstance(decoder, Schema):
+                self._decode_singly(decoder, messages, rows, found, failed)
                 continue
             decoded = decoder.decode(messages.chosen(rows))
             for row, document in zip(rows.tolist(), documents(decoded.values, decoder.schema.root), strict=True):
@@ -73,10 +77,25 @@ class Documents:
                 failed[int(rows[place])] = f"schema {schema_id}: {reason}"
         return found, dict(sorted(failed.items()))
 
-    def _decoder(self, schema_id: int) -> AvroDecoder:
+    @staticmethod
+    def _decode_singly(
+        schema: Schema, messages: BytesColumn, rows: NDArray[np.int64], found: list[object], failed: dict[int, str]
+    ) -> None:
+        for row in rows.tolist():
+            try:
+                found[row] = single.document(schema.root, bytes(messages[row] or b"")[HEADER_SIZE:])
+            except ValueError as error:
+                failed[row] = str(error)
+
+    def _decoder(self, schema_id: int) -> AvroDecoder | Schema:
+        """What decodes messages of this id: columns, or the schema itself where columns have no place for it."""
         decoder = self._decoders.get(schema_id)
         if decoder is None:
-            decoder = AvroDecoder(self._registry, self._registry.schema(schema_id), mode="permissive")
+            schema = self._registry.schema(schema_id)
+            try:
+                decoder = AvroDecoder(self._registry, schema, mode="permissive")
+            except UnsupportedSchema:
+                decoder = schema
             if len(self._decoders) >= DECODER_COUNT_MAX:
                 self._decoders.clear()
             self._decoders[schema_id] = decoder
@@ -121,19 +140,13 @@ def _leaves(column: Any, made: Type) -> list[object]:
     if made.kind in {"bytes", "fixed"}:
         return [base64.b64encode(value or b"").decode() for value in values]
     if made.kind in {"float", "double"}:
-        return [_number(value) for value in values]
+        return [number_text(value) for value in values]
     return list(values)
 
 
 def _across(columns: list[list[object]], length: int) -> Any:
     """Rows of columns, as many as `length` where there is no column."""
     return zip(*columns, strict=True) if columns else [()] * length
-
-
-def _number(value: float | None) -> object:
-    if value is None or math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _time_texts(column: Any, name: str) -> list[object]:
@@ -144,30 +157,8 @@ def _time_texts(column: Any, name: str) -> list[object]:
     numbers = column.view(pa.int64() if wide else pa.int32()).to_pylist()
     kind, _, unit = name.partition("_")
     if kind == "date32":
-        return [None if number is None else _date_text(number) for number in numbers]
+        return [None if number is None else date_text(number) for number in numbers]
     if kind in {"time32", "time64"}:
-        return [None if number is None else _time_text(number, DIGITS[column.type.unit]) for number in numbers]
+        return [None if number is None else time_text(number, DIGITS[column.type.unit]) for number in numbers]
     zone = "Z" if kind == "timestamp" else ""
-    return [None if number is None else _stamp_text(number, DIGITS[unit], zone) for number in numbers]
-
-
-def _date_text(days: int) -> str | int:
-    try:
-        return (EPOCH + dt.timedelta(days=days)).date().isoformat()
-    except OverflowError:
-        return days
-
-
-def _time_text(number: int, digits: int) -> str | int:
-    if not 0 <= number < 86_400 * 10**digits:
-        return number
-    return str(_stamp_text(number, digits, "")).partition("T")[2]
-
-
-def _stamp_text(number: int, digits: int, zone: str) -> str | int:
-    second, rest = divmod(number, 10**digits)
-    try:
-        moment = EPOCH + dt.timedelta(seconds=second)
-    except OverflowError:
-        return number
-    return f"{moment.isoformat()}.{rest:0{digits}d}{zone}"
+    return [None if number is None else stamp_text(number, DIGITS[unit], zone) for number in numbers]

@@ -17,9 +17,9 @@ import math
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.avro.documents import EPOCH
 from kafkalite.avro.encoder import AvroEncoder
 from kafkalite.avro.layout import TIMES, decimal_of, nullable_part
+from kafkalite.avro.leaves import EPOCH
 from kafkalite.avro.schema import MISSING
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
     compile_program(writer, layout) ─▶ [(op, column, operands, argument, bytes), ...] for the native decoder
 
 The rules are the specification's, as in `compatibility`: fields by name or the reader's aliases, defaults for what was
-not written, promotions of numbers, bytes and strings for each other, enums by symbol, unions by branch. What a schema
+not written, promotions of numbers, bytes and strings for each other, enums by symbol, unions by branch; and units of
+logical types are converted or refused (`logical.py`), since the number alone says nothing of them. What a schema
 pair cannot do as a whole is not refused here: it becomes an op that fails when a message comes to it, so that a union
 of which only good branches occur is read.
 
@@ -42,6 +43,7 @@ from kafkalite._native.avro.avro_decode import (
 )
 from kafkalite.avro.compatibility import PROMOTIONS, can_read, same_name, writer_field
 from kafkalite.avro.layout import Layout, Node, nullable_part
+from kafkalite.avro.logical import factor
 from kafkalite.avro.schema import MISSING, NAMED, SchemaError, Type
 from kafkalite.avro.values import encode_default
 
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SKIP: Final = -1
+LOGICAL: Final = 2
+"""The argument of OP_FAIL where logical types differ."""
 OP_COUNT_MAX: Final = 100_000
 NUMBERS: Final = {
     ("int", "int"): OP_INT,
@@ -139,9 +143,12 @@ class _Compiler:
 
     def _read_plain(self, writer: Type, reader: Type, node: Node) -> int:
         """Neither side is a union."""
+        times = factor(reader, writer)
+        if times is None:
+            return self._add(Op(OP_FAIL, argument=LOGICAL))
         if (writer.kind, reader.kind) in NUMBERS:
-            narrow = int(writer.kind == "int")
-            return self._add(Op(NUMBERS[writer.kind, reader.kind], node.index, argument=narrow))
+            argument = int(writer.kind == "int") | (times << 1 if times > 1 else 0)
+            return self._add(Op(NUMBERS[writer.kind, reader.kind], node.index, argument=argument))
         if writer.kind != reader.kind and writer.kind not in PROMOTIONS.get(reader.kind, ()):
             return self._add(Op(OP_FAIL))
         if writer.kind in NAMED and not same_name(reader, writer):

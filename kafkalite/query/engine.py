@@ -39,6 +39,10 @@ SETTINGS: Final = {
     "python_enable_replacements": "false",
     "TimeZone": "UTC",
 }
+MALFORMED: Final = "Malformed JSON"
+FIRST_BAD_JSON: Final = (
+    'select partition, "offset" from records where {field} is not null and not json_valid({field}) limit 1'
+)
 MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
 
 
@@ -89,6 +93,8 @@ class Queries:
         self._spill = tempfile.TemporaryDirectory(prefix="kafkalite-query-")
         self._connection: Any = None
         self._failure: Exception | None = None
+        self._ranges_read: dict[str, dict[TopicPartition, tuple[int, int]]] = {}
+        """By topic: what the present statement reads."""
 
     def __enter__(self) -> Self:
         return self
@@ -112,6 +118,7 @@ class Queries:
         """
         self._end()
         self._failure = None
+        self._ranges_read = {}
         self._connection = self._duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": self._spill.name})
         try:
             statement = parse(self._connection, text)
@@ -156,6 +163,7 @@ class Queries:
             if field in columns
         }
         ranges = self._ranges(client, topic)
+        self._ranges_read[topic] = ranges
         window = (self._since, self._until)
         return TopicTable(self._open_client, ranges, columns, values, self._isolation_level, self._note, window)
 
@@ -186,7 +194,26 @@ class Queries:
         except self._duckdb.Error as error:
             if self._failure is not None:
                 raise self._failure from error
-            raise QueryError(sentence(str(error))) from error
+            raise QueryError(self._bad_json(str(error)) or sentence(str(error))) from error
+
+    def _bad_json(self, text: str) -> str | None:
+        """Name the record that is no JSON, where a statement failed on one: DuckDB does not. None for other errors."""
+        if MALFORMED not in text:
+            return None
+        for topic, ranges in self._ranges_read.items():
+            columns = ("key", "value", "topic", "partition", "offset")
+            values = {name: Values(name, "text", topic, None) for name in ("value", "key")}
+            table = TopicTable(self._open_client, ranges, columns, values, self._isolation_level, lambda _: None)
+            with contextlib.suppress(self._duckdb.Error), self._duckdb.connect(":memory:", config=SETTINGS) as search:
+                search.register("records", table)
+                for field in values:
+                    found = search.execute(FIRST_BAD_JSON.format(field=field)).fetchone()
+                    if found is not None:
+                        return (
+                            f"{topic}-{found[0]} offset {found[1]}: its {field} is no JSON;"
+                            f" try_cast({field} as json) makes NULL of it"
+                        )
+        return f"{sentence(text)}; try_cast(… as json) makes NULL of what is no JSON"
 
 
 class QueryResult:

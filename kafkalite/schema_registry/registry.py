@@ -14,12 +14,15 @@ Thread rule: any thread; the store guards the state.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkalite.avro.compatibility import LEVELS, check
+from kafkalite.avro.logical import differences
 from kafkalite.avro.schema import SchemaError, parse
 from kafkalite.dataclass import dataclass
+from kafkalite.logging import fields
 from kafkalite.schema_registry import errors
 from kafkalite.schema_registry.records import (
     AVRO,
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
     from kafkalite.avro.schema import Schema
     from kafkalite.schema_registry.state import RegistryState
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -87,15 +92,39 @@ class Registry:
     def register(self, subject: str, offered: OfferedSchema) -> SchemaVersion:
         """The version that this schema is now; an id that is durable."""
         check_subject(subject)
+        changes: list[str] = []  # of the last decision
 
         def decide(state: RegistryState) -> tuple[list[TopicRecord], SchemaVersion]:
             mode = state.mode(subject)
             if mode in READ_ONLY:
                 raise errors.not_permitted(f"Subject {subject} is in read-only mode")
             row, schema = canonical(state, subject, offered)
-            return self._import(state, row, offered) if mode == "IMPORT" else self._add(state, row, schema, offered)
+            live = state.versions(subject)
+            added = self._import(state, row, offered) if mode == "IMPORT" else self._add(state, row, schema, offered)
+            changes[:] = self._changes_of_meaning(state, schema, live[-1:]) if added[0] else []
+            return added
 
-        return self._store.write(decide)
+        registered = self._store.write(decide)
+        for change in changes:
+            logger.warning(
+                "values of a new version mean something else than before; readers that do not compare logical types"
+                " (most) will be wrong by a factor",
+                extra=fields(subject=subject, version=registered.version, change=change),
+            )
+        return registered
+
+    @staticmethod
+    def _changes_of_meaning(state: RegistryState, schema: Schema, before: Sequence[SchemaVersion]) -> list[str]:
+        """Where a logical type's unit or scale differs from the version before; nothing that cannot be compared."""
+        try:
+            return [
+                text
+                for row in before
+                if row.schema_type == AVRO
+                for text in differences(schema.root, state.parsed(row).root)
+            ]
+        except (RecursionError, SchemaError):
+            return []
 
     def _add(
         self, state: RegistryState, row: SchemaVersion, schema: Schema, offered: OfferedSchema

@@ -123,6 +123,18 @@ def test_only_records_between_two_times(client: Client, kafka_broker) -> None:
         assert rows(queries, 'select count(*) from "query-times"') == [(0,)]
 
 
+def test_a_value_that_is_no_json_is_named_with_a_way_out(client: Client, queries: Queries) -> None:
+    client.admin.create_topic("query-json", 2)
+    client.produce("query-json", 1, [b'{"user": "a"}', None, b"no json", b'{"user": "b"}', b"neither"])
+    with pytest.raises(QueryError) as caught:
+        rows(queries, """select value->>'$.user' from "query-json" """)
+    assert str(caught.value) == (
+        "query-json-1 offset 2: its value is no JSON; try_cast(value as json) makes NULL of it"
+    )
+    text = """select try_cast(value as json)->>'$.user' from "query-json" order by 1 nulls last"""
+    assert rows(queries, text) == [("a",), ("b",), (None,), (None,), (None,)]
+
+
 def test_aborted_and_open_transactions_are_left_out(client: Client, queries: Queries, kafka_broker) -> None:
     fill(client, "query-committed", count=1)
     with client.producer(transactional_id="query") as producer:

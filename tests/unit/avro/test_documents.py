@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.avro import RegistryRefused
+from kafkalite.avro.decoder import NO_HEADER
 from kafkalite.avro.documents import Documents
 from kafkalite.record.columns import BytesColumn
 from tests.kit.harness.avro_schemas import schemas, values
@@ -97,13 +98,6 @@ def test_what_is_bad_is_told_by_row_and_spoils_nothing_else() -> None:
     assert failed[3].startswith("schema 1: ")
 
 
-def test_a_schema_that_columns_cannot_hold_is_the_messages_fault() -> None:
-    tree = {"type": "record", "name": "T", "fields": [{"name": "down", "type": ["null", "T"]}]}
-    found, failed = decode({1: tree, 2: "int"}, message(1, tree, {"down": None}), message(2, "int", 3))
-    assert found == [None, 3]
-    assert failed[0].startswith("schema 1 cannot be used: ")
-
-
 def logical(kind: str, name: str, **more: int) -> dict[str, object]:
     return {"type": kind, "logicalType": name, **more}
 
@@ -148,3 +142,48 @@ def test_a_registry_that_refuses_us_is_not_the_messages_fault() -> None:
 
     with pytest.raises(RegistryRefused, match="who are you"):
         Documents(Refusing({})).decode(BytesColumn.from_items([message(1, "int", 1)]))
+
+
+def test_a_schema_that_holds_itself_is_read_value_by_value() -> None:
+    tree = {
+        "type": "record",
+        "name": "Tree",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+            {"name": "raw", "type": ["null", "bytes", {"type": "map", "values": "double"}]},
+            {"name": "kind", "type": {"type": "enum", "name": "K", "symbols": ["A", "B"]}},
+            {"name": "children", "type": {"type": "array", "items": "Tree"}},
+        ],
+    }
+    moment = dt.datetime(2026, 11, 21, 18, tzinfo=dt.UTC)
+
+    def node(number: int, *children: object, raw: object = None) -> dict[str, object]:
+        price = decimal.Decimal("-12.50")
+        return {"id": number, "at": moment, "price": price, "raw": raw, "kind": "B", "children": list(children)}
+
+    def expected(number: int, *children: object, raw: object = None) -> dict[str, object]:
+        at = "2026-11-21T18:00:00.000Z"
+        return {"id": number, "at": at, "price": "-12.50", "raw": raw, "kind": "B", "children": list(children)}
+
+    whole = message(1, tree, node(1, node(2, node(3, raw={"x": math.inf})), node(4, raw=b"\1")))
+    found, failed = decode({1: tree}, whole, None, whole[:-1], whole + b"x", b"bad")
+    assert found[0] == expected(1, expected(2, expected(3, raw={"x": "Infinity"})), expected(4, raw="AQ=="))
+    assert found[1:] == [None] * 4
+    assert failed == {2: "it ends too early", 3: "there are bytes after the record", 4: NO_HEADER}
+
+
+def test_hostile_bodies_of_a_schema_that_holds_itself_end_in_a_sentence() -> None:
+    chain = {"type": "record", "name": "C", "fields": [{"name": "next", "type": ["null", "C"]}]}
+    nulls = {"type": "record", "name": "N", "fields": [{"name": "n", "type": {"type": "array", "items": "null"}},
+                                                      {"name": "next", "type": ["null", "N"]}]}  # fmt: skip
+    deep = b"\0\0\0\0\1" + b"\2" * 500 + b"\0"
+    wide = b"\0\0\0\0\2" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01" + b"\0\0"
+    overlong = b"\0\0\0\0\1" + b"\xff" * 11
+    _, failed = decode({1: chain, 2: nulls}, deep, wide, overlong)
+    assert failed == {
+        0: "it is nested too deeply",
+        1: "an array or map has more items than bytes",
+        2: "a number has too many bytes",
+    }

@@ -23,14 +23,16 @@ cpdef enum:
 cdef enum Failure:
     FAILURE_NONE, FAILURE_TRUNCATED, FAILURE_OVERLONG, FAILURE_NEGATIVE, FAILURE_RANGE, FAILURE_BOOLEAN, FAILURE_UTF8
     FAILURE_SYMBOL, FAILURE_BRANCH, FAILURE_UNRESOLVED, FAILURE_ITEMS, FAILURE_DEPTH, FAILURE_DECIMAL
-    FAILURE_TRAILING, FAILURE_SIZE, FAILURE_MEMORY
+    FAILURE_TRAILING, FAILURE_SIZE, FAILURE_MEMORY, FAILURE_LOGICAL, FAILURE_UNIT
 
 cdef struct Op:
     int32_t code
     int32_t column              # -1: read and drop
     int32_t first               # its operands in `links`
     int32_t count
-    int64_t argument            # size of a fixed, precision of a decimal, number of a member
+    int64_t argument            # size of a fixed, precision of a decimal, number of a member; of a number: 1 where
+                                # it has to fit 32 bits, and twice what it is multiplied by, 0 for nothing; of a
+                                # failure: 1 for a symbol, 2 for a logical type
     int64_t blob                # where its bytes begin in `blobs` (a default, a symbol)
     int64_t blob_size
 

@@ -4,7 +4,7 @@ Thread rule: a ColumnDecoder belongs to one thread at a time; its loop runs with
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 from kafkalite._native.wire.cursor cimport Cursor, cursor_init, read_raw, read_varlong, remaining
@@ -77,6 +77,8 @@ FAILURES = (
     "the reader's schema has no place for this type", "an array or map has more items than bytes",
     "it is nested too deeply", "a decimal has too many digits", "there are bytes after the record",
     "a batch has more than 2 GiB", "no memory",
+    "its logical type has another unit or scale than the reader's, which is not converted",
+    "a time does not fit the reader's unit",
 )
 """What each code that `decode` gives a row means."""
 
@@ -205,15 +207,20 @@ cdef inline int failure_of(const Cursor* c) noexcept nogil:
 cdef int run_number(Program* p, const Op* op, Cursor* c) noexcept nogil:
     """int and long, and what they are promoted to."""
     cdef int64_t number = read_varlong(c)
+    cdef int64_t factor = op.argument >> 1
     cdef int32_t narrow
     cdef float single
     cdef double wide
     if c.status != OK:
         return failure_of(c)
-    if op.argument and (number > INT32_MAX or number < INT32_MIN):
+    if op.argument & 1 and (number > INT32_MAX or number < INT32_MIN):
         return FAILURE_RANGE
     if op.column < 0:
         return FAILURE_NONE
+    if factor:
+        if number > INT64_MAX / factor or number < -(INT64_MAX / factor):
+            return FAILURE_UNIT
+        number *= factor
     if op.code == OP_LONG:
         return append_value(&p.columns[op.column], &number, 8)
     if op.code == OP_INT:
@@ -382,6 +389,8 @@ cdef int run(Program* p, int32_t index, Cursor* c, int depth) noexcept nogil:
         return run_member(p, op, c, depth + 1)
     if op.code == OP_DEFAULT:
         return run_default(p, op, depth + 1)
+    if op.argument == 2:
+        return FAILURE_LOGICAL
     return FAILURE_SYMBOL if op.argument else FAILURE_UNRESOLVED
 
 
