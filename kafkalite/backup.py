@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite._native.base import file_ops
 from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
-from kafkalite.log import checking, checkpoints, cut, directory, files
+from kafkalite.log import checking, checkpoints, cut, directory, expiry_checkpoint, files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -302,6 +302,9 @@ def _fill(plan: Plan, target: str, *, link: bool) -> Report:
         report.file_count += 1
     for name, offsets in plan.offsets.items():
         checkpoints.write_offsets(f"{target}/{name}", offsets)
+    stored = expiry_checkpoint.read(plan.root)
+    if stored is not None:  # what is restored later is not at once too old
+        expiry_checkpoint.write(target, stored)
     file_ops.sync_file_system(target)
     return report
 

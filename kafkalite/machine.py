@@ -15,7 +15,9 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.clock import JUMP_MS_MIN
 from kafkalite.errors import StartupError
+from kafkalite.log import expiry_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,6 +75,7 @@ def look(directory: str) -> list[Row]:
         limits,
         memory,
         clock,
+        lambda: expiry_time(place),
     )
     return [row for part in parts for row in part()]
 
@@ -209,6 +212,22 @@ def clock() -> Iterator[Row]:
         )
     else:
         yield Row("clock", found)
+
+
+def expiry_time(directory: str) -> Iterator[Row]:
+    """The trusted time that a broker has stored in the directory, next to the wall clock; no row where none has."""
+    stored = expiry_checkpoint.read(directory)
+    if stored is None:
+        return
+    found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(stored.time_ms / 1000))
+    ahead_s = time.time() - stored.time_ms / 1000
+    if ahead_s > JUMP_MS_MIN / 1000:
+        why = f"the clock is {ahead_s:.0f} s ahead (a jump, or downtime): clock.jump.hold.ms before it counts"
+        yield Row("expiry time", found, NOTE, why)
+    elif ahead_s < -JUMP_MS_MIN / 1000:
+        yield Row("expiry time", found, LOOK, f"the clock is {-ahead_s:.0f} s behind it: one of the two is wrong")
+    else:
+        yield Row("expiry time", found)
 
 
 def _clock_state() -> int:

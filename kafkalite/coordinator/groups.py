@@ -23,7 +23,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.wire.codec import CodecError
-from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator.base import CONSUMER_PROTOCOL, Environment, GroupBase, write_error
 from kafkalite.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
 from kafkalite.coordinator.consumer_turns import ConsumerEnvironment, Timing
@@ -108,7 +107,6 @@ class GroupCoordinator:
         self._config = config
         self._logs = logs
         self._clock = clock
-        self._expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
         self._executors = executors
         self.timers = timers or TimerQueue(clock, executors=executors)
         self.log = StateLog(
@@ -759,7 +757,7 @@ class GroupCoordinator:
 
     def expire_now(self) -> int:
         """Lets go of offsets and groups whose time is over; how many groups were touched."""
-        now_ms = self._expiry_time.time_ms()
+        now_ms = self._logs.expiry_time.time_ms()
         retention_ms = self._config.offsets_retention_minutes * MINUTE_MS
         count = 0
         for group in self._all():

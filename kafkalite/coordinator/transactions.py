@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite._native.serve.admission import ADMITS_FROM
 from kafkalite._native.wire.codec import CodecError
-from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import transaction as rules
 from kafkalite.coordinator.base import write_error
 from kafkalite.coordinator.home import NO_EPOCH, Home
@@ -190,7 +189,6 @@ class TransactionCoordinator:
         self._logs = logs
         self._pool = pool
         self._clock = clock
-        self._expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
         self._groups = groups
         self._timers = timers
         self.producer_ids = producer_ids
@@ -834,7 +832,7 @@ class TransactionCoordinator:
 
     def expire_now(self) -> int:
         """Forgets ids without a transaction for transactional.id.expiration.ms; how many."""
-        oldest_ms = self._expiry_time.time_ms() - self._config.transactional_id_expiration_ms
+        oldest_ms = self._logs.expiry_time.time_ms() - self._config.transactional_id_expiration_ms
         count = 0
         for transaction in self.all():
             with transaction.changing():
@@ -930,8 +928,11 @@ class TransactionCoordinator:
         return found
 
     def _install(self, found: Mapping[str, Metadata], home: Home | None = None) -> None:
-        """Ids appear in the table when all of their partition was read."""
-        time_ms = self._clock.time_ms()
+        """Ids appear in the table when all of their partition was read.
+
+        An open transaction goes on by the trusted time, and for its own timeout at most.
+        """
+        time_ms = self._logs.expiry_time.time_ms()
         for transactional_id, metadata in found.items():
             transaction = Transaction(transactional_id, metadata, home)
             if metadata.state is ONGOING:

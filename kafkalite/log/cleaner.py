@@ -309,6 +309,7 @@ class LogCleaner:
             chosen.first_dirty,
             chosen.upper,
             now_ms=now_ms,
+            ahead_ms=max(self._logs.clock.time_ms() - now_ms, 0),
             limits=self.limits(),
             spend=lambda size: self._spend(log, size),
         )

@@ -64,6 +64,7 @@ GROUP_COUNT_MAX: Final = 128
 OFFSET_SPAN_MAX: Final = (1 << 31) - 1
 """Offsets that one segment may span: Kafka's index stores them relative to the base offset."""
 SEGMENT_SIZE_MAX: Final = (1 << 31) - 1
+INT64_MAX: Final = (1 << 63) - 1
 
 
 class CompactionStopped(Exception):
@@ -103,6 +104,9 @@ def holds(offsets: array[int], offset: int) -> bool:
 class Compaction:
     """Compacts `log` from `first_dirty` up to at most `upper`. `spend` is told of bytes read or written; it may wait,
     or raise CompactionStopped.
+
+    Tombstones and markers whose delete horizon is before `now_ms`, the trusted time, go. New horizons count from the
+    wall clock, which is `ahead_ms` ahead: trusted time may catch up at once, and delete.retention.ms is kept even so.
     """
 
     def __init__(
@@ -114,11 +118,13 @@ class Compaction:
         now_ms: int,
         limits: CompactionLimits,
         spend: Callable[[int], None],
+        ahead_ms: int = 0,
     ) -> None:
         self.log = log
         self.first_dirty = first_dirty
         self.upper = upper
         self.now_ms = now_ms
+        self.ahead_ms = ahead_ms
         self.limits = limits
         self.size_before = 0
         self.size_after = 0
@@ -145,7 +151,7 @@ class Compaction:
                 mapped_end=mapped_end,
                 retain_end=self.upper,
                 now_ms=self.now_ms,
-                delete_retention_ms=self.log.config.delete_retention_ms,
+                delete_retention_ms=min(self.log.config.delete_retention_ms + self.ahead_ms, INT64_MAX),
                 producers=self._active_producers() if transactions.producers else {},
                 aborted=transactions.aborted,
                 unpack=self._unpack,

@@ -12,7 +12,8 @@
 Everything not marked is Apache Kafka's, byte for byte. A file on its way out is renamed to end in `.deleted`, a
 partition directory to end in `-delete`; both are removed later, or at the next start. A partition directory that stands
 in a new topic's way, and is nobody's, is renamed to end in `-stray`, and stays. `.cleaned` and `.swap` are
-compaction's (see kafkalite.log.swap); cleaner-offset-checkpoint, in the root, says how far each log is compacted.
+compaction's (see kafkalite.log.swap); cleaner-offset-checkpoint, in the root, says how far each log is compacted, and
+expiry-time-checkpoint (ours) what time it is for deciding what is too old (see kafkalite.log.expiry_checkpoint).
 
 Everything here may block. OSError goes to the caller.
 """
@@ -52,6 +53,7 @@ RECOVERY_POINTS_NAME: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME: Final = "cleaner-offset-checkpoint"
+EXPIRY_TIME_NAME: Final = "expiry-time-checkpoint"
 CLEAN_SHUTDOWN_NAME: Final = ".kafka_cleanshutdown"
 META_PROPERTIES_NAME: Final = "meta.properties"
 JOURNAL_NAME: Final = "metadata.journal"

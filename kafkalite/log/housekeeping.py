@@ -8,6 +8,8 @@
     producer expiry     producer.id.expiration.check.interval.ms    forgets idle producers
     high watermarks     replica.high.watermark.checkpoint.interval.ms    in a cluster: writes them down
     backup              FLUSH_CHECK_INTERVAL                        looks whether one is asked for: one stat
+    clock               FLUSH_CHECK_INTERVAL                        looks whether the wall clock has jumped
+    expiry time         as a checkpoint, STORE_INTERVAL_MAX at most     stores the trusted time
     removal             when due                                    unlinks what was renamed a while ago
 
 A checkpoint syncs although the system would write the pages by itself a little later: it bounds what a start after a
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite._native.base import file_ops
 from kafkalite.errors import KafkaError
 from kafkalite.log import disk, files
+from kafkalite.log.expiry_checkpoint import STORE_INTERVAL_MAX
 from kafkalite.log.flusher import flush_together
 from kafkalite.logging import fields
 
@@ -122,10 +125,13 @@ class Housekeeper:
         config = self._logs.config
         retention = config.log_retention_check_interval_ms / 1000
         checkpoint = max(config.log_flush_offset_checkpoint_interval_ms, 100) / 1000
+        store = min(checkpoint, STORE_INTERVAL_MAX)
         expiry = config.producer_id_expiration_check_interval_ms / 1000
         chores = [
             Chore("flush", FLUSH_CHECK_INTERVAL, now, self.flush_by_age),
             Chore("backup", FLUSH_CHECK_INTERVAL, now, self._logs.serve_backup),
+            Chore("clock", FLUSH_CHECK_INTERVAL, now, self._logs.expiry_time.time_ms),
+            Chore("expiry time", store, now + FLUSH_CHECK_INTERVAL, self._logs.store_time),
             Chore("retention", retention, now + min(RETENTION_DELAY, retention), self.apply_retention),
             Chore("checkpoint", checkpoint, now + checkpoint, self.checkpoint),
             Chore("producer expiry", expiry, now + expiry, self.expire_producers),

@@ -41,7 +41,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.executors import THREADS, Executors
-from kafkalite.log import adoption, checkpoints, cut, directory, disk, files, handover, journal
+from kafkalite.log import adoption, checkpoints, cut, directory, disk, expiry_checkpoint, files, handover, journal
 from kafkalite.log.cleaner import LogCleaner
 from kafkalite.log.flusher import Flusher, flush_together
 from kafkalite.log.formats import FORMATS
@@ -100,6 +100,7 @@ class LogManager:
         self.clock = clock
         self.executors = executors
         self.expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
+        """What everything in it expires by, groups and transactional ids too."""
         self.directory = str(config.data_directory)
         self.table = TopicTable()
         self.topics: dict[str, Topic] = {}
@@ -125,6 +126,7 @@ class LogManager:
         self._traffic_lock = threading.Lock()  # a leaf: no topic goes between the two halves of traffic()
         self._traffic_gone: TrafficCounts = sum_traffic(())
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
+        self._time_unstored = False  # whether the last try to store the trusted time failed
         self._journal: Journal | None = None
         self._cluster_credentials: dict[tuple[str, str], ScramCredential] = {}  # of a cluster's users
         self._to_remove: list[tuple[str, int]] = []  # directories renamed, not synced; delays in ms; guarded by _lock
@@ -190,6 +192,7 @@ class LogManager:
                 f"{self.directory} has data but its {files.JOURNAL_NAME} is missing: restore it from a copy"
             )
         used_before = found is not None or identity is not None
+        self._resume_time()
         if found is None:
             drawn = self.cluster_id or uuid_text(new_uuid())
             found = Journal.create(self.directory, identity.cluster_id if identity else drawn)
@@ -210,6 +213,18 @@ class LogManager:
         self._take_client_metrics(found)
         self._open_topics(found)
         found.compact()
+
+    def _resume_time(self) -> None:
+        """Begins with the stored trusted time, else with the newest time of the checkpoint files. What those say is
+        stored before any of them is written again, with a wall clock that may be wrong."""
+        stored = expiry_checkpoint.read(self.directory)
+        if stored is not None:
+            self.expiry_time.resume(stored)
+            return
+        found = expiry_checkpoint.newest_checkpoint(self.directory)
+        if found is not None:
+            self.expiry_time.resume(found)
+            self.store_time()
 
     def _open_topics(self, found: Journal) -> None:
         """Sorts out the directories of partitions, and opens those of the topics that there are."""
@@ -415,6 +430,7 @@ class LogManager:
                 return True
             self._stop_threads()
             clean = self._close_logs()
+            self.store_time()
             try:
                 self.write_recovery_points()
                 self.write_log_starts()
@@ -966,6 +982,17 @@ class LogManager:
             self.write_recovery_points()
         except OSError as error:  # on a full disk it is retention that makes room
             logger.warning("recovery points could not be written", extra=fields(log=log.name, reason=str(error)))
+
+    def store_time(self) -> None:
+        """Stores the trusted time, durably. A start without it begins with an older one, and keeps things longer."""
+        try:
+            expiry_checkpoint.write(self.directory, self.expiry_time.to_store())
+        except OSError as error:
+            if not self._time_unstored:
+                logger.warning("the expiry time could not be stored", extra=fields(reason=str(error)))
+            self._time_unstored = True
+        else:
+            self._time_unstored = False
 
     def write_log_starts(self) -> None:
         """Writes down log start offsets that the names of the segment files do not tell, or not durably yet."""

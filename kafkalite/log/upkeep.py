@@ -43,5 +43,8 @@ class LogDirectory(Protocol):
     def compact_journal(self) -> None:
         """Shortens the journal of topics and settings where that pays."""
 
+    def store_time(self) -> None:
+        """Stores the trusted time, durably."""
+
     def serve_backup(self) -> None:
         """Makes what a backup that was asked for needs."""

@@ -49,7 +49,17 @@ def not_ready(parts: Parts) -> list[str]:
 
 def notes(parts: Parts) -> list[str]:
     """What else whoever asks should know, a mirror's source that is away for one: clients are served all the same."""
-    return [] if parts.stopping else [text for part in parts.notes for text in part()]
+    if parts.stopping:
+        return []
+    return [*_clock(parts.logs), *(text for part in parts.notes for text in part())]
+
+
+def _clock(logs: LogManager | None) -> list[str]:
+    ahead = None if logs is None else logs.expiry_time.ahead()
+    if ahead is None:
+        return []
+    ahead_s, left_s = ahead.ahead_ms // 1000, ahead.left_ms // 1000
+    return [f"the wall clock is {ahead_s} s ahead (a jump, or downtime): nothing expires by it for another {left_s} s"]
 
 
 def _storage(logs: LogManager) -> list[str]:

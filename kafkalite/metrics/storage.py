@@ -1,4 +1,4 @@
-"""The data directory: free space, group commit, the journal, producers, certificates' end."""
+"""The data directory: free space, group commit, the journal, producers, the time by which things expire."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kafkalite.metrics.requests import histogram_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kafkalite.log.manager import LogManager
     from kafkalite.metrics.parts import Parts
 
 
@@ -57,7 +58,30 @@ class Storage:
             "1 while the data directory cannot be reached.",
             [("", offline)],
         )
+        yield from _clock(logs)
         yield from _space(logs.directory)
+
+
+def _clock(logs: LogManager) -> Iterator[Family]:
+    """The time by which records, offsets, producer ids and transactional ids expire."""
+    time_s = logs.expiry_time.time_ms() / 1000
+    ahead = logs.expiry_time.ahead()
+    ahead_s, left_s = (0.0, 0.0) if ahead is None else (ahead.ahead_ms / 1000, ahead.left_ms / 1000)
+    yield Family(
+        "kafkalite_expiry_time_seconds", "gauge", "The trusted time, since 1970: things expire by it.", [("", time_s)]
+    )
+    yield Family(
+        "kafkalite_clock_ahead_seconds",
+        "gauge",
+        "By how much the wall clock is ahead of the trusted time; 0 while it is followed.",
+        [("", ahead_s)],
+    )
+    yield Family(
+        "kafkalite_clock_hold_left_seconds",
+        "gauge",
+        "Running time after which trusted time follows a wall clock that is ahead.",
+        [("", left_s)],
+    )
 
 
 def _space(directory: str) -> Iterator[Family]:

@@ -108,8 +108,9 @@ class LogRows:
     clock_jump_hold_ms: int = setting(
         LONG,
         60 * MINUTE_MS,
-        "After the wall clock has jumped ahead by more than a minute, how long nothing expires by it (records, offsets,"
-        " producers, tombstones), so that it can be set right; 0 follows it at once.",
+        "Running time, added up over restarts, for which a wall clock that is ahead by more than a minute (a jump, or"
+        " downtime) must stay so before anything expires by it: records, committed offsets, producer ids, transactional"
+        " ids, tombstones; 0 follows it at once.",
         unit="ms",
         low=0,
     )

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalite._native.wire.aborted_filter import AbortedFilter
+from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator.groups import GroupCoordinator, Offset
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.timers import TimerQueue
@@ -228,6 +229,7 @@ class MemoryLogs:
         self.group_configs: dict[str, Any] = {}
         self.on_topic_deleted: Any = None
         self.topic_listeners: list[Any] = []
+        self.expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
 
     def create_topic(self, name: str, partition_count: int, overrides: Any = None) -> Any:
         logs = tuple(MemoryLog(name, number, self.jobs, self.clock) for number in range(partition_count))

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalite import protocol
+from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator.groups import GroupCoordinator
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.timers import TimerQueue
@@ -150,6 +151,7 @@ class LogsInMemory:
         self.group_configs: dict[str, GroupConfig] = {}
         self.client_metrics: dict[str, ClientMetricsConfig] = {}
         self.next_producer_id = 1000
+        self.expiry_time: ExpiryTime
         self.failure: KafkaError | None = None
         self._journal_state = journal.MetadataState("cluster")
         self.sync_count = 0
@@ -274,6 +276,7 @@ class HandlerCalls:
         cluster = ClusterView("the-cluster", NODE_ID, "r1", {"PLAINTEXT": self.endpoint})
         self.connection: Any = ConnectionStub(SimpleNamespace(endpoint=self.endpoint))
         self.clock = FakeClock()
+        self.logs.expiry_time = ExpiryTime(self.clock, self.config.clock_jump_hold_ms)
         self.pool = IoPool(1)
         timers = TimerQueue(self.clock, threaded=False)
         self.groups = GroupCoordinator(self.config, self.logs, self.pool, self.clock, timers)

@@ -536,6 +536,30 @@ def test_wall_clock_that_jumped_does_not_stretch_or_end_transactions(bench):
     assert bench.state() == "CompleteAbort"
 
 
+@pytest.mark.parametrize("off_s", [8 * 24 * 3600, 3600, -3600])
+def test_open_transaction_of_a_start_with_a_wrong_clock_has_what_is_left_of_its_timeout(bench, off_s):
+    client = bench.producer(timeout_ms=10_000)
+    write(client, 0, b"a")
+    bench.pass_time(4)
+    bench.clock.jump(off_s)
+    bench.crash()
+    bench.pass_time(5)
+    assert bench.state() == "Ongoing"
+    bench.pass_time(6)
+    assert bench.state() == "CompleteAbort", "no later than its timeout after the start"
+
+
+def test_transactional_ids_outlive_starts_with_a_clock_that_is_days_ahead(bench):
+    bench.producer("idle")
+    bench.clock.jump(8 * 24 * 3600)
+    for _ in range(3):
+        bench.crash()
+        bench.pass_time(1190)
+        assert bench.transactions.expire_now() == 0
+    bench.pass_time(31)
+    assert bench.transactions.expire_now() == 1
+
+
 def test_partition_that_cannot_be_read_serves_nobody(bench):
     names = [f"tx{number}" for number in range(20)]
     for name in names:
