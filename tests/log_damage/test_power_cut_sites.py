@@ -1,5 +1,6 @@
 """Syncs whose lack random states hardly ever show: the very state that each of them keeps a power cut from leaving."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from kafkalite.log import files
 from kafkalite.log.partition_log import PartitionLog
-from tests.kit.harness.log_harness import LogHarness, damage_ranges, make_batch, read_all, release, started
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, damage_ranges, make_batch, read_all, release, started
 from tests.kit.oracles.compaction_model import CompactedModel, ModelRecord
 from tests.kit.oracles.unsynced import ChangedNames, NameRecorder, Names, recorded, watched
 from tests.log_damage.test_compaction_runs import read_from
@@ -117,6 +119,24 @@ def test_journal_that_was_made_shorter_while_the_broker_ran_is_whole(
         manager = started(each)
         assert set(manager.topics) == topics
         manager.close()
+
+
+def test_expiry_time_is_stored_before_a_wrong_clock_stamps_the_checkpoints(
+    root: Path, recorder: NameRecorder, tmp_path: Path
+) -> None:
+    """A directory of a release that stored none, and a clock that is eight days ahead: only the times of the files say
+    so, and after a power cut they no longer do."""
+    (root / files.EXPIRY_TIME_NAME).unlink()
+    for path in root.glob("*-checkpoint"):
+        os.utime(path, (TIME_MS / 1000,) * 2)
+    recorder.sync_directory(str(root))
+    clock = FakeClock(TIME_MS + 8 * 86_400_000)
+    manager = started(root, clock=clock)
+    image = recorder.image(tmp_path / "image", forget_unsynced=True)
+    manager.close()
+    manager = started(image, clock=clock)
+    assert manager.expiry_time.time_ms() == TIME_MS
+    manager.close()
 
 
 def test_closed_classic_segments_have_no_hole_between_them(tmp_path: Path) -> None:

@@ -28,11 +28,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite.broker import Broker
+from kafkalite.clock import SystemClock
 from kafkalite.errors import StartupError
 from kafkalite.handlers import table
+from kafkalite.log import expiry_checkpoint
 from tests.power.look import Look
 from tests.power.promises import PROMISES
 from tests.power.promises.base import Past
+from tests.power.promises.expiry_time import AHEAD_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +80,13 @@ class Verdict:
     findings: list[str] = field(default_factory=list)
     refused: str = ""
     cpu_s: float = 0.0
+
+
+class ClockAhead(SystemClock):
+    """The wall clock of a machine that came back from the power cut with a wrong one: nothing may expire by it."""
+
+    def time_ms(self) -> int:
+        return super().time_ms() + AHEAD_MS
 
 
 class Lines(logging.Handler):
@@ -176,7 +186,8 @@ def _look(verdict: Verdict, data_directory: Path, recording: Recording, moment: 
     past = Past(recording.history, moment)
     settings = {**recording.broker_settings, **QUIET, "log.dirs": str(data_directory)}
     settings["listeners"] = "kafka://127.0.0.1:0,kafka07://127.0.0.1:0"
-    broker = Broker(settings)
+    stored = expiry_checkpoint.read(str(data_directory))
+    broker = Broker(settings, clock=ClockAhead())
     findings: list[str] = []
     try:
         broker.start()
@@ -189,6 +200,7 @@ def _look(verdict: Verdict, data_directory: Path, recording: Recording, moment: 
         return findings
     endpoint = broker.classic_endpoint
     look = Look(int(broker.bootstrap_servers.rsplit(":", 1)[1]), endpoint.port if endpoint else 0)
+    look.stored, look.expiry_ms = stored, broker.logs.expiry_time.time_ms()
     try:
         findings += examine(past, look)
     except Exception as error:  # noqa: BLE001 - why the broker did not answer stands in its log

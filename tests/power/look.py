@@ -25,6 +25,8 @@ from tests.kit.harness.typed import TypedConnection
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from kafkalite.clock import StoredTime
+
 TOKEN = re.compile(rb"q(\d{8})q")
 HEADER = struct.Struct(">qiibIhiqqqhii")
 CONTROL, TRANSACTIONAL = 0x20, 0x10
@@ -86,6 +88,10 @@ class Look:
         self.classic_port = classic_port
         self.topics: dict[str, Topic] = {}
         self.logs: dict[Key, Log] = {}
+        self.stored: StoredTime | None = None
+        """The expiry time that the state has."""
+        self.expiry_ms = 0
+        """What the broker on it began with, and has advanced since."""
 
     def close(self) -> None:
         self.connection.close()

@@ -119,6 +119,7 @@ def record(
     try:
         world = World(broker, seed, about)
         _run(world, steps, kills)
+        about["ended_ms"] = time.time_ns() // 1_000_000
         records = broker.records()
         check_replay(records, broker.root)
         resolve(world.history, records)

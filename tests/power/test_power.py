@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from crc32c import crc32c
 
+from kafkalite.log import expiry_checkpoint, files
 from tests.power import states
 from tests.power.audit import audit
 from tests.power.disk import Disk
@@ -238,6 +239,18 @@ def lose_letters(data: Path) -> str:
     return "letters: "
 
 
+def store_a_later_time(data: Path) -> str:
+    stored = expiry_checkpoint.read(str(data))
+    assert stored is not None
+    expiry_checkpoint.write(str(data), stored._replace(time_ms=stored.time_ms + 86_400_000))
+    return "expiry time: "
+
+
+def forget_the_stored_time(data: Path) -> str:
+    (data / files.EXPIRY_TIME_NAME).unlink()
+    return "expiry time: "
+
+
 PLANTED = (
     cut_records,
     flip_records,
@@ -255,6 +268,8 @@ PLANTED = (
     forget_the_newest_of_a_key,
     forget_classic_messages,
     lose_letters,
+    store_a_later_time,
+    forget_the_stored_time,
 )
 
 

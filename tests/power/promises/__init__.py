@@ -7,6 +7,7 @@ from tests.power.promises.base import Past, Promise
 from tests.power.promises.classic import Classic
 from tests.power.promises.compaction import Compaction
 from tests.power.promises.configs import Configs
+from tests.power.promises.expiry_time import ExpiryTimes
 from tests.power.promises.features import FeatureLevels
 from tests.power.promises.letters import Letters
 from tests.power.promises.offsets import Offsets
@@ -33,6 +34,7 @@ PROMISES: tuple[Promise, ...] = (
     Compaction(),
     Purging(),
     Classic(),
+    ExpiryTimes(),
     ProducerIdsOnce(),
     Records(),
 )
