@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkalite.clock import ExpiryTime, StoredTime
+from kafkalite import Broker
+from kafkalite.backup import back_up, restore
+from kafkalite.clock import ExpiryTime, StoredTime, SystemClock
 from kafkalite.log import checkpoints, expiry_checkpoint, files
 from kafkalite.log.compaction import INT64_MAX
+from kafkalite.machine import LOOK, NOTE, OK, expiry_time
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import wire
 from tests.kit.harness.log_harness import TIME_MS, abandon, make_batch, started
+from tests.kit.harness.scrape import Scrape, ask
 from tests.kit.oracles.compaction_model import keyed_batch
+from tests.kit.processes.broker import wait_until
 
 if TYPE_CHECKING:
     from kafkalite.log.manager import LogManager
@@ -200,8 +205,6 @@ def test_groups_transactions_and_logs_have_one_time(tmp_path: Path) -> None:
         made.append(self)
         original(self, *arguments)
 
-    from kafkalite import Broker
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ExpiryTime, "__init__", count)
         with Broker(log_dirs=str(tmp_path / "data")) as broker:
@@ -238,4 +241,56 @@ def test_tombstone_reached_while_the_clock_is_held_keeps_its_time_when_it_is_fol
     assert b"k" in keys_after_cleaning(manager, log), "a tombstone stays for delete.retention.ms"
     clock.advance(DAY_S)
     assert (b"k" in keys_after_cleaning(manager, log)) == (delete_retention_ms == INT64_MAX)
+    manager.close()
+
+
+class ClockAhead(SystemClock):
+    """The machine's, with a wall clock that a test sets ahead."""
+
+    def __init__(self) -> None:
+        self.off_ms = 0
+
+    def time_ms(self) -> int:
+        return super().time_ms() + self.off_ms
+
+
+def test_health_and_metrics_show_a_clock_that_is_ahead(tmp_path: Path) -> None:
+    clock = ClockAhead()
+    settings = {"log.dirs": str(tmp_path / "data"), "metrics.listeners": "http://127.0.0.1:0"}
+    with Broker(settings, clock=clock) as broker:
+        (url,) = broker.metrics_urls
+        wait_until(lambda: ask(url, "/health/ready").status == 200, 60, "a broker that is ready")
+        assert "notes" not in ask(url, "/health/ready").json
+        scrape = Scrape(ask(url).text)
+        assert scrape("kafkalite_clock_ahead_seconds") == scrape("kafkalite_clock_hold_left_seconds") == 0
+        before = scrape("kafkalite_expiry_time_seconds")
+        clock.off_ms = 8 * DAY_S * 1000
+        scrape = Scrape(ask(url).text)
+        assert before <= scrape("kafkalite_expiry_time_seconds") < before + DAY_S
+        assert scrape("kafkalite_clock_ahead_seconds") == pytest.approx(8 * DAY_S, abs=60)
+        assert 0 < scrape("kafkalite_clock_hold_left_seconds") <= HOUR_S
+        answer = ask(url, "/health/ready")
+        assert answer.status == 200, "clients are served all the same"
+        (note,) = answer.json["notes"]
+        assert "s ahead (a jump, or downtime): nothing expires by it for another" in note
+
+
+@pytest.mark.parametrize(("off_s", "verdict"), [(0, OK), (30, OK), (DAY_S, NOTE), (-DAY_S, LOOK)])
+def test_check_compares_the_clock_with_the_stored_time(tmp_path: Path, off_s: int, verdict: str) -> None:
+    assert list(expiry_time(str(tmp_path))) == []
+    expiry_checkpoint.write(str(tmp_path), StoredTime(SystemClock().time_ms() - off_s * 1000))
+    (row,) = expiry_time(str(tmp_path))
+    assert row.verdict == verdict
+    assert bool(row.why) == (verdict != OK)
+
+
+def test_backup_has_the_time_that_was_stored(tmp_path: Path, clock: FakeClock) -> None:
+    """What is restored a month later is not too old at once."""
+    manager = filled(tmp_path / "data", clock)
+    manager.close()
+    back_up(str(tmp_path / "data"), str(tmp_path / "backup"))
+    restore(str(tmp_path / "backup"), str(tmp_path / "again"))
+    clock.advance(30 * DAY_S)
+    manager = started(tmp_path / "again", clock=clock, **SETTINGS)
+    assert expire(manager) == (0, 0)
     manager.close()
