@@ -85,6 +85,9 @@ CLOSE_THREADS: Final = 4
 class LogManager:
     """The topics and logs of one data directory. `on_fatal` is told when a thread without which nothing works dies."""
 
+    _time_unstored = False
+    """Whether the last try to store the expiry time failed."""
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -100,7 +103,6 @@ class LogManager:
         self.clock = clock
         self.executors = executors
         self.expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
-        """What everything in it expires by, groups and transactional ids too."""
         self.directory = str(config.data_directory)
         self.table = TopicTable()
         self.topics: dict[str, Topic] = {}
@@ -126,7 +128,6 @@ class LogManager:
         self._traffic_lock = threading.Lock()  # a leaf: no topic goes between the two halves of traffic()
         self._traffic_gone: TrafficCounts = sum_traffic(())
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
-        self._time_unstored = False  # whether the last try to store the trusted time failed
         self._journal: Journal | None = None
         self._cluster_credentials: dict[tuple[str, str], ScramCredential] = {}  # of a cluster's users
         self._to_remove: list[tuple[str, int]] = []  # directories renamed, not synced; delays in ms; guarded by _lock
