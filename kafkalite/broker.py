@@ -995,5 +995,5 @@ def reachable_address(host: str) -> str:
     """The address of a host as text, which is what 0.7 registers; the name where it cannot be looked up."""
     try:
         return str(socket.gethostbyname(host))
-    except OSError:
+    except (OSError, ValueError):  # not found, or nothing that can be asked for, such as a NUL
         return host

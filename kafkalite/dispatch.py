@@ -52,13 +52,13 @@ class Dispatcher:
         """The response frame, or None when it follows through a parked Answer or the connection was closed."""
         row = self._find(key)
         if row is None or not row.serves(version):
-            return self._refuse(connection, key, version, correlation_id)
+            return self._refuse(connection, key, version, correlation_id, client_id)
         try:
             partitions_max = self._services.config.request_max_partitions
             request = row.decode(version, header.request_body(key, version, body), partitions_max)
             name = None if client_id is None else client_id.decode()
         except ValueError as error:
-            connection.close(f"{row.name} v{version} that does not follow its schema: {error}")
+            connection.close(f"{row.name} v{version} that does not follow its schema: {error}", client_id)
             return None
         context = RequestContext(
             self._services, connection, key, version, name, connection.throttle_ms, connection.request_meter()
@@ -74,11 +74,11 @@ class Dispatcher:
                 self._deliver_later(row, context, correlation_id, response, connection.park())
                 return None
         except MalformedRequest as error:
-            connection.close(f"{row.name} v{version}: {error}")
+            connection.close(f"{row.name} v{version}: {error}", client_id)
             return None
         except Exception:
             logger.exception("%s v%d failed", row.name, version)
-            connection.close(f"{row.name} v{version} failed inside the broker")
+            connection.close(f"{row.name} v{version} failed inside the broker", client_id)
             return None
         self._services.pool.submit_ordered(
             connection, self._serve_parked, row, context, correlation_id, request, connection.park()
@@ -102,7 +102,14 @@ class Dispatcher:
         try:
             response = Dispatcher._respond(row, context, request)
         except MalformedRequest as error:
-            logger.warning("%s v%d, and its connection is closed: %s", row.name, context.api_version, error)
+            logger.warning(
+                "closed %s (client id %.100s): %s v%d: %s",
+                context.client_host,
+                context.client_id,
+                row.name,
+                context.api_version,
+                error,
+            )
             answer.fail()
             return
         except Exception:
@@ -147,9 +154,11 @@ class Dispatcher:
         return row.encode(context.api_version, correlation_id, response)
 
     @staticmethod
-    def _refuse(connection: Connection, key: int, version: int, correlation_id: int) -> bytes | None:
+    def _refuse(
+        connection: Connection, key: int, version: int, correlation_id: int, client_id: bytes | None
+    ) -> bytes | None:
         """ApiVersions is answered in its oldest form, so that the client can step down (KIP-511); else closes."""
         if key == table.API_VERSIONS_KEY:
             return table.unsupported_api_versions(correlation_id)
-        connection.close(f"API {key} version {version} is not served")
+        connection.close(f"API {key} version {version} is not served", client_id)
         return None

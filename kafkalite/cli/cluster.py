@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.cli import EXIT_INTERRUPTED, Parser, UsageError
 from kafkalite.cli.common import (
     CLEAR_LINE,
+    SET_HELP,
     add_client_arguments,
     assignments,
     count,
@@ -78,9 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     migrate = actions.add_parser("migrate", help="take a broker that stood alone into a cluster, with all that it has")
     migrate.add_argument("--config", metavar="FILE", type=Path, help="a .properties file: its settings in the cluster")
-    migrate.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated"
-    )
+    migrate.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
     migrate.add_argument("--dry-run", action="store_true", help="only look at the data directory")
     migrate.add_argument("--json", action="store_true", help="print JSON")
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_VARIABLE: Final = "KAFKALITE_BOOTSTRAP"
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+SET_HELP: Final = "one setting; may be repeated. `ps` shows it to all users of this machine: secrets belong in --config"
 PROGRESS_INTERVAL_S: Final = 1.0
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1

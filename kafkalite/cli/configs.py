@@ -36,7 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe.add_argument("--all", action="store_true", help="defaults too")
     describe.add_argument("--docs", action="store_true", help="what each setting does")
     alter = actions.add_parser("alter", help="change settings")
-    alter.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings")
+    alter.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="one setting; may be repeated. Other users of this machine see the value in `ps`",
+    )
     alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="take a change back")
     alter.add_argument("--dry-run", action="store_true", help="only ask whether the values are legal")
     for action in (describe, alter):

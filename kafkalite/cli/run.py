@@ -21,6 +21,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import EXIT_FAILURE, UsageError, fail
+from kafkalite.cli.common import SET_HELP
 from kafkalite.cli.serving import LEVELS, beginning
 from kafkalite.cli.start import directory, overrides_from
 
@@ -44,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topic", metavar="NAME[:PARTITIONS]", action="append", default=[], help="made before the command starts"
     )
     parser.add_argument("--registry", action="store_true", help="a schema registry too")
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated"
-    )
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
     parser.add_argument("--data-dir", metavar="DIR", type=directory, help="where the logs are kept (log.dirs)")
     parser.add_argument("--listeners", metavar="LIST", help=f"default: {LISTENERS}")
     parser.add_argument("--log-level", choices=LEVELS, default="warning", help="default: warning")

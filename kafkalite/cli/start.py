@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
+from kafkalite.cli.common import SET_HELP
 from kafkalite.cli.serving import Ready, add_serving_arguments, beginning, serve, without_collections
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ CONSOLE: Final = "127.0.0.1:8090"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", type=Path, help="a .properties file with Kafka's names")
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated"
-    )
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
     parser.add_argument("--data-dir", metavar="DIR", type=directory, help="where the logs are kept (log.dirs)")
     parser.add_argument(
         "--listeners", metavar="LIST", help="kafka://HOST:PORT,kafka07://HOST:PORT; port 0 takes a free one"

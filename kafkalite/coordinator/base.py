@@ -59,6 +59,11 @@ _ELSEWHERE: Final = frozenset(
 )
 
 
+def is_too_large(code: int) -> bool:
+    """Whether a group could not be written down because its records are larger than its log takes."""
+    return code in _TOO_LARGE
+
+
 def write_error(code: int) -> int:
     """What a member is told when the group could not be written down (CoordinatorOperationExceptionHelper of Kafka 4.1,
     and TransactionStateManager for transactions)."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from kafkalite.coordinator import consumer_records as stored
 from kafkalite.coordinator import topic_regex
 from kafkalite.coordinator.assignors import ASSIGNORS, Subscriber
-from kafkalite.coordinator.base import GroupBase, write_error
+from kafkalite.coordinator.base import GroupBase, is_too_large, write_error
 from kafkalite.coordinator.consumer_state import ConsumerMember, ConsumerState, reconciled, spoken_by, topic_ids
 from kafkalite.coordinator.conversion import downgraded, erasing_records
 from kafkalite.dataclass import dataclass
@@ -188,6 +188,8 @@ class Turns(GroupBase):
                 self._set_timers_locked(before)
             if code and len(moves) > 1:  # whose fault it was cannot be told: each may try again, alone if need be
                 self._end_locked(moves, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            elif is_too_large(code):  # Kafka answers UNKNOWN_SERVER_ERROR, which does not say whose fault it is
+                self._end_locked(moves, ErrorCode.INVALID_REQUEST, "the member does not fit into the group's log")
             else:
                 self._end_locked(moves, write_error(code))
             if not code and successor is not None and not self._dead:
@@ -209,10 +211,10 @@ class Turns(GroupBase):
             if self._queue and self._writing is None:
                 self._turn_locked()
 
-    def _end_locked(self, moves: list[Move], code: int) -> None:
+    def _end_locked(self, moves: list[Move], code: int, text: str | None = None) -> None:
         for move in moves:
             if code:
-                self._refuse_locked(move, code)
+                self._refuse_locked(move, code, text)
             else:
                 self._heard_locked(move)
                 if move.ends is not None and not move.refused and not move.elsewhere:

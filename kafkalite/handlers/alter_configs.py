@@ -47,6 +47,7 @@ from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.settings.broker import BROKER_SETTINGS, is_broker_setting
 from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
+from kafkalite.settings.foreign import check_kept
 from kafkalite.settings.group import GROUP_SETTINGS, GroupConfig
 from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigType
 from kafkalite.settings.topic import TopicConfig
@@ -222,6 +223,7 @@ def _alter_broker(
     present = services.config.changes(cluster=cluster)
     overrides = result(resource.configs, BROKER_SETTINGS, present, services.config)
     try:
+        check_kept(overrides, present, BROKER_SETTINGS)
         config = services.config.with_dynamic(overrides, cluster=cluster)
         for check in services.config_checks:
             check(config)

@@ -2,7 +2,7 @@
 
     JoinGroup   v1 rebalance timeout · v4 first answer is MEMBER_ID_REQUIRED with an id (KIP-394) · v5 static members
                 (KIP-345) · v7 protocol type in the answer · v9 skip_assignment (KIP-814)
-    SyncGroup   v3 static members · v5 checks protocol type and name (KIP-559)
+    SyncGroup   v3 static members · v5 checks protocol type and name, which must be there (KIP-559)
     LeaveGroup  v3 many members at once, each with a result of its own; before, one, whose result is the request's.
                 Administrators take members of groups of the newer protocol out with it, too
 
@@ -35,6 +35,7 @@ _MEMBER_ID_FIRST_SINCE: Final = 4
 _NO_PROTOCOL_SINCE: Final = 7
 _SKIP_ASSIGNMENT_SINCE: Final = 9
 _MANY_LEAVE_SINCE: Final = 3
+_PROTOCOL_NEEDED_SINCE: Final = 5
 
 
 def needs_blocking(context: RequestContext, request: JoinGroupRequest) -> bool:
@@ -63,6 +64,9 @@ def _without_empty_protocol(response: JoinGroupResponse) -> JoinGroupResponse:
 
 
 def sync(context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    # Kafka looks at this first, before permissions and the group (KafkaApis.handleSyncGroupRequest).
+    if context.api_version >= _PROTOCOL_NEEDED_SINCE and None in (request.protocol_type, request.protocol_name):
+        return completed(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     if not allows(context, READ, GROUP, request.group_id):
         return completed(SyncGroupResponse(error_code=_DENIED))
     return context.broker.groups.sync(request)

@@ -6,8 +6,9 @@
     v10     topic ids; v12 may ask by id, with a null name
 
 A missing topic is created first and answered finished, so that a client can write to it at once (Kafka answers
-UNKNOWN_TOPIC_OR_PARTITION and is asked again). That blocks, so `needs_blocking` sends such requests to the I/O pool;
-all others are served where they arrive.
+UNKNOWN_TOPIC_OR_PARTITION and is asked again). One that was deleted is answered as Kafka does, so that a client that
+looks whether it has gone sees that; the next question finds the new one. Creating blocks, so `needs_blocking` sends
+such requests to the I/O pool; all others are served where they arrive.
 
 An offline partition has no leader, as in Kafka. The internal topics are never created here.
 
@@ -174,8 +175,10 @@ def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bo
         return _failure(context, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     if not may_create or name in INTERNAL_TOPICS:
         return _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    deleted = name in logs.deleted_names
     try:
-        return _create(context, name)
+        created = _create(context, name)
+        return created if not deleted else _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
     except KafkaError as error:
         if error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
             return _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)  # asked again, it is there in the end

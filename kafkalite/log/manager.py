@@ -78,6 +78,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OPEN_SEGMENTS_MIN: Final = 8
+DELETED_NAMES_MAX: Final = 1000
+"""Names of deleted topics that are remembered, so that Metadata answers them as unknown once."""
 CLOSE_THREADS: Final = 4
 """Threads that close logs: closing waits for the file system far more than it computes."""
 
@@ -107,6 +109,7 @@ class LogManager:
         self.table = TopicTable()
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
+        self.deleted_names: dict[str, None] = {}  # since the start, and not created again; oldest first
         self.group_configs: dict[str, GroupConfig] = {}  # of groups with settings of their own; replaced as a whole
         self.client_metrics: dict[str, ClientMetricsConfig] = {}  # subscriptions by name; replaced as a whole
         self.cluster_id = cluster_id
@@ -115,8 +118,7 @@ class LogManager:
         self.clean_start = True
         self.dirty_logs: set[PartitionLog] = set()
         self.flusher = Flusher(on_fatal, executors)
-        self.planned_count = self.loaded_count = 0
-        """Partitions to open at a start, and opened so far."""
+        self.planned_count = self.loaded_count = 0  # partitions to open at a start, and opened so far
         self.on_topic_deleted: Callable[[str], None] | None = None
         self.topic_listeners: list[Callable[[str], None]] = []
         """Told, with no lock held, of a topic that came, went, or has more partitions. They must not block."""
@@ -526,6 +528,7 @@ class LogManager:
             logs = [self._load(self._plan(state, config, i, {}, {})) for i in range(partition_count)]
             topic = self._topic(state, logs)
             self._publish(topic)
+            self.deleted_names.pop(name, None)
         logger.info("topic created", extra=fields(topic=name, partitions=partition_count))
         self._tell_changed(name)
         return topic
@@ -567,6 +570,9 @@ class LogManager:
             topic = self._existing(name)
             self._record({"op": "delete", "name": name, "id": uuid_text(topic.id)})
             self._drop_topic(topic)
+            self.deleted_names[name] = None
+            if len(self.deleted_names) > DELETED_NAMES_MAX:
+                del self.deleted_names[next(iter(self.deleted_names))]
         self._tell_deleted(name)
         if durable:
             self.sync_renames()

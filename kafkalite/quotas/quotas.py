@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import socket
 import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from kafkalite.settings.areas.quotas import QuotaRows
 
+LOCALHOST: Final = "localhost"
 CHANGES_MAX: Final = 10_000
 """Quotas that one request may change, as in Kafka."""
 
@@ -106,7 +106,7 @@ class Quotas:
             raise InvalidRequest(f"a key is given more than once for {entity_text(entity)}")
         check_entity(entity)
         if entity[0][0] == IP and entity[0][1] is not None and address_of(entity[0][1]) is None:
-            raise InvalidRequest(f"{entity[0][1][:64]!r} is not an address, nor the name of one")
+            raise InvalidRequest(f"{entity[0][1][:64]!r} is not an IP address; host names are not looked up")
         present = self.table.entries.get(entity, {})
         changes = [Change(entity, key, value) for key, value in wanted.items()]
         for change in changes:
@@ -134,19 +134,22 @@ def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
     for name, rate in named.items():
         address = address_of(name)
         if address is None:
-            logger.warning("the quota of an address is not kept to: its name stands for none", extra=fields(name=name))
+            logger.warning("a quota has no effect: its name is not an IP address", extra=fields(name=name[:64]))
         else:
             rates[address] = rate
     return rates, default
 
 
 def address_of(name: str) -> str | None:
-    """The address that a name stands for, as text; None for a name that stands for none. May ask the resolver."""
+    """The address that is written there, as text; None for what is none.
+
+    Kafka asks the resolver for any other name, once. Here a request never waits for it: `localhost` is known without.
+    """
+    if name == LOCALHOST:
+        return "127.0.0.1"
+    if not name.isprintable():  # the zone of an IPv6 address may be anything else
+        return None
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
-        pass
-    try:
-        return socket.gethostbyname(name)
-    except (OSError, UnicodeError):
         return None

@@ -23,6 +23,7 @@ from kafkalite.model import ANONYMOUS
 from kafkalite.security.distinguished_name import alternative_names, java_text
 from kafkalite.security.principals import PrincipalRules
 from kafkalite.security.stores import read_key_store, read_trust_store, stamp_of
+from kafkalite.settings.areas.tls import TLS_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +41,7 @@ EXPIRY_WARNING_S: Final = 14 * 86400
 """A certificate that ends sooner is told once a day."""
 DAY_S: Final = 86400.0
 RSA_BITS_FAST_MAX: Final = 3072
+_FIELDS: Final = tuple(key.replace(".", "_") for key in TLS_SETTINGS)
 """A handshake with a larger key takes a network worker milliseconds."""
 _TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
 
@@ -149,9 +151,16 @@ class ListenerTls:
             )
         return loaded
 
+    def is_in_use(self, config: TlsSettings) -> bool:
+        """Whether these settings, with what their files hold, are those of new connections already."""
+        same = all(getattr(config, name) == getattr(self._config, name) for name in _FIELDS)
+        return same and {path: stamp_of(path) for path in self._loaded.stamps} == self._loaded.stamps
+
     def use(self, config: TlsSettings) -> None:
-        """Takes settings that were checked, or the same ones again with what their files hold now; ConfigError."""
+        """Takes settings that were checked, if they or what their files hold have changed; ConfigError."""
         with self._lock:
+            if self.is_in_use(config):
+                return
             self._loaded, self._config = self.check(config), config
         logger.info("certificate loaded", extra=fields(listener=self.name, expires=self._loaded.expires))
 
@@ -221,7 +230,9 @@ class TlsListeners:
     def check(self, config: BrokerConfig) -> None:
         """Whether settings may be taken while running; ConfigError."""
         for name, listener in self.by_name.items():
-            listener.check(self._settings(config, name))
+            wanted = self._settings(config, name)
+            if not listener.is_in_use(wanted):
+                listener.check(wanted)
 
     def use(self, config: BrokerConfig) -> None:
         """Takes settings that were checked."""

@@ -109,6 +109,8 @@ _DYNAMIC: Final = frozenset(
 KEPT_SIZE_MAX: Final = 32_767
 """Characters of a name and its value that mean nothing here and are kept all the same; of a value in Kafka."""
 KEPT_COUNT_MAX: Final = 1000
+KEPT_TOTAL_MAX: Final = 262_144
+"""Characters of all of them together: each change of the broker's settings writes all of them into the journal."""
 
 _PATTERN: Final = re.compile("|".join(re.escape(prefix) for prefix in sorted(_PREFIXES, key=len, reverse=True)))
 
@@ -143,6 +145,21 @@ def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dic
     if len(texts) - len(known) > KEPT_COUNT_MAX:
         raise ConfigError("", f"at most {KEPT_COUNT_MAX} names that mean nothing here are kept")
     return known
+
+
+def check_kept(texts: Mapping[str, str], before: Mapping[str, str], table: Mapping[str, Setting]) -> None:
+    """ConfigError where a change from `before` to `texts` makes what is kept in vain exceed KEPT_TOTAL_MAX.
+
+    What an earlier version has kept may stay, so that its broker starts, and be taken away step by step.
+    """
+    size = kept_size(texts, table)
+    if size > KEPT_TOTAL_MAX and size > kept_size(before, table):
+        raise ConfigError("", f"names that mean nothing here are kept with at most {KEPT_TOTAL_MAX} characters in all")
+
+
+def kept_size(texts: Mapping[str, str], table: Mapping[str, Setting]) -> int:
+    """Characters of the names and values that mean nothing here."""
+    return sum(len(key) + len(text) for key, text in texts.items() if key not in table and listener_key(key) is None)
 
 
 def foreign_note(key: str) -> str | None:

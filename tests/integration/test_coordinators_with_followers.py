@@ -248,7 +248,9 @@ def test_members_of_a_group_that_is_being_read_stay_and_begin_anew(
     with coordinating(controller, tmp_path) as broker, connect(broker) as client, connect(broker) as other:
         groups = groups_that_are_read_again(controller, broker, client)
         beat = heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        synced = sync_group.SyncGroupRequest(group_id="g", generation_id=1, member_id="m")
+        synced = sync_group.SyncGroupRequest(
+            group_id="g", generation_id=1, member_id="m", protocol_type="consumer", protocol_name="range"
+        )
         assert other.request(api.HEARTBEAT, beat).error_code == 0
         assert other.request(api.SYNC_GROUP, synced).error_code == ErrorCode.REBALANCE_IN_PROGRESS
         follow(broker, OFFSETS, 1, epoch=2)

@@ -301,7 +301,12 @@ REQUESTS = {
     api.JOIN_GROUP: join_group,
     api.HEARTBEAT: lambda version: HeartbeatRequest(group_id="g", member_id="nobody"),
     api.LEAVE_GROUP: leave_group,
-    api.SYNC_GROUP: lambda version: SyncGroupRequest(group_id="g", member_id="nobody"),
+    api.SYNC_GROUP: lambda version: SyncGroupRequest(
+        group_id="g",
+        member_id="nobody",
+        protocol_type="consumer" if version >= 5 else None,
+        protocol_name="range" if version >= 5 else None,
+    ),
     api.DESCRIBE_GROUPS: lambda version: DescribeGroupsRequest(groups=["commits", "nothing"]),
     api.LIST_GROUPS: lambda version: ListGroupsRequest(),
     api.DELETE_GROUPS: lambda version: DeleteGroupsRequest(groups_names=["nothing"]),

@@ -216,6 +216,11 @@ def test_the_unit_is_right(tmp_path: Path, unit: Path) -> None:
 
 @analyze
 @pytest.mark.parametrize("unit", UNITS, ids=UNIT_NAMES)
+def test_the_memory_of_a_unit_is_bounded(unit: Path) -> None:
+    assert re.search(r"^MemoryMax=\d+[%MG]$", unit.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=UNIT_NAMES)
 def test_the_unit_is_closed_in(unit: Path) -> None:
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)], capture_output=True, text=True

@@ -77,6 +77,22 @@ def test_same_location_again_reads_the_file_again(tls: TlsBroker) -> None:
     assert shown(tls) == renewed.certificate.serial_number
 
 
+def test_a_change_of_another_setting_reads_no_certificate_again(
+    tls: TlsBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    real, loads = tls_listener.load, []
+    monkeypatch.setattr(tls_listener, "load", lambda config: (loads.append(config), real(config))[1])
+    alter(tls, {"log.retention.ms": "3600000"})
+    assert loads == []
+    assert "certificate loaded" not in caplog.text
+    renewed = tls.authority.issue("server")
+    tls.write_server(renewed)
+    alter(tls, {"log.retention.ms": "7200000"})
+    assert loads != []
+    assert shown(tls) == renewed.certificate.serial_number
+
+
 @pytest.mark.parametrize(
     ("faulty", "reason"),
     [

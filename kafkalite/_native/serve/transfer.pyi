@@ -3,6 +3,8 @@ from typing import Any, final
 
 from kafkalite._native.serve.counters import Turns
 
+def frame_length(size: int) -> int: ...
+
 @final
 class OutBuffer: ...
 

@@ -147,6 +147,7 @@ class LogsInMemory:
         self.topic_listeners: list[Any] = []
         self.topics: dict[str, Any] = {}
         self.topics_by_id: dict[bytes, Any] = {}
+        self.deleted_names: dict[str, None] = {}
         self.broker_overrides: dict[str, str] = {}
         self.group_configs: dict[str, GroupConfig] = {}
         self.client_metrics: dict[str, ClientMetricsConfig] = {}
@@ -170,6 +171,7 @@ class LogsInMemory:
             internal=name.startswith("__"),
         )
         self.topics[name] = self.topics_by_id[topic.id] = topic
+        self.deleted_names.pop(name, None)
         return topic
 
     def delete_topic(self, name: str, *, durable: bool = True) -> None:
@@ -177,6 +179,7 @@ class LogsInMemory:
         if name not in self.topics:
             raise UnknownTopicOrPartition
         del self.topics_by_id[self.topics.pop(name).id]
+        self.deleted_names[name] = None
         if durable:
             self.sync_renames()
 

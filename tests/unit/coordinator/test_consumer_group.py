@@ -386,7 +386,9 @@ def test_settings_of_the_group_itself_hold_from_the_next_heartbeat_on(bench):
 
 def test_records_that_are_too_large_are_no_reason_to_try_again(bench):
     bench.writes.failing = ErrorCode.MESSAGE_TOO_LARGE
-    assert bench.join("m1").error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    refused = bench.join("m1")
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert refused.error_message == "the member does not fit into the group's log"
 
 
 def test_records_that_are_too_large_do_not_take_others_along(bench):

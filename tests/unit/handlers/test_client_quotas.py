@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from kafkalite.protocol.messages.alter_client_quotas import (
 )
 from kafkalite.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from kafkalite.quotas import quotas
+from kafkalite.quotas.table import QuotaTable
 from tests.kit.harness.handler_calls import versions
 
 if TYPE_CHECKING:
@@ -92,7 +94,9 @@ def test_a_type_that_comes_twice_in_an_entity_counts_once(broker: HandlerCalls) 
     assert alter(broker, doubled) == [({"user": "b"}, 0)]
 
 
-@pytest.mark.parametrize("name", ["no.such.host.invalid", "300.1.1.1", "a b"])
+@pytest.mark.parametrize(
+    "name", ["host.example.org", "300.1.1.1", "a b", "127.0.0.1\0", "\0", "1.1", "::1%\0", "x" * 32767]
+)
 def test_an_address_has_to_be_one(broker: HandlerCalls, name: str) -> None:
     assert alter(broker, entry({"ip": name}, ("connection_creation_rate", 1.0))) == [({"ip": name}, 42)]
 
@@ -101,6 +105,21 @@ def test_an_address_has_to_be_one(broker: HandlerCalls, name: str) -> None:
 def test_addresses_and_their_default_have_a_rate_of_connections(broker: HandlerCalls, name: str | None) -> None:
     assert alter(broker, entry({"ip": name}, ("connection_creation_rate", 1.0))) == [({"ip": name}, 0)]
     assert alter(broker, entry({"ip": name}, (RATE, 1.0))) == [({"ip": name}, 42)]
+
+
+def test_no_name_is_looked_up(broker: HandlerCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object) -> None:
+        raise AssertionError("the resolver was asked")
+
+    for name in ("gethostbyname", "gethostbyname_ex", "getaddrinfo"):
+        monkeypatch.setattr(socket, name, asked)
+    for name in ("localhost", "host.example.org"):
+        alter(broker, entry({"ip": name}, ("connection_creation_rate", 1.0)))
+    stored = {
+        (("ip", "localhost"),): {"connection_creation_rate": 1.0},
+        (("ip", "b\0"),): {"connection_creation_rate": 2.0},
+    }
+    assert quotas.address_rates(QuotaTable(stored)) == ({"127.0.0.1": 1.0}, None)
 
 
 def test_validate_only_changes_nothing(broker: HandlerCalls) -> None:

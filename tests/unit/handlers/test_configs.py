@@ -12,8 +12,10 @@ from kafkalite.protocol import api
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from kafkalite.settings import foreign
 from kafkalite.settings.broker import BROKER_SETTINGS
 from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS
+from kafkalite.settings.foreign import KEPT_TOTAL_MAX
 from kafkalite.settings.group import GROUP_SETTINGS
 from kafkalite.settings.rows import ConfigSource, ConfigType
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS
@@ -241,6 +243,25 @@ REFUSED = [
     pytest.param(GROUP, "", [("consumer.session.timeout.ms", "1")], ErrorCode.INVALID_REQUEST, id="group"),
     pytest.param(3, "x", [], ErrorCode.INVALID_REQUEST, id="unknown-type"),
 ]
+
+
+@pytest.mark.parametrize("name", [ME, ""], ids=["one broker", "all brokers"])
+def test_names_that_mean_nothing_are_kept_up_to_a_total_size(broker, name):
+    size = KEPT_TOTAL_MAX // 10
+    kept = [(f"no.such.key.{n}", SET, "x" * (size - 100)) for n in range(10)]
+    assert change(broker, 1, BROKER, name, *kept) == 0
+    more = ("no.such.key.more", SET, "x" * 1000)
+    assert change(broker, 1, BROKER, name, more) == ErrorCode.INVALID_REQUEST
+    assert change(broker, 1, BROKER, name, ("log.retention.ms", SET, "60000")) == 0
+    assert change(broker, 1, BROKER, name, ("no.such.key.0", DELETE, None), more) == 0
+
+
+def test_more_than_is_kept_today_can_be_taken_away_step_by_step(monkeypatch, broker):
+    assert change(broker, 1, BROKER, ME, ("a", SET, "x" * 900), ("b", SET, "x" * 900)) == 0
+    monkeypatch.setattr(foreign, "KEPT_TOTAL_MAX", 500)
+    assert change(broker, 1, BROKER, ME, ("a", SET, "x" * 901)) == ErrorCode.INVALID_REQUEST
+    assert change(broker, 1, BROKER, ME, ("a", DELETE, None)) == 0
+    assert change(broker, 1, BROKER, ME, ("log.retention.ms", SET, "60000")) == 0
 
 
 @pytest.mark.parametrize("version", REPLACE_VERSIONS)

@@ -161,6 +161,8 @@ class Groups:
             group_id=group,
             generation_id=generation,
             member_id=member,
+            protocol_type="consumer" if version >= 5 else None,
+            protocol_name="range" if version >= 5 else None,
             assignments=[SyncGroupRequestAssignment(member_id=member, assignment=b"yours")],
         )
         return self.calls.call(api.SYNC_GROUP, version, request)
@@ -570,3 +572,15 @@ def test_promised_ids_go_with_their_connection(broker):
     broker.calls.groups.connection_closed(broker.calls.connection)
     assert group.pending == {}
     assert broker.join(member=promised.member_id).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("names", [(None, "range"), ("consumer", None), (None, None)])
+def test_sync_without_a_protocol_is_refused_first_of_all(names):
+    calls = HandlerCalls()
+    request = SyncGroupRequest(
+        group_id="no such group", generation_id=1, member_id="m", protocol_type=names[0], protocol_name=names[1]
+    )
+    answer = calls.call(api.SYNC_GROUP, 5, request)
+    assert (answer.error_code, answer.assignment) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, b"")
+    assert (answer.protocol_type, answer.protocol_name) == (None, None)
+    assert calls.call(api.SYNC_GROUP, 4, request).error_code != ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -102,6 +102,18 @@ def test_missing_topic_is_created_and_answered_finished(broker, version):
     assert len(broker.logs.topics["new"].partitions) == 1
 
 
+@pytest.mark.parametrize("version", EVERY_VERSION)
+def test_topic_that_was_deleted_is_unknown_first_and_created_for_the_next_question(broker, version):
+    ask(broker, version, "old")
+    broker.logs.delete_topic("old")
+    assert [topic.error_code for topic in ask(broker, version, "old", "new").topics] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+    ]
+    (again,) = ask(broker, version, "old").topics
+    assert (again.error_code, len(again.partitions)) == (0, 1)
+
+
 def test_created_topic_has_the_brokers_default_partitions():
     broker = HandlerCalls(num_partitions="5")
     assert len(ask(broker, 9, "new").topics[0].partitions) == 5

@@ -47,7 +47,10 @@ class MixedGroups(ConsumerGroups):
             )
         ]
         fields = {"generation_id": joined.generation_id, "member_id": joined.member_id, **changed}
-        request = SyncGroupRequest(group_id="g", group_instance_id=instance, assignments=rows, **fields)
+        request = SyncGroupRequest(
+            group_id="g", group_instance_id=instance, protocol_type="consumer", assignments=rows, **fields
+        )
+        request.protocol_name = request.protocol_name or "range"
         answer = self.calls.call(api.SYNC_GROUP, 5, request)
         return answer.error_code or [number for _, number in decode_assignment(answer.assignment)]
 
@@ -294,7 +297,13 @@ def test_classic_member_that_reads_other_topics(broker):
     answer = broker.calls.call(
         api.SYNC_GROUP,
         5,
-        SyncGroupRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id),
+        SyncGroupRequest(
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            protocol_type="consumer",
+            protocol_name=joined.protocol_name,
+        ),
     )
     assert decode_assignment(answer.assignment) == (TopicPartition("logs", 0),)
     broker.logs.create_topic("later", 1, {})

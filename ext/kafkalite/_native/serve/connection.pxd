@@ -20,6 +20,9 @@ cdef enum:
     LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
     LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
     PENDING_CAPACITY_MIN = 4096
+    CLIENT_ID_SHOWN_MAX = 100           # bytes of a client id in a log line
+    REFUSED_REQUEST = 1                 # serving a request: it is malformed or over a limit
+    REFUSED_SILENTLY = 2                # it failed, and its client asked for no answer
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
@@ -120,7 +123,8 @@ cdef class Connection:
     cdef int write_sealed(self) except -1
     cdef int keep_rest(self, Py_ssize_t sent) except -1
     cdef int settle(self) except -1
-    cdef int refuse(self, str reason) except -1
+    cdef int refuse(self, str reason, bytes client_id=?) except -1
+    cdef str name_for_log(self, bytes client_id)
     cdef int gather(self) except -1
     cdef int drain_queue(self) except -1
     cdef bint told(self, int result) except -1

@@ -41,7 +41,7 @@ from kafkalite._native.serve.counters cimport RequestCounters, client_id_of, now
 from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.low_water cimport LowWater
 from kafkalite._native.serve.produce cimport (
-    MALFORMED, PARKED, SERVED, PendingProduce, ProduceServer, acks_of,
+    MALFORMED, PARKED, SERVED, UNANSWERED, PendingProduce, ProduceServer, acks_of,
 )
 from kafkalite._native.serve.produce_turns cimport has_to_wait
 from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
@@ -567,6 +567,7 @@ cdef class Connection:
         cdef int32_t correlation_id = load_i32(frame + 4)
         cdef const unsigned char* client_id
         cdef Py_ssize_t client_id_size
+        cdef int refused
         cdef const NativeApi* produce = &self.io.produce_api
         cdef const NativeApi* fetch = &self.io.fetch_api
         cursor_init(&c, frame + 8, size - 8)
@@ -575,15 +576,22 @@ cdef class Connection:
             if version >= produce.flexible_from:
                 skip_tags(&c)
             if c.status == OK:
-                return self.serve_produce(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos)
+                refused = self.serve_produce(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos)
+                if refused == 0:
+                    return 0
+                if refused == REFUSED_SILENTLY:
+                    return self.refuse("a Produce request with acks=0 that failed: it has no other answer",
+                                       client_id_of(frame, size))
+                return self.refuse(f"Produce v{version} that is malformed or over a limit", client_id_of(frame, size))
         elif c.status == OK and key == fetch.key and fetch.oldest <= version <= fetch.newest:
             if version >= fetch.flexible_from:
                 skip_tags(&c)
             if c.status == OK:
-                return self.serve_fetch(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos)
+                if self.serve_fetch(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos) == 0:
+                    return 0
+                return self.refuse(f"Fetch v{version} that is malformed or over a limit", client_id_of(frame, size))
         if c.status != OK:
-            self.refuse("a request header that does not follow its schema")
-            return 0
+            return self.refuse("a request header that does not follow its schema", client_id_of(frame, size))
         return self.serve_other(
             key, version, correlation_id,
             None if client_id_size < 0 else PyBytes_FromStringAndSize(<const char*>client_id, client_id_size),
@@ -719,7 +727,9 @@ cdef class Connection:
             if pending.timeout_ms >= 0 and not pending.done:
                 self.io.add_timer(pending, self.io.now + <double>pending.timeout_ms / 1000.0)
         elif result == MALFORMED:
-            self.refuse("a Produce request that is malformed, over a limit, or failed without an answer (acks=0)")
+            return REFUSED_REQUEST
+        elif result == UNANSWERED:
+            return REFUSED_SILENTLY
         return 0
 
     cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
@@ -729,8 +739,7 @@ cdef class Connection:
         cdef Answer answer
         cdef int result
         if plan is None:
-            self.refuse("a Fetch request that is malformed or over a limit")
-            return 0
+            return REFUSED_REQUEST
         if self.bounded and self.client.quota is not None and not plan.privileged:
             plan.bound(self.client.quota.fetch, self.throttle_ms)
         result = plan.evaluate()
@@ -889,11 +898,11 @@ cdef class Connection:
             self.close(None)    # its close_notify may have come with its last requests; some clients wait for ours
         return 0
 
-    cdef int refuse(self, str reason) except -1:
+    cdef int refuse(self, str reason, bytes client_id=None) except -1:
         """Closes on a client's mistake, after the answers it has already earned."""
         self.write_out()
         if not self.closed:
-            self.close(reason)
+            self.close(reason, client_id)
         return 0
 
     cdef int gather(self) except -1:
@@ -970,8 +979,17 @@ cdef class Connection:
             self.io.on_interest(self, events)
         return 0
 
-    def close(self, str reason=None):
-        """Ends the connection; `reason`, when given, is logged as the client's mistake. Owner worker only."""
+    cdef str name_for_log(self, bytes client_id):
+        """What the client calls itself, for a log line: its software, and the client id of a request of its."""
+        cdef list names = [self.software_name] if self.software_name else []
+        if client_id:
+            names.append(f"client id {client_id[:CLIENT_ID_SHOWN_MAX].decode('utf-8', 'replace')}")
+        return ", ".join(names) or "unknown client"
+
+    def close(self, str reason=None, bytes client_id=None):
+        """Ends the connection; `reason`, when given, is logged as the client's mistake, with the id that it gave in
+        the header of its request. Owner worker only.
+        """
         cdef Answer answer
         cdef FetchPlan plan
         if self.closed:
@@ -979,7 +997,7 @@ cdef class Connection:
         self.closed = True
         if reason is not None:
             logger.warning("closed %s:%d (%s): %s", self.client_host, self.client_port,
-                           self.software_name or "unknown client", reason)
+                           self.name_for_log(client_id), reason)
         for plan in self.plans or ():
             plan.cancel()
         self.plans = None

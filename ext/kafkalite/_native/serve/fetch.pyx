@@ -23,10 +23,11 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject
 from libc.math cimport INFINITY
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t
 
 import logging
 
+from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.log.log_core cimport HAS_REPLICAS, LOOK_AGAIN, REPLICATED, LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.log.producers cimport ProducerTable
@@ -41,7 +42,7 @@ from kafkalite._native.serve.leaders cimport FETCH_LEADER_TAG, FETCH_LEADERS_FRO
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.quota cimport Meter
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
-from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer, copy_records
+from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer, copy_records, frame_length
 from kafkalite._native.wire.cursor cimport (
     Cursor, cursor_init, load_i32, load_i64, read_compact_count, read_count, read_i8, read_i32, read_i64, read_raw,
     read_string, read_uvarint, skip_tags, store_i32,
@@ -63,6 +64,7 @@ from kafkalite._native.log.segment import SegmentUnreadable
 cdef object logger = logging.getLogger("kafkalite.fetch")
 
 cdef enum:
+    RECORDS_SIZE_MAX = 1 << 30          # of an answer, whatever the settings: the frame's length has 31 bits
     TOPIC_IDS_FROM = 13
     SESSIONS_FROM = 7
     RACKS_FROM = 11
@@ -90,7 +92,7 @@ cdef class FetchServer:
         self.pool = pool
         self.sessions = sessions
         self.partitions_max = partitions_max
-        self.response_size_max = response_size_max
+        self.response_size_max = min(response_size_max, <int32_t>RECORDS_SIZE_MAX)
         self.copy_size_max = copy_size_max
 
     cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
@@ -539,6 +541,7 @@ cdef class FetchPlan(FetchParts):
             encode_part_head(out, self.version, part)
             encode_aborted(out, self.version, self.aborted is not None, self.aborted[i] if self.aborted else None,
                            part.preferred)
+            kl_assert(part.records_size < INT32_MAX)
             if flexible:
                 out.put_uvarint(<unsigned int>(part.records_size + 1))
             else:
@@ -668,7 +671,7 @@ cdef class FetchPlan(FetchParts):
         finally:
             self.release_slices()
         if slices:
-            store_i32(out.data, <int32_t>(out.size + self.size - self.converted_size - 4))
+            store_i32(out.data, frame_length(out.size + self.size - self.converted_size - 4))
         answer.fill(PyBytes_FromStringAndSize(<const char*>out.data, out.size), slices, cuts)
         self.done = True
         if self.privileged and self.server.limit.limit != INFINITY:

@@ -18,6 +18,7 @@ cdef enum ServeResult:
     NO_ANSWER = 1       # acks=0, all appended
     PARKED = 2          # `pending` waits for its Answer
     MALFORMED = 3       # the connection has to be closed
+    UNANSWERED = 4      # acks=0, and not all was appended: closing the connection is what tells the client
 
 
 # The acks of a request, which stand near its front; 0 of what is none.

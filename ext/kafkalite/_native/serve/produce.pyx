@@ -255,7 +255,7 @@ cdef class ProduceServer:
         if self.counters is not None:
             self.count_parts()
         if acks == 0:
-            return MALFORMED if failed else NO_ANSWER
+            return UNANSWERED if failed else NO_ANSWER
         if failed and self.leaders is not None and version >= PRODUCE_LEADERS_FROM:
             self.encode_with_leaders(version, correlation_id)
         else:

@@ -10,6 +10,7 @@ cdef class SaslConnection(Connection):
     cdef double open_until              # monotonic seconds up to which requests are served; -inf: nobody signed in
     cdef bint raw                       # frames are tokens without headers (SaslHandshake 0)
     cdef bint holding                   # a step is done elsewhere: neither read nor served meanwhile
+    cdef bytes claimed_id               # the client id of its first request
     cdef bytes farewell                 # what a failed one is told at its close
     cdef Py_ssize_t counted_bytes       # of `pending`, while nobody is signed in
 

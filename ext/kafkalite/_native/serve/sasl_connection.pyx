@@ -20,7 +20,7 @@ from libc.stdint cimport int16_t, int32_t
 
 import logging
 
-from kafkalite._native.serve.connection cimport EVENT_READ, TLS_HELLO_SIZE, Connection
+from kafkalite._native.serve.connection cimport CLIENT_ID_SHOWN_MAX, EVENT_READ, TLS_HELLO_SIZE, Connection
 from kafkalite._native.serve.transfer cimport OutBuffer
 from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, Cursor, cursor_init, load_i16, load_i32, read_string
 from kafkalite._native.wire.status cimport OK
@@ -89,7 +89,7 @@ cdef class SaslConnection(Connection):
         if self.closed or self.failed:
             return
         logger.warning("%s:%d (%s) did not sign in: %s", self.client_host, self.client_port,
-                       self.software_name or "unknown client", problem)
+                       self.name_for_log(self.claimed_id), problem)
         self.sign_in.count_failure(reason)
         self.arrive()
         self.failed = True
@@ -101,12 +101,12 @@ cdef class SaslConnection(Connection):
         self.set_interest(0)
         self.io.failing.append((self.io.now + self.io.failing_s, self))
 
-    def close(self, str reason=None):
+    def close(self, str reason=None, bytes client_id=None):
         """As of any connection."""
         if not self.closed:
             self.count_bytes(0)
             self.sign_in.close()
-        Connection.close(self, reason)
+        Connection.close(self, reason, client_id)
 
     cdef int admit(self) except -1:
         """TLS is done; who the client is, SASL says."""
@@ -181,6 +181,7 @@ cdef class SaslConnection(Connection):
         """Takes a frame of a client who has not signed in yet, or whose session is over."""
         cdef Cursor c
         cdef Py_ssize_t client_id_size
+        cdef const unsigned char* client_id
         self.io.requests += 1
         if self.raw:
             return self.answer(self.sign_in.token(PyBytes_FromStringAndSize(<const char*>frame, size)))
@@ -188,10 +189,13 @@ cdef class SaslConnection(Connection):
             self.fail_sign_in("bytes that are no request")
             return 0
         cursor_init(&c, frame + 8, size - 8)
-        read_string(&c, False, &client_id_size)
+        client_id = read_string(&c, False, &client_id_size)
         if c.status != OK:
             self.fail_sign_in("a request header that does not follow its schema")
             return 0
+        if self.claimed_id is None and client_id_size > 0:
+            self.claimed_id = PyBytes_FromStringAndSize(
+                <const char*>client_id, min(client_id_size, <Py_ssize_t>CLIENT_ID_SHOWN_MAX))
         return self.answer(self.sign_in.request(
             load_i16(frame), load_i16(frame + 2), load_i32(frame + 4),
             PyBytes_FromStringAndSize(<const char*>c.pos, c.end - c.pos)))

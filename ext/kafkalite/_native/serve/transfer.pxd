@@ -23,7 +23,10 @@ cdef class OutBuffer:
     cdef int put_string(self, const unsigned char* source, Py_ssize_t size, bint compact) except -1
     cdef int put_array_size(self, Py_ssize_t count, bint compact) except -1
     cdef Py_ssize_t begin_frame(self, int32_t correlation_id, bint flexible) except -1
-    cdef void end_frame(self, Py_ssize_t start) noexcept
+    cdef int end_frame(self, Py_ssize_t start) except -1
+
+
+cpdef int32_t frame_length(int64_t size) except -1
 
 
 cdef int copy_records(OutBuffer out, LogSlice piece) except -1

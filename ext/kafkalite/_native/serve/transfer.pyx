@@ -14,7 +14,7 @@ Thread rule: an Answer is filled once, by any thread, and from then on belongs t
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EBADMSG, EINTR, EIO, ENODATA, ENODEV, ENXIO, ESTALE, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT16_MAX, INT32_MAX, int16_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 from posix.types cimport off_t
@@ -122,6 +122,7 @@ cdef class OutBuffer:
 
     cdef int put_string(self, const unsigned char* source, Py_ssize_t size, bint compact) except -1:
         """A string field: int16 length, or in flexible versions its length plus one as a varint."""
+        kl_assert(0 <= size <= INT16_MAX)
         if compact:
             self.put_uvarint(<unsigned int>(size + 1))
         else:
@@ -129,6 +130,7 @@ cdef class OutBuffer:
         return self.put(source, size)
 
     cdef int put_array_size(self, Py_ssize_t count, bint compact) except -1:
+        kl_assert(-1 <= count < INT32_MAX)
         if compact:
             return self.put_uvarint(<unsigned int>(count + 1))
         return self.put_i32(<int32_t>count)
@@ -142,8 +144,18 @@ cdef class OutBuffer:
             self.put_i8(0)
         return start
 
-    cdef void end_frame(self, Py_ssize_t start) noexcept:
-        store_i32(self.data + start, <int32_t>(self.size - start - 4))
+    cdef int end_frame(self, Py_ssize_t start) except -1:
+        store_i32(self.data + start, frame_length(self.size - start - 4))
+        return 0
+
+
+cpdef int32_t frame_length(int64_t size) except -1:
+    """The length field of a frame of so many bytes. OverflowError for more than it can say, which the protocol has no
+    error for: the connection ends, as a length that wrapped around would have the client misread all that follows.
+    """
+    if size < 0 or size > INT32_MAX:
+        raise OverflowError(f"an answer of {size} bytes does not fit into a frame")
+    return <int32_t>size
 
 
 cdef inline bint is_of_file(int error) noexcept nogil:

@@ -11,7 +11,7 @@ from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.produce import ProduceServer
 from kafkalite._native.serve.topic_table import TopicTable
-from kafkalite._native.serve.transfer import Mailbox, OutBuffer
+from kafkalite._native.serve.transfer import Mailbox, OutBuffer, frame_length
 from kafkalite.handlers.table import native_apis
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
@@ -325,3 +325,37 @@ def test_lingering_notices_the_end_of_the_connection(harness):
     harness.connection.linger()
     harness.turn()
     assert harness.closed == 1
+
+
+CLIENT_ID = b"orders\n7"
+MALFORMED = {
+    "produce": (0, 7, "Produce v7 that is malformed or over a limit"),
+    "fetch": (1, 4, "Fetch v4 that is malformed or over a limit"),
+}
+
+
+@pytest.mark.parametrize(("key", "version", "reason"), MALFORMED.values(), ids=[*MALFORMED])
+def test_a_malformed_request_is_logged_with_the_client_id_of_its_header(harness, key, version, reason, caplog):
+    header = struct.pack(">hhih", key, version, 1, len(CLIENT_ID)) + CLIENT_ID
+    body = header + struct.pack(">hh", -1, 1)  # acks=1, where it is a produce request
+    harness.client.sendall(struct.pack(">i", len(body)) + body)
+    harness.connection.on_event(READ)
+    assert harness.connection.closed
+    assert caplog.messages == [f"closed 127.0.0.1:1 (client id orders\n7): {reason}"]
+
+
+def test_a_produce_request_without_acks_that_fails_is_logged_as_such(harness, caplog):
+    header = struct.pack(">hhih", 0, 7, 1, 1) + b"c"
+    body = header + struct.pack(">hhii", -1, 0, 1000, 1) + struct.pack(">h", 4) + b"gone" + struct.pack(">iii", 1, 0, 0)
+    harness.client.sendall(struct.pack(">i", len(body)) + body)
+    harness.connection.on_event(READ)
+    assert caplog.messages == [
+        "closed 127.0.0.1:1 (client id c): a Produce request with acks=0 that failed: it has no other answer"
+    ]
+
+
+def test_a_frame_longer_than_its_length_field_can_say_is_an_error():
+    assert frame_length(2**31 - 1) == 2**31 - 1
+    for size in (2**31, 2**32 + 7, -1):
+        with pytest.raises(OverflowError, match=f"an answer of {size} bytes does not fit"):
+            frame_length(size)
