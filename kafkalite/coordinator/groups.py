@@ -553,11 +553,11 @@ class GroupCoordinator:
             if present is not None and present.offsets is group.offsets:  # else it was dropped meanwhile
                 self._in_transactions.setdefault(key, set()).add(present)
 
-    def watch(self, partition: int, producer_id: int) -> Watch:
-        """In a cluster: begins to see whether a producer's transaction ends in a partition of `__consumer_offsets`; for
-        one commit, or until `unwatch`."""
+    def watch(self, partition: int, producer_id: int, ended_by: int) -> Watch:
+        """In a cluster: begins to see whether a producer's transaction ends in a partition of `__consumer_offsets`, by
+        a marker of epoch `ended_by` or a later one; for one commit, or until `unwatch`."""
         assert self.log.led is not None, "in a cluster alone"
-        watch = Watch(self.log.led.home(partition), producer_id)
+        watch = Watch(self.log.led.home(partition), producer_id, ended_by)
         with self._lock:
             self._watches.setdefault((partition, producer_id), []).append(watch)
         return watch
@@ -579,6 +579,7 @@ class GroupCoordinator:
         partition: int,
         append: Callable[[PartitionLog], int],
         producer_id: int,
+        producer_epoch: int,
         *,
         commit: bool,
         callback: Callable[[int], object],
@@ -596,7 +597,7 @@ class GroupCoordinator:
             end_offset = append(log)
             with self._lock:
                 for watch in self._watches.get((partition, producer_id), ()):
-                    watch.ended = True
+                    watch.ended = watch.ended or producer_epoch >= watch.ended_by
             return end_offset
 
         def stored(code: int) -> None:

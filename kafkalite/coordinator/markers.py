@@ -154,6 +154,7 @@ class MarkerWriter:
                 partition.partition,
                 append,
                 mark.producer_id,
+                mark.producer_epoch,
                 commit=mark.commit,
                 callback=lambda code: callback(ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_SERVED else code),
             )

@@ -60,13 +60,15 @@ class Marker(NamedTuple):
 
 
 class Watch:
-    """Whether a producer's transaction has ended in a partition, since somebody was asked about it."""
+    """Whether a producer's transaction has ended in a partition, since another broker was asked about it. A marker of
+    `ended_by` or a later epoch ends it; one of an earlier epoch ended the transaction before."""
 
-    __slots__ = ("ended", "home", "producer_id")
+    __slots__ = ("ended", "ended_by", "home", "producer_id")
 
-    def __init__(self, home: Home, producer_id: int) -> None:
+    def __init__(self, home: Home, producer_id: int, ended_by: int) -> None:
         self.home = home
         self.producer_id = producer_id
+        self.ended_by = ended_by
         self.ended = False
 
 

@@ -581,12 +581,18 @@ class TransactionCoordinator:
         offsets: list[Offset],
         request_version: int,
     ) -> Deferred[int]:
-        """The transaction is another broker's: that is asked, and a marker that comes meanwhile refuses the commit."""
+        """The transaction is another broker's: that is asked, and the transaction's marker, if it comes meanwhile,
+        refuses the commit.
+
+        A commit that joins the transaction waits until the one before is complete, whose markers come meanwhile, too.
+        In TV2 they have at most the commit's epoch, and the transaction's own a higher one (KIP-890). In TV1 epochs
+        tell nothing, but there AddOffsetsToTxn has waited for the markers before.
+        """
         from kafkalite.record.batches import Producer
 
         assert self._remote is not None, "in a cluster alone"
-        watch = self._groups.watch(where.partition, producer_id)
         only_verify = request_version < OFFSETS_ADD_SINCE
+        watch = self._groups.watch(where.partition, producer_id, epoch if only_verify else epoch + 1)
         abortable = request_version >= OFFSETS_ABORTABLE_SINCE
         answer: Deferred[int] = Deferred()
 

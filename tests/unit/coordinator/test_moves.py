@@ -334,6 +334,7 @@ def test_a_marker_is_not_taken_while_the_offsets_that_it_decides_are_read(
             log.partition,
             lambda at: at.append_marker(70, 2, 3, commit=True, transaction_version=2),
             70,
+            2,
             commit=True,
             callback=codes.append,
         )
@@ -349,6 +350,7 @@ def test_a_marker_of_an_earlier_epoch_that_is_told_late_ends_no_later_transactio
         log.partition,
         lambda at: at.append_marker(70, 2, 3, commit=True, transaction_version=2),
         70,
+        2,
         commit=True,
         callback=codes.append,
     )
@@ -365,22 +367,24 @@ def test_a_marker_of_an_earlier_epoch_that_is_told_late_ends_no_later_transactio
     assert bench.committed() is None
 
 
-def asked_elsewhere(bench: Moving, producer_id: int, offset: int) -> tuple[Any, Any]:
-    """A commit in a transaction that another broker coordinates: its answer to come, and what that broker is to say."""
+def asked_elsewhere(bench: Moving, producer_id: int, offset: int, version: int = 5) -> tuple[Any, Any]:
+    """A commit in epoch 1, in a transaction that another broker coordinates: its answer to come, and what that broker
+    is to say."""
     said: Any = Deferred()
     bench.remote.ask = lambda _ask: said
     bench.resign(TRANSACTIONS)
     offset_asked = Offset(TopicPartition("t", 0), offset, -1, "")
-    answer = bench.transactions.commit_offsets("tx", producer_id, 1, "g", ("", None, -1), [offset_asked], 5)
+    answer = bench.transactions.commit_offsets("tx", producer_id, 1, "g", ("", None, -1), [offset_asked], version)
     return answer.map(lambda _code: offset_asked.code), said
 
 
-def end_in_groups(bench: Moving, producer_id: int) -> None:
+def end_in_groups(bench: Moving, producer_id: int, epoch: int = 2) -> None:
     partition = bench.state_log(GROUPS, "g").partition
     bench.groups.write_marker(
         partition,
-        lambda log: log.append_marker(producer_id, 2, 3, commit=True, transaction_version=2),
+        lambda log: log.append_marker(producer_id, epoch, 3, commit=True, transaction_version=2),
         producer_id,
+        epoch,
         commit=True,
         callback=lambda _code: None,
     )
@@ -398,6 +402,33 @@ def test_only_its_own_end_refuses_a_commit_about_which_another_broker_was_asked(
     bench.settle()
     assert answer.response == code
     assert bench.groups._watches == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "code"),
+    [
+        (5, 0, ErrorCode.NONE),
+        (5, 1, ErrorCode.NONE),
+        (5, 2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (4, 0, ErrorCode.NONE),
+        (4, 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (4, 2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_kip890_marker_of_the_transaction_before_refuses_no_commit_of_the_next(
+    bench: Moving, version: int, epoch: int, code: ErrorCode
+) -> None:
+    """The coordinator that is asked waits for the markers of the transaction before, and so they come meanwhile. In TV2
+    they have the epoch that the producer has now, or a lower one; before, an epoch does not tell them apart."""
+    answer, said = asked_elsewhere(bench, 70, 6, version)
+    end_in_groups(bench, 70, epoch)
+    said.complete(0)
+    bench.settle()
+    assert answer.response == code
+    assert bench.groups._watches == {}
+    if code == ErrorCode.NONE:
+        end_in_groups(bench, 70, epoch=2)
+        assert bench.committed() == 6
 
 
 def test_a_commit_about_which_another_broker_was_asked_before_an_election_is_to_be_tried_again(bench: Moving) -> None:
