@@ -33,7 +33,7 @@ class Deferred(Generic[T]):
     __slots__ = ("_deliver", "_done", "_response", "abandoned")
 
     def __init__(self, abandoned: Callable[[], object] | None = None) -> None:
-        """`abandoned`: to be called when nobody is there any more who would be answered. `map` does not pass it on."""
+        """`abandoned`: to be called when nobody is there any more who would be answered."""
         self.abandoned = abandoned
         self._done = False
         self._response: T | None = None
@@ -53,7 +53,7 @@ class Deferred(Generic[T]):
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
         """The one that is completed with `function` of this one's response. Takes the place of `then`."""
-        mapped: Deferred[U] = Deferred()
+        mapped: Deferred[U] = Deferred(self.abandoned)
         self.then(lambda response: mapped.complete(function(response)))
         return mapped
 
@@ -64,6 +64,7 @@ class Deferred(Generic[T]):
                 return False
             self._done = True
             self._response = response
+            self.abandoned = None
             deliver = self._deliver
         if deliver is not None:
             deliver(response)
@@ -87,7 +88,13 @@ def completed(response: T) -> Deferred[T]:
 
 def gathered(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
     """Completed when all of them are, with their responses in their order."""
-    whole: Deferred[list[T]] = Deferred()
+    givers_up = [part.abandoned for part in parts if part.abandoned is not None]
+
+    def abandon() -> None:
+        for give_up in givers_up:
+            give_up()
+
+    whole: Deferred[list[T]] = Deferred(abandon if givers_up else None)
     left = len(parts)
 
     def count(_response: T) -> None:

@@ -3,6 +3,10 @@
     header ─▶ row of the handler table ─▶ decode ─▶ handler, inline or on the I/O pool ─▶ encode ─▶ answer
                                                        └─▶ Deferred: parked, encoded by whoever completes it
 
+Requests of one connection take effect in order, as in Apache Kafka, which serves one at a time. What follows a request
+on the I/O pool goes there, too; what follows a Deferred of an API that is `in_order` is kept back until its answer. The
+answers of Deferreds are in order in any case. Produce and Fetch do not come here.
+
 This is the one place where exceptions become answers: a request that does not follow its schema, an API or version that
 is not served, and a handler's own failure close the connection with one log line, as Kafka does; what a client did
 wrong inside a well-formed request is an error code in the response, which is the handler's business.
@@ -128,9 +132,17 @@ class Dispatcher:
     def _deliver_later(
         row: table.Row, context: RequestContext, correlation_id: int, deferred: Deferred[Any], answer: Answer
     ) -> None:
-        if deferred.abandoned is not None:
-            answer.when_abandoned(deferred.abandoned)
-        deferred.then(lambda response: Dispatcher._deliver(row, context, correlation_id, response, answer))
+        abandoned = deferred.abandoned
+        if abandoned is not None:
+            answer.when_abandoned(abandoned)
+        release = context.broker.pool.hold(context.connection) if row.in_order and not deferred.done else None
+
+        def deliver(response: object) -> None:
+            Dispatcher._deliver(row, context, correlation_id, response, answer)
+            if release is not None:
+                release()
+
+        deferred.then(deliver)
 
     @staticmethod
     def _deliver(

@@ -1,8 +1,9 @@
 """The I/O pool: a few threads for work that may wait for a disk, so that a network worker never does.
 
 Jobs given with a key run one after another in the order given; jobs without a key, and jobs of different keys, run
-side by side. The queue is bounded by its callers: a connection may be owed a limited number of answers, and deferred
-produce batches are bounded in bytes. A job's exception is logged and ends that job alone.
+side by side. `hold` keeps the jobs of a key back while something is waited for that holds no thread. The queue is
+bounded by its callers: a connection may be owed a limited number of answers, and deferred produce batches are bounded
+in bytes. A job's exception is logged and ends that job alone.
 
 Thread rule: submit from any thread. Jobs finish their request through an Answer, which wakes the owning worker.
 """
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.pool")
 
 
+class _Hold:
+    """The place among the jobs of a key of something that is waited for."""
+
+    __slots__ = ()
+
+
 class IoPool:
     """`size` daemon threads, started when jobs arrive."""
 
@@ -28,7 +35,7 @@ class IoPool:
         self._name = name
         self._jobs: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._ready = threading.Condition(threading.Lock())
-        self._strands: dict[Hashable, deque[tuple[Callable[..., object], tuple[Any, ...]]]] = {}
+        self._strands: dict[Hashable, deque[tuple[Callable[..., object], tuple[Any, ...]] | _Hold]] = {}
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._closed = False
@@ -47,6 +54,27 @@ class IoPool:
                 return
             self._strands[key] = deque([(job, args)])
             self._submit_locked(self._run_strand, (key,))
+
+    def hold(self, key: Hashable) -> Callable[[], None]:
+        """Keeps back the jobs given with this key from now on, until the returned function is called, once. Called by a
+        job of this key, or while there is none."""
+        place = _Hold()
+        with self._ready:
+            strand = self._strands.setdefault(key, deque())
+            strand.insert(1, place)  # after the job that runs
+        return lambda: self._release(key, place)
+
+    def _release(self, key: Hashable, place: _Hold) -> None:
+        with self._ready:
+            strand = self._strands[key]
+            first = strand[0] is place
+            strand.remove(place)
+            if not first or not self._is_due_locked(key):
+                return
+            if self._closed:
+                del self._strands[key]  # too late: their connections end with the broker
+            else:
+                self._submit_locked(self._run_strand, (key,))
 
     def resize(self, size: int) -> None:
         """From now on so many threads; one that is too many ends after the job that it runs."""
@@ -122,16 +150,21 @@ class IoPool:
     def _run_strand(self, key: Hashable) -> None:
         """Runs one job of a strand and queues the strand again, so that a long strand cannot hold a thread for ever."""
         with self._ready:
-            job, args = self._strands[key][0]
-        self._call(job, args)
+            first = self._strands[key][0]
+        assert not isinstance(first, _Hold), "nothing runs that is kept back"
+        self._call(*first)
         with self._ready:
-            strand = self._strands[key]
-            strand.popleft()
-            if not strand:
-                del self._strands[key]
-                return
-            self._jobs.append((self._run_strand, (key,)))
-            self._ready.notify()
+            self._strands[key].popleft()
+            if self._is_due_locked(key):
+                self._jobs.append((self._run_strand, (key,)))
+                self._ready.notify()
+
+    def _is_due_locked(self, key: Hashable) -> bool:
+        """Whether a strand has a job that is not kept back. One that is empty is forgotten."""
+        strand = self._strands[key]
+        if not strand:
+            del self._strands[key]
+        return bool(strand) and not isinstance(strand[0], _Hold)
 
     @staticmethod
     def _call(job: Callable[..., object], args: tuple[Any, ...]) -> None:

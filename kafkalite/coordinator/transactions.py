@@ -9,10 +9,19 @@ then the markers are written, and Complete when all of them are durable. A crash
 
 A partition of `__transaction_state` that cannot be read keeps its ids from being served.
 
-Adding partitions (AddPartitionsToTxn, AddOffsetsToTxn, and what Produce 12 and TxnOffsetCommit 5 do by themselves) does
-not fail because of a change on its way: it waits for it, and what waits is added together. In TV2 it also waits for the
-markers of the transaction before, since a producer goes on as soon as its EndTxn is answered; at most
-transaction.completion.wait.max.ms. In TV1 it must not: the request may be a late one, of that transaction before.
+A producer continues as soon as its EndTxn is answered, so its next request meets the markers on their way. Kafka
+answers CONCURRENT_TRANSACTIONS then (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` where a leader asks).
+Here the request waits, for transaction.completion.wait.max.ms at most:
+
+    waits       AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, InitProducerId; Produce 12 and TxnOffsetCommit 5, which add
+                a partition by themselves
+    until       the transaction is complete; then the rules of `transaction` judge it like a request that comes then. It
+                is refused when its client's connection ends, the broker stops, or another broker coordinates the id
+    in order    EndTxn and InitProducerId, then partitions, which are added together. So a late EndTxn never meets the
+                transaction that begins after its own, and a new producer fences the one whose partitions wait
+
+In TV1 a late request has the epoch of the next transaction, too. A client that repeats a request on another connection
+has closed the first one, and what waits there is dropped.
 
 Thread rule: any thread may call anything; nothing here waits for a disk. Lock order: an id's lock ▸ a group's lock ▸
 leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Answers are given with no lock held.
@@ -94,10 +103,21 @@ _UNEXPECTED_BY_PRODUCERS: Final = frozenset(
 """What a producer does not expect of Produce; NOT_ENOUGH_REPLICAS makes every one of them try again."""
 
 
-class _Add:
+class _Wait:
+    """A request that waits for a change of its id, or for the markers."""
+
+    __slots__ = ("deadline", "refuse")
+
+    def __init__(self, refuse: Callable[[int], object]) -> None:
+        """`refuse` answers it with a code. It is called unlocked."""
+        self.refuse = refuse
+        self.deadline = math.inf
+
+
+class _Add(_Wait):
     """Partitions that wait to be added."""
 
-    __slots__ = ("answer", "deadline", "epoch", "partitions", "producer_id", "version")
+    __slots__ = ("epoch", "partitions", "producer_id", "version")
 
     def __init__(
         self,
@@ -106,14 +126,23 @@ class _Add:
         partitions: frozenset[TopicPartition],
         version: int,
         answer: Deferred[int],
-        deadline: float,
     ) -> None:
+        super().__init__(answer.complete)
         self.producer_id = producer_id
         self.epoch = epoch
         self.partitions = partitions
         self.version = version
-        self.answer = answer
-        self.deadline = deadline
+
+
+class _Change(_Wait):
+    """EndTxn or InitProducerId."""
+
+    __slots__ = ("attempt",)
+
+    def __init__(self, attempt: Callable[[], bool], refuse: Callable[[int], object]) -> None:
+        """`attempt` judges it, under the lock and while nothing is being written; False: it has to wait."""
+        super().__init__(refuse)
+        self.attempt = attempt
 
 
 class Transaction:
@@ -127,7 +156,11 @@ class Transaction:
         self.now = now
         self.coming: Metadata | None = None
         self.dead = False
-        self.waiting: list[_Add] = []
+        self.changes: list[_Change] = []
+        """What waits, in the order of arrival; these before those."""
+        self.adds: list[_Add] = []
+        self.patience: Timer | None = None
+        """Ends their waits."""
         self.completing = False
         """Whether its markers are on their way."""
         self.deadline = math.inf
@@ -152,6 +185,22 @@ class Transaction:
             self._lock.release()
             for deliver in outbox:
                 deliver()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request waits."""
+        return bool(self.changes or self.adds)
+
+    def has_waiting(self, wait: _Wait) -> bool:
+        """Whether this request waits."""
+        return wait in self.changes or wait in self.adds
+
+    def take_waiting(self, wanted: Callable[[_Wait], bool]) -> list[_Wait]:
+        """Those of the requests that wait which are wanted; they wait no longer."""
+        taken: list[_Wait] = [wait for wait in (*self.changes, *self.adds) if wanted(wait)]
+        self.changes = [change for change in self.changes if change not in taken]
+        self.adds = [add for add in self.adds if add not in taken]
+        return taken
 
     def later_locked(self, deliver: Callable[[], object]) -> None:
         """To be called once the lock is given back."""
@@ -245,7 +294,7 @@ class TransactionCoordinator:
             self._loader.join()
         for transaction in self.all():
             with transaction.changing():
-                self._answer_waiting_locked(transaction, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._refuse_waiting_locked(transaction, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def wait_loaded(self, timeout_s: float) -> bool:
         """Whether loading ended in time."""
@@ -327,7 +376,7 @@ class TransactionCoordinator:
         """Nothing is being written now: goes on with what waited for that."""
         now = transaction.now
         if transaction.dropped:
-            self._answer_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
+            self._refuse_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
             return
         if now.state not in PREPARED:
             transaction.completing = False
@@ -335,7 +384,6 @@ class TransactionCoordinator:
             transaction.timer.cancel()
         if now.state is DEAD:
             transaction.dead = True
-            self._answer_waiting_locked(transaction, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             with self._lock:
                 if self._transactions.get(transaction.transactional_id) is transaction:
                     del self._transactions[transaction.transactional_id]
@@ -345,8 +393,64 @@ class TransactionCoordinator:
                 transaction.later_locked(lambda: self._write_markers(transaction, now))
         elif now.state is ONGOING and self._clock.monotonic() >= transaction.deadline:
             self._abort_locked(transaction)
-        if transaction.coming is None and transaction.waiting:
+        self._serve_waiting_locked(transaction)
+
+    # --- requests that wait -------------------------------------------------------------------------------------------
+
+    def _wait_locked(self, transaction: Transaction, wait: _Wait, answer: Deferred[Any]) -> None:
+        """Takes in a request that may have to wait."""
+        queue: list[Any] = transaction.adds if isinstance(wait, _Add) else transaction.changes
+        queue.append(wait)
+        self._serve_waiting_locked(transaction)
+        if not transaction.has_waiting(wait):
+            return
+        wait_s = self._config.transaction_completion_wait_max_ms / 1000
+        wait.deadline = self._clock.monotonic() + wait_s
+        answer.abandoned = lambda: self._abandon(transaction, wait)
+        if transaction.patience is None:
+            transaction.patience = self._timers.timer(lambda: self._give_up(transaction))
+        if not transaction.patience.armed:
+            transaction.patience.set(wait_s)
+
+    def _serve_waiting_locked(self, transaction: Transaction) -> None:
+        """Judges those who wait, as long as nothing is being written."""
+        waiting, transaction.changes = transaction.changes, []
+        for number, change in enumerate(waiting):
+            if transaction.coming is not None:
+                transaction.changes += waiting[number:]
+                break
+            if not change.attempt():
+                transaction.changes.append(change)
+        if transaction.coming is None and transaction.adds:
             self._add_waiting_locked(transaction)
+        if transaction.patience is not None and not transaction.waits:
+            transaction.patience.cancel()
+
+    @staticmethod
+    def _refuse_locked(transaction: Transaction, wait: _Wait, code: int) -> None:
+        transaction.later_locked(lambda: wait.refuse(int(code)))
+
+    def _refuse_waiting_locked(self, transaction: Transaction, code: int) -> None:
+        for wait in transaction.take_waiting(lambda _wait: True):
+            self._refuse_locked(transaction, wait, code)
+        if transaction.patience is not None:
+            transaction.patience.cancel()
+
+    def _give_up(self, transaction: Transaction) -> None:
+        """Answers those who have waited long enough."""
+        now = self._clock.monotonic()
+        with transaction.changing():
+            for wait in transaction.take_waiting(lambda wait: wait.deadline <= now):
+                self._refuse_locked(transaction, wait, ErrorCode.CONCURRENT_TRANSACTIONS)
+            if transaction.waits and transaction.patience is not None:
+                first = min(wait.deadline for wait in (*transaction.changes, *transaction.adds))
+                transaction.patience.set(first - now)
+
+    def _abandon(self, transaction: Transaction, gone: _Wait) -> None:
+        """The client of a request that waits has gone: the request takes no effect."""
+        with transaction.changing():
+            for wait in transaction.take_waiting(lambda wait: wait is gone):
+                self._refuse_locked(transaction, wait, ErrorCode.CONCURRENT_TRANSACTIONS)
 
     # --- InitProducerId -----------------------------------------------------------------------------------------------
 
@@ -374,8 +478,24 @@ class TransactionCoordinator:
             with transaction.changing():
                 if transaction.dead or (transaction.now.exhausted and not needs_id):
                     continue
-                self._initialise_locked(transaction, timeout_ms, asked, spare_id, answer)
+                self._wait_to_initialise_locked(transaction, timeout_ms, asked, spare_id, answer)
             return answer
+
+    def _wait_to_initialise_locked(
+        self,
+        transaction: Transaction,
+        timeout_ms: int,
+        asked: tuple[int, int] | None,
+        spare_id: int,
+        answer: Deferred[tuple[int, int, int]],
+    ) -> None:
+        def refuse(code: int) -> None:
+            answer.complete((code, NO_PRODUCER_ID, rules.NO_EPOCH))
+
+        def attempt() -> bool:
+            return self._initialise_locked(transaction, timeout_ms, asked, spare_id, answer)
+
+        self._wait_locked(transaction, _Change(attempt, refuse), answer)
 
     def _initialise_locked(
         self,
@@ -384,16 +504,20 @@ class TransactionCoordinator:
         asked: tuple[int, int] | None,
         spare_id: int,
         answer: Deferred[tuple[int, int, int]],
-    ) -> None:
+    ) -> bool:
+        """See `_Change`."""
+        waits = False
         if transaction.dropped:
             outcome = Outcome(ErrorCode.NOT_COORDINATOR)
-        elif transaction.coming is not None:
-            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+        elif transaction.dead or (transaction.now.exhausted and spare_id == NO_PRODUCER_ID):
+            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)  # since it waited: asked again, it finds what it needs
         else:
             outcome = rules.initialise(transaction.now, asked, timeout_ms, self._clock.time_ms(), spare_id)
+            waits = outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS and outcome.next is None
         if outcome.next is None:
-            transaction.later_locked(lambda: answer.complete((outcome.code, NO_PRODUCER_ID, rules.NO_EPOCH)))
-            return
+            if not waits:
+                transaction.later_locked(lambda: answer.complete((outcome.code, NO_PRODUCER_ID, rules.NO_EPOCH)))
+            return not waits
         coming = outcome.next
 
         def done(code: int) -> None:
@@ -404,6 +528,7 @@ class TransactionCoordinator:
         if outcome.code:
             logger.info("a new producer ends the transaction of an earlier one", extra=_fields(transaction))
         self._change_locked(transaction, coming, done)
+        return True
 
     # --- adding partitions --------------------------------------------------------------------------------------------
 
@@ -418,20 +543,12 @@ class TransactionCoordinator:
         with transaction.changing():
             if transaction.dropped:
                 return completed(int(ErrorCode.NOT_COORDINATOR))
-            if version < TV2 and transaction.now.state in PREPARED:
-                return completed(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-            wait_s = self._config.transaction_completion_wait_max_ms / 1000
-            deadline = self._clock.monotonic() + wait_s
-            transaction.waiting.append(_Add(producer_id, epoch, partitions, version, answer, deadline))
-            if transaction.coming is None:
-                self._add_waiting_locked(transaction)
-            if not answer.done and transaction.waiting:
-                self._timers.timer(lambda: self._give_up(transaction)).set(wait_s)
+            self._wait_locked(transaction, _Add(producer_id, epoch, partitions, version, answer), answer)
         return answer
 
     def _add_waiting_locked(self, transaction: Transaction) -> None:
         """Judges all who wait; those who may are added together."""
-        waiting, transaction.waiting = transaction.waiting, []
+        waiting, transaction.adds = transaction.adds, []
         time_ms = self._clock.time_ms()
         coming = None
         added = []
@@ -455,32 +572,14 @@ class TransactionCoordinator:
                 added.append(add)
             elif outcome.code == 0 and coming is not None:
                 added.append(add)  # among those that are about to be added
-            elif outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS and add.version >= TV2:
-                transaction.waiting.append(add)
+            elif outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                transaction.adds.append(add)
             else:
-                self._answer_add_locked(transaction, add, outcome.code)
+                self._refuse_locked(transaction, add, outcome.code)
         if coming is not None:
             if transaction.now.state is not ONGOING:
                 self._set_deadline_locked(transaction, coming.timeout_ms / 1000)
             self._change_locked(transaction, coming, lambda code: _complete_all(added, code))
-
-    @staticmethod
-    def _answer_add_locked(transaction: Transaction, add: _Add, code: int) -> None:
-        transaction.later_locked(lambda: add.answer.complete(int(code)))
-
-    def _answer_waiting_locked(self, transaction: Transaction, code: int) -> None:
-        waiting, transaction.waiting = transaction.waiting, []
-        for add in waiting:
-            self._answer_add_locked(transaction, add, code)
-
-    def _give_up(self, transaction: Transaction) -> None:
-        """Those who have waited long enough are told to come again."""
-        now = self._clock.monotonic()
-        with transaction.changing():
-            late = [add for add in transaction.waiting if add.deadline <= now]
-            transaction.waiting = [add for add in transaction.waiting if add.deadline > now]
-            for add in late:
-                self._answer_add_locked(transaction, add, ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def admit(
         self,
@@ -565,6 +664,7 @@ class TransactionCoordinator:
 
         if request_version >= OFFSETS_ADD_SINCE:
             added = self.add(transactional_id, producer_id, epoch, frozenset((where,)), TV2)
+            answer.abandoned = added.abandoned
             added.then(lambda code: commit(_offsets_code(code)))
         else:
             commit(0)
@@ -664,8 +764,12 @@ class TransactionCoordinator:
         answer: Deferred[EndAnswer] = Deferred()
 
         def attempt(spare_id: int | None) -> None:
+            def judge() -> bool:
+                return self._end_locked(transaction, producer_id, epoch, commit, version, spare_id, answer)
+
             with transaction.changing():
-                self._end_locked(transaction, producer_id, epoch, commit, version, spare_id, answer)
+                wait = _Change(judge, lambda code: answer.complete(EndAnswer(code)))
+                self._wait_locked(transaction, wait, answer)
 
         if transaction.now.exhausted and version >= TV2:
             self._with_spare_id(attempt, lambda code: answer.complete(EndAnswer(code)))
@@ -682,14 +786,16 @@ class TransactionCoordinator:
         version: int,
         spare_id: int | None,
         answer: Deferred[EndAnswer],
-    ) -> None:
+    ) -> bool:
+        """See `_Change`."""
         now = transaction.now
+        waits = False
         if transaction.dropped:
             outcome = Outcome(ErrorCode.NOT_COORDINATOR)
         elif transaction.dead:
             outcome = Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        elif transaction.coming is not None or (now.exhausted and version >= TV2 and spare_id is None):
-            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+        elif now.exhausted and version >= TV2 and spare_id is None:
+            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)  # since it waited: asked again, it has the new id
         else:
             outcome = rules.end(
                 now,
@@ -700,16 +806,20 @@ class TransactionCoordinator:
                 time_ms=self._clock.time_ms(),
                 spare_id=NO_PRODUCER_ID if spare_id is None else spare_id,
             )
+            waits = outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS
+        if waits:
+            return False
         if outcome.next is None:
             result = EndAnswer(outcome.code) if outcome.code else EndAnswer(0, now.producer_id, now.epoch)
             transaction.later_locked(lambda: answer.complete(result))
-            return
+            return True
         after = rules.complete(outcome.next, now.update_ms)
 
         def done(code: int) -> None:
             answer.complete(EndAnswer(code) if code else EndAnswer(0, after.producer_id, after.epoch))
 
         self._change_locked(transaction, outcome.next, done)
+        return True
 
     def _with_spare_id(self, action: Callable[[int], object], failed: Callable[[int], object]) -> None:
         """Calls action(a new producer id), at once where one is at hand, else on the I/O pool."""
@@ -844,7 +954,7 @@ class TransactionCoordinator:
             with transaction.changing():
                 now = transaction.now
                 idle = now.state is EMPTY or now.state in COMPLETE
-                if idle and now.update_ms <= oldest_ms and transaction.coming is None and not transaction.waiting:
+                if idle and now.update_ms <= oldest_ms and transaction.coming is None and not transaction.waits:
                     self._change_locked(transaction, replace(now, state=DEAD), lambda _code: None)
                     count += 1
         return count
@@ -910,7 +1020,7 @@ class TransactionCoordinator:
                 transaction.dropped = True
                 if transaction.timer is not None:
                     transaction.timer.cancel()
-                self._answer_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
+                self._refuse_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
 
     def _of_partition(self, number: int) -> list[Transaction]:
         return [each for each in self.all() if each.home is not None and each.home.partition == number]
@@ -951,7 +1061,7 @@ class TransactionCoordinator:
 
 def _complete_all(added: list[_Add], code: int) -> None:
     for add in added:
-        add.answer.complete(code)
+        add.refuse(code)
 
 
 def _fenced_as_old(code: int) -> int:

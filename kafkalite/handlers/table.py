@@ -72,7 +72,7 @@ def served_in_c(_context: RequestContext, _request: Any) -> Any:
 class Row:
     """One API as this broker serves it: `handler` gives the response, `blocks` says whether it needs the I/O pool."""
 
-    __slots__ = ("advertised", "blocks", "handler", "key", "name", "newest", "oldest")
+    __slots__ = ("advertised", "blocks", "handler", "in_order", "key", "name", "newest", "oldest")
 
     @property
     def gated(self) -> bool:
@@ -88,7 +88,9 @@ class Row:
         blocks: Callable[[RequestContext, Any], bool] = never,
         *,
         advertised: int | None = None,
+        in_order: bool = False,
     ) -> None:
+        """`in_order`: what its connection sends after a request takes effect after it, even where it waits."""
         self.key = key
         self.name = api.APIS[key].name
         self.oldest = oldest
@@ -96,6 +98,7 @@ class Row:
         self.advertised = oldest if advertised is None else advertised
         self.handler = handler
         self.blocks = blocks
+        self.in_order = in_order
 
     def serves(self, version: int) -> bool:
         return self.oldest <= version <= self.newest
@@ -138,13 +141,13 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.CREATE_TOPICS, 2, 7, LazyFunction("create_topics:handle"), always),
     Row(api.DELETE_TOPICS, 1, 6, LazyFunction("delete_topics:handle"), always),
     Row(api.DELETE_RECORDS, 0, 2, LazyFunction("delete_records:handle"), always),
-    Row(api.INIT_PRODUCER_ID, 0, 5, LazyFunction("init_producer_id:handle"), always),
+    Row(api.INIT_PRODUCER_ID, 0, 5, LazyFunction("init_producer_id:handle"), always, in_order=True),
     Row(api.OFFSET_FOR_LEADER_EPOCH, 2, 4, LazyFunction("offset_for_leader_epoch:handle")),
-    Row(api.ADD_PARTITIONS_TO_TXN, 0, 3, LazyFunction("transactions:add_partitions")),
-    Row(api.ADD_OFFSETS_TO_TXN, 0, 4, LazyFunction("transactions:add_offsets")),
-    Row(api.END_TXN, 0, 5, LazyFunction("transactions:end")),
+    Row(api.ADD_PARTITIONS_TO_TXN, 0, 3, LazyFunction("transactions:add_partitions"), in_order=True),
+    Row(api.ADD_OFFSETS_TO_TXN, 0, 4, LazyFunction("transactions:add_offsets"), in_order=True),
+    Row(api.END_TXN, 0, 5, LazyFunction("transactions:end"), in_order=True),
     Row(api.WRITE_TXN_MARKERS, 1, 2, LazyFunction("transaction_admin:write_markers")),
-    Row(api.TXN_OFFSET_COMMIT, 0, 5, LazyFunction("transactions:commit_offsets")),
+    Row(api.TXN_OFFSET_COMMIT, 0, 5, LazyFunction("transactions:commit_offsets"), in_order=True),
     Row(api.DESCRIBE_ACLS, 1, 3, LazyFunction("acls:describe"), LazyFunction("acls:needs_blocking")),
     Row(api.CREATE_ACLS, 1, 3, LazyFunction("acls:create"), LazyFunction("acls:changes")),
     Row(api.DELETE_ACLS, 1, 3, LazyFunction("acls:delete"), LazyFunction("acls:changes")),

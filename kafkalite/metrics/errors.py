@@ -46,7 +46,15 @@ class CountedRow(table.Row):
     __slots__ = ("_note", "_row")
 
     def __init__(self, row: table.Row, note: Callable[[int, object], None]) -> None:
-        super().__init__(row.key, row.oldest, row.newest, row.handler, row.blocks, advertised=row.advertised)
+        super().__init__(
+            row.key,
+            row.oldest,
+            row.newest,
+            row.handler,
+            row.blocks,
+            advertised=row.advertised,
+            in_order=row.in_order,
+        )
         self._row = row
         self._note = note
 

@@ -81,6 +81,67 @@ def test_key_has_jobs_until_the_last_one_ended(pool):
         assert ended.wait(WAIT_S)
 
 
+def test_key_that_is_held_keeps_its_jobs_back_and_no_thread(pool):
+    seen = []
+    done = threading.Event()
+    release = pool.hold("key")
+    for number in range(3):
+        pool.submit_ordered("key", seen.append, number)
+    pool.submit_ordered("key", done.set)
+    for number in range(pool.size):  # every thread is free
+        passed = threading.Event()
+        pool.submit_ordered(number, passed.set)
+        assert passed.wait(WAIT_S)
+    assert (seen, pool.has_jobs("key")) == ([], True)
+    release()
+    assert done.wait(WAIT_S)
+    assert seen == [0, 1, 2]
+    wait_until(lambda: not pool.has_jobs("key"), WAIT_S, "the key to be forgotten")
+
+
+@pytest.mark.parametrize("when", ["while the job runs", "after it"])
+def test_job_that_holds_its_key_keeps_back_what_was_given_before_and_after(pool, when):
+    seen = []
+    held, may_end, done = threading.Event(), threading.Event(), threading.Event()
+    releases = []
+
+    def holding():
+        releases.append(pool.hold("key"))
+        held.set()
+        assert may_end.wait(WAIT_S)
+        seen.append("held")
+
+    pool.submit_ordered("key", holding)
+    pool.submit_ordered("key", seen.append, 0)
+    assert held.wait(WAIT_S)
+    pool.submit_ordered("key", seen.append, 1)
+    pool.submit_ordered("key", done.set)
+    if when == "while the job runs":
+        releases[0]()
+        may_end.set()
+    else:
+        may_end.set()
+        wait_until(lambda: seen == ["held"], WAIT_S, "the job to end")
+        releases[0]()
+    assert done.wait(WAIT_S)
+    assert seen == ["held", 0, 1]
+
+
+def test_key_that_was_held_without_jobs_is_forgotten(pool):
+    pool.hold("key")()
+    assert not pool.has_jobs("key")
+
+
+def test_key_that_is_let_go_after_the_close_runs_nothing():
+    pool = IoPool(1)
+    seen = []
+    release = pool.hold("key")
+    pool.submit_ordered("key", seen.append, 0)
+    assert pool.close(WAIT_S)
+    release()
+    assert (seen, pool.has_jobs("key")) == ([], False)
+
+
 def test_failing_job_is_logged_and_its_strand_goes_on(pool, caplog):
     done = threading.Event()
 

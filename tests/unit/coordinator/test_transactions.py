@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kafkalite.coordinator.groups import Offset
 from kafkalite.coordinator.home import Home
 from kafkalite.coordinator.offsets import UNSTABLE
 from kafkalite.coordinator.transaction import EPOCH_LAST, TV1, TV2
@@ -78,15 +79,185 @@ def test_partition_that_was_not_added_is_refused(bench):
     assert log.admit(None, 1, 0, "t", 0, 9) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_old_producers_are_made_to_try_again_while_a_transaction_ends(bench):
-    client = bench.producer()
-    write(client, 0, b"a")
-    bench.transactions.end("tx", client.producer_id, client.epoch, commit=True, version=TV1)
-    while bench.state() == "Ongoing":
-        bench.jobs.run_one()
+def test_records_of_old_producers_are_to_be_sent_again_while_a_transaction_ends(bench):
+    """They were not added to the next one, since that waits."""
+    client = ending(bench, TV1)
     code = bench.transactions.admit("tx", client.producer_id, client.epoch, "t", 0, 11)
     assert (bench.state(), code) == ("PrepareCommit", ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert client.add(0) == ErrorCode.CONCURRENT_TRANSACTIONS  # a late one must not open the next transaction
+
+
+def ending(bench, version, *, commit=True):
+    """A producer whose EndTxn was answered and whose markers are on their way."""
+    client = bench.producer(version=version)
+    write(client, 0, b"a")
+    answer = bench.transactions.end("tx", client.producer_id, client.epoch, commit=commit, version=version)
+    while not answer.done:
+        assert bench.jobs.run_one()
+    assert answer.response.code == 0
+    if version >= TV2:
+        client.producer_id, client.epoch = answer.response.producer_id, answer.response.epoch
+    assert bench.state().startswith("Prepare")
+    return client
+
+
+class Next:
+    """Requests that a producer may send once its EndTxn is answered, each with the code it gets when it is due."""
+
+    def __init__(self, client):
+        self.client = client
+        self.who = ("tx", client.producer_id, client.epoch)
+        self.to = client.bench.transactions
+
+    def add(self):
+        return self.to.add(*self.who, frozenset((TopicPartition("t", 1),)), TV1)
+
+    def add_group(self):
+        return self.to.add_group(*self.who, "g")
+
+    def initialise(self):
+        return self.to.initialise("tx", 60_000, None).map(lambda answer: answer[0])
+
+    def end_again(self):
+        version = self.client.version
+        epoch = self.client.epoch - (version >= TV2)  # a request that is repeated has the epoch of the first one
+        answer = self.to.end("tx", self.client.producer_id, epoch, commit=True, version=version)
+        return answer.map(lambda answer: answer.code)
+
+    def produce(self):
+        return self.to.admit(*self.who, "t", 1, 12)
+
+    def commit_offsets(self):
+        asked = [Offset(TopicPartition("t", 0), 5, -1, "")]
+        return self.to.commit_offsets(*self.who, "g", ("", None, -1), asked, 5).map(lambda code: code or asked[0].code)
+
+    def end_without_records(self):
+        return self.to.end(*self.who, commit=False, version=TV2).map(lambda answer: answer.code)
+
+
+NEXT = [
+    pytest.param(TV1, "add", id="AddPartitionsToTxn"),
+    pytest.param(TV1, "add_group", id="AddOffsetsToTxn"),
+    pytest.param(TV1, "initialise", id="InitProducerId"),
+    pytest.param(TV1, "end_again", id="EndTxn 4 that is repeated"),
+    pytest.param(TV2, "produce", id="Produce 12"),
+    pytest.param(TV2, "commit_offsets", id="TxnOffsetCommit 5"),
+    pytest.param(TV2, "end_again", id="EndTxn 5 that is repeated"),
+    pytest.param(TV2, "end_without_records", id="EndTxn 5 of the next transaction"),
+]
+CONCURRENT = {
+    "commit_offsets": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # which clients of every version know
+}
+
+
+@pytest.mark.parametrize(("version", "name"), NEXT)
+def test_request_after_an_end_waits_until_the_transaction_is_complete(bench, version, name):
+    waits = getattr(Next(ending(bench, version)), name)()
+    assert not waits.done
+    assert bench.answer(waits) == 0
+    assert bench.log(0).committed() == [b"a"]
+    assert not bench.transactions.find("tx").waits
+
+
+@pytest.mark.parametrize(("version", "name"), NEXT)
+def test_request_after_an_end_waits_no_longer_than_it_may(bench, version, name):
+    client = ending(bench, version)
+    bench.log(0).failing = ErrorCode.KAFKA_STORAGE_ERROR
+    waits = getattr(Next(client), name)()
+    bench.pass_time(0.9, step=0.1)
+    assert not waits.done
+    bench.pass_time(0.2, step=0.1)
+    assert waits.response == CONCURRENT.get(name, ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert not bench.transactions.find("tx").waits
+    bench.log(0).failing = None
+    bench.pass_time(10)
+    assert bench.answer(getattr(Next(client), name)()) == 0
+
+
+@pytest.mark.parametrize(("version", "name"), NEXT)
+def test_request_whose_client_goes_while_it_waits_takes_no_effect(bench, version, name):
+    client = ending(bench, version)
+    waits = getattr(Next(client), name)()
+    waits.abandoned()
+    assert waits.done
+    bench.settle()
+    assert (bench.state(), bench.transactions.find("tx").now.epoch) == ("CompleteCommit", client.epoch)
+    assert not bench.transactions.find("tx").waits
+
+
+@pytest.mark.parametrize(("version", "name"), NEXT)
+def test_request_that_waits_is_answered_at_the_stop(bench, version, name):
+    client = ending(bench, version)
+    bench.log(0).failing = ErrorCode.KAFKA_STORAGE_ERROR
+    waits = getattr(Next(client), name)()
+    bench.settle()
+    bench.transactions.stop()
+    code = ErrorCode.NOT_ENOUGH_REPLICAS if name == "produce" else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert waits.response == code
+
+
+def test_waits_that_began_at_different_times_end_each_in_its_time(bench):
+    client = ending(bench, TV1)
+    bench.log(0).failing = ErrorCode.KAFKA_STORAGE_ERROR
+    following = Next(client)
+    first = following.add()
+    bench.pass_time(0.5, step=0.1)
+    second = following.initialise()
+    bench.pass_time(0.6, step=0.1)
+    assert (first.response, second.done) == (ErrorCode.CONCURRENT_TRANSACTIONS, False)
+    bench.pass_time(0.5, step=0.1)
+    assert second.response == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_new_producer_fences_the_one_whose_partitions_wait(bench):
+    following = Next(ending(bench, TV1))
+    add, initialise = following.add(), following.initialise()
+    bench.settle()
+    assert (add.response, initialise.response) == (ErrorCode.PRODUCER_FENCED, 0)
+    assert bench.state() == "Empty"
+
+
+def test_partitions_of_a_producer_that_was_fenced_do_not_wait(bench):
+    client = ending(bench, TV1)
+    answer = bench.transactions.add("tx", client.producer_id, client.epoch - 1, frozenset(), TV1)
+    assert answer.response == ErrorCode.PRODUCER_FENCED
+
+
+def test_late_end_does_not_meet_the_transaction_that_waits(bench):
+    following = Next(ending(bench, TV1))
+    add, late = following.add(), following.end_again()
+    bench.settle()
+    assert (add.response, late.response) == (0, 0)
+    assert bench.state() == "Ongoing"
+
+
+def test_partitions_that_wait_are_added_together(bench):
+    client = ending(bench, TV1)
+    log = bench.logs.topics["__transaction_state"].partitions[bench.transactions.log.partition_of("tx")]
+    before = log.log_end_offset
+    following = Next(client)
+    answers = [following.add(), following.add_group()]
+    bench.settle()
+    assert [answer.response for answer in answers] == [0, 0]
+    assert len(bench.transactions.find("tx").now.partitions) == 2
+    assert log.log_end_offset == before + 2  # the end, and what was added
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_rounds_of_an_end_an_add_and_an_abort_meet_no_concurrent_transaction(bench, commit):
+    """The application aborts at once: were the partition refused, librdkafka would fail for good (its issue 4849)."""
+    client = bench.producer()
+    codes = set()
+    for number in range(50):
+        codes.add(client.add(number % 3))
+        for outcome in (commit, False):
+            ended = bench.transactions.end("tx", client.producer_id, client.epoch, commit=outcome, version=TV1)
+            while not ended.done:
+                assert bench.jobs.run_one()
+            codes.add(ended.response.code)
+            added = Next(client).add()
+            assert not added.done
+            codes.add(bench.answer(added))
+    assert codes == {0}
 
 
 def test_kip890_next_transaction_waits_for_the_markers_of_the_last(bench):
