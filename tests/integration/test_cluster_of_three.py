@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import itertools
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kafkalite.client.connection import Connection
+from kafkalite.errors import ErrorCode
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.end_txn import EndTxnRequest
+from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tests.kit.processes.apache_kafka import run_tool
 from tests.kit.processes.broker import REPOSITORY, wait_until
 from tests.kit.processes.kafka_cluster import KafkaCluster
@@ -21,6 +37,7 @@ pytestmark = pytest.mark.slow
 
 WAIT_S = 120
 PARTITIONS = 6
+TRANSACTIONS = 900
 FEW = {"offsets.topic.num.partitions": "6", "transaction.state.log.num.partitions": "6"}
 
 
@@ -269,3 +286,69 @@ def test_one_command_starts_a_cluster(kafka_jars: Path) -> None:
         assert len(AdminClient({"bootstrap.servers": servers}).list_topics(timeout=WAIT_S).brokers) == 3
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0
+
+
+def coordinator_of(cluster: KafkaCluster, key_type: int, name: str) -> tuple[int, Connection]:
+    """Its node's id and a connection to it, once there is one."""
+    host, port = cluster.processes[0].bootstrap.split(":")
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
+    with closing(Connection.connect(host, int(port), client_id="test")) as connection:
+
+        def ask() -> Any:
+            answer = connection.request(api.FIND_COORDINATOR, request, version_max=4).coordinators[0]
+            return answer if answer.error_code == 0 else None
+
+        found = wait_until(ask, WAIT_S, f"a coordinator of {name}")
+    return found.node_id, Connection.connect(found.host, found.port, client_id="test")
+
+
+def test_offsets_in_transactions_of_another_broker_are_never_refused(cluster: KafkaCluster, topic: str) -> None:
+    """TxnOffsetCommit 5 joins the transaction at its coordinator, which waits for the markers of the one before: they
+    reach the group's coordinator meanwhile (KIP-890)."""
+    group = f"group-{topic}"
+    group_node, to_group = coordinator_of(cluster, 0, group)
+    with closing(to_group), contextlib.ExitStack() as stack:
+        names = (f"tx-{number}-{topic}" for number in range(100))
+        found = ((name, *coordinator_of(cluster, 1, name)) for name in names)
+        elsewhere = itertools.islice((each for each in found if each[1] != group_node), 3)
+        producers = []
+        for name, _node, connection in elsewhere:
+            stack.enter_context(closing(connection))
+            given = wait_until(lambda to=connection, name=name: initialised(to, name), WAIT_S, "a producer id")
+            producers.append([name, connection, given.producer_id, given.producer_epoch])
+        codes: collections.Counter[ErrorCode] = collections.Counter()
+        for number in range(TRANSACTIONS):
+            producer = producers[number % len(producers)]
+            name, to_coordinator, producer_id, epoch = producer
+            commit = offsets_of(topic, group, number, name, producer_id, epoch)
+            committed = to_group.request(api.TXN_OFFSET_COMMIT, commit)
+            codes[ErrorCode(committed.topics[0].partitions[0].error_code)] += 1
+            end = EndTxnRequest(
+                transactional_id=name, producer_id=producer_id, producer_epoch=epoch, committed=number % 5 != 0
+            )
+            ended = to_coordinator.request(api.END_TXN, end)
+            assert ended.error_code == 0, (number, codes)
+            producer[2:] = [ended.producer_id, ended.producer_epoch]
+    assert codes == {ErrorCode.NONE: TRANSACTIONS}
+
+
+def initialised(connection: Connection, name: str) -> Any:
+    """The answer to InitProducerId, None where it is to be asked again."""
+    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    answer = connection.request(api.INIT_PRODUCER_ID, request)
+    return answer if answer.error_code == 0 else None
+
+
+def offsets_of(topic: str, group: str, offset: int, name: str, producer_id: int, epoch: int) -> TxnOffsetCommitRequest:
+    """TxnOffsetCommit of one partition, by nobody's member."""
+    return TxnOffsetCommitRequest(
+        transactional_id=name,
+        group_id=group,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name=topic, partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
+            )
+        ],
+    )

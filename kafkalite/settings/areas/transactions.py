@@ -46,8 +46,8 @@ class TransactionRows:
     transaction_completion_wait_max_ms: int = setting(
         INT,
         1000,
-        "How long a producer's first write waits for the transaction before to be complete, before it is told to come "
-        "again.",
+        "How long a producer's requests wait until its last transaction is complete, before they are answered "
+        "CONCURRENT_TRANSACTIONS.",
         unit="ms",
         low=0,
     )
