@@ -288,8 +288,8 @@ def test_one_command_starts_a_cluster(kafka_jars: Path) -> None:
         assert process.wait(WAIT_S) == 0
 
 
-def coordinator_of(cluster: KafkaCluster, key_type: int, name: str) -> tuple[int, Connection]:
-    """Its node's id and a connection to it, once there is one."""
+def coordinator_of(cluster: KafkaCluster, key_type: int, name: str) -> Any:
+    """Where a group or a transactional id is coordinated, once it is."""
     host, port = cluster.processes[0].bootstrap.split(":")
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
     with closing(Connection.connect(host, int(port), client_id="test")) as connection:
@@ -298,22 +298,24 @@ def coordinator_of(cluster: KafkaCluster, key_type: int, name: str) -> tuple[int
             answer = connection.request(api.FIND_COORDINATOR, request, version_max=4).coordinators[0]
             return answer if answer.error_code == 0 else None
 
-        found = wait_until(ask, WAIT_S, f"a coordinator of {name}")
-    return found.node_id, Connection.connect(found.host, found.port, client_id="test")
+        return wait_until(ask, WAIT_S, f"a coordinator of {name}")
+
+
+def connect(coordinator: Any) -> closing[Connection]:
+    return closing(Connection.connect(coordinator.host, coordinator.port, client_id="test"))
 
 
 def test_offsets_in_transactions_of_another_broker_are_never_refused(cluster: KafkaCluster, topic: str) -> None:
     """TxnOffsetCommit 5 joins the transaction at its coordinator, which waits for the markers of the one before: they
     reach the group's coordinator meanwhile (KIP-890)."""
     group = f"group-{topic}"
-    group_node, to_group = coordinator_of(cluster, 0, group)
-    with closing(to_group), contextlib.ExitStack() as stack:
-        names = (f"tx-{number}-{topic}" for number in range(100))
-        found = ((name, *coordinator_of(cluster, 1, name)) for name in names)
-        elsewhere = itertools.islice((each for each in found if each[1] != group_node), 3)
+    of_group = coordinator_of(cluster, 0, group)
+    found = ((name := f"tx-{number}-{topic}", coordinator_of(cluster, 1, name)) for number in itertools.count())
+    elsewhere = itertools.islice((each for each in found if each[1].node_id != of_group.node_id), 3)
+    with connect(of_group) as to_group, contextlib.ExitStack() as stack:
         producers = []
-        for name, _node, connection in elsewhere:
-            stack.enter_context(closing(connection))
+        for name, coordinator in elsewhere:
+            connection = stack.enter_context(connect(coordinator))
             given = wait_until(lambda to=connection, name=name: initialised(to, name), WAIT_S, "a producer id")
             producers.append([name, connection, given.producer_id, given.producer_epoch])
         codes: collections.Counter[ErrorCode] = collections.Counter()
