@@ -320,7 +320,7 @@ def test_offsets_in_transactions_of_another_broker_are_never_refused(cluster: Ka
             producers.append([name, connection, given.producer_id, given.producer_epoch])
         codes: collections.Counter[ErrorCode] = collections.Counter()
         for number in range(TRANSACTIONS):
-            producer = producers[number % len(producers)]
+            producer = producers[number * len(producers) // TRANSACTIONS]  # one after another, each without a pause
             name, to_coordinator, producer_id, epoch = producer
             commit = offsets_of(topic, group, number, name, producer_id, epoch)
             committed = to_group.request(api.TXN_OFFSET_COMMIT, commit)
