@@ -18,11 +18,13 @@ from confluent_kafka import KafkaException, Producer
 
 from kafkalite.broker import Broker
 from kafkalite.client.connection import Connection
+from kafkalite.coordinator.transaction import COMPLETE
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kafkalite.protocol.messages.end_txn import EndTxnRequest
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.kit.processes.broker import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +120,28 @@ def test_requests_that_are_pipelined_after_one_that_waits_take_effect_after_it(c
             client.send_add(1)
         assert [client.receive() for _ in range(4)] == [0, 0, 0, 0]
     assert client.end(commit=True) == 0
+
+
+def test_request_whose_client_goes_away_while_it_waits_takes_no_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(log_dirs=str(tmp_path), transaction_completion_wait_max_ms=1_000_000) as broker:
+        broker.create_topic("t", PRODUCERS)
+        transactions = broker._transactions
+        assert transactions is not None
+        write, held = transactions.markers.write, []
+        monkeypatch.setattr(transactions.markers, "write", lambda *arguments: held.append(arguments))
+        with closing(Connection.connect("127.0.0.1", broker.port, client_id="test")) as connection:
+            client = TransactionalClient(connection)
+            assert (client.add(0), client.end(commit=True)) == (0, 0)
+            transaction = transactions.find("tx")
+            assert transaction is not None
+            client.send_add(1)
+            wait_until(lambda: transaction.waits, TIMEOUT_S, "the request to wait")
+        wait_until(lambda: not transaction.waits, TIMEOUT_S, "the request to be dropped")
+        write(*held[0])
+        wait_until(lambda: transaction.now.state in COMPLETE, TIMEOUT_S, "the end of the transaction")
+        assert transaction.coming is None
 
 
 class Work:
