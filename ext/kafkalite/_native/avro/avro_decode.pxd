@@ -30,9 +30,9 @@ cdef struct Op:
     int32_t column              # -1: read and drop
     int32_t first               # its operands in `links`
     int32_t count
-    int64_t argument            # size of a fixed, precision of a decimal, number of a member; of a number: 1 where
-                                # it has to fit 32 bits, and twice what it is multiplied by, 0 for nothing; of a
-                                # failure: 1 for a symbol, 2 for a logical type
+    # Of a fixed its size, of a decimal its precision, of a member its number; of a number 1 where it has to fit 32
+    # bits, and twice its factor, 0 for none; of a failure 1 for a symbol, 2 for a logical type.
+    int64_t argument
     int64_t blob                # where its bytes begin in `blobs` (a default, a symbol)
     int64_t blob_size
 
