@@ -37,6 +37,20 @@ def test_path_benchmark_runs(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
+def test_benchmark_of_hostile_clients_runs_and_is_resumed(tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    command = [sys.executable, "-m", "benchmarks.hostile", "--topics", "20", "--seconds", "0.5", "--items", "500"]
+    command += ["--size", "0.001", "--only", "ListGroups.types_filter", "--only", "groups", "--rows", str(rows)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    found = [(row["attack"], row["case"]) for row in map(json.loads, rows.read_text().splitlines())]
+    assert {case for _, case in found} == {"existing", "unknown", "repeated", "pipelined", "empty", "SIGTERM", "family"}
+    again = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0, again.stdout[-2000:] + again.stderr[-4000:]
+    assert len(rows.read_text().splitlines()) == len(found), "what was there has been run again"
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["metadata", "placement"])
 def test_benchmark_of_clusters_on_paper_runs(name: str, tmp_path: Path) -> None:
     assert run_of_clusters(name, tmp_path)

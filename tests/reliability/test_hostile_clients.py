@@ -27,6 +27,7 @@ from tests.kit.harness.hostile_frames import (
     record_frames,
 )
 from tests.kit.harness.load import Producers, create_topic, read_all
+from tests.kit.hostile.requests import Populace, list_attacks
 from tests.kit.processes.broker import BrokerProcess, Usage, free_port, wait_until
 
 MEMORY_GROWTH_MAX = 300 << 20
@@ -144,7 +145,8 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
         recorded = record_frames(tap, "victim")
     tap.close()
     assert len({frame[:2] for frame in recorded}) >= 8, "hardly an API was recorded"
-    return [*recorded, *hand_made_frames("victim"), *random_frames(seed=1)]
+    long = [attack.frame(names, 3, Populace()) for attack in list_attacks() for names in attack.kinds_of_names()]
+    return [*recorded, *hand_made_frames("victim"), *random_frames(seed=1), *(frame[4:] for frame in long)]
 
 
 FRAME_COUNTS = [pytest.param(4_000, id="4000"), pytest.param(20_000, id="20000", marks=pytest.mark.slow)]

@@ -6,8 +6,8 @@ Each is what one `Flood` does; `size` scales it, 1 being what the benchmark and 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafkalite.protocol import api
@@ -16,6 +16,7 @@ from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, Fetc
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkalite.protocol.messages.metadata import MetadataRequest
+from tests.kit.harness.typed import TypedConnection
 from tests.kit.hostile.flood import Flood
 from tests.kit.hostile.requests import NAMESPACE, WIDE, Populace, request_frame, topic_name
 
@@ -101,6 +102,7 @@ class Family:
     requests: int = 0
     reads: bool = True
     withheld: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def flood(self, port: int, size: float, populace: Populace) -> Flood:
         """The attacker, started and not yet attacking."""
@@ -108,7 +110,7 @@ class Family:
             port,
             self.frames(size, populace),
             connections=max(1, int(self.connections * min(size * 4, 1))),
-            in_flight=self.in_flight,
+            in_flight=max(1, int(self.in_flight * min(size * 4, 1))),
             addresses=self.addresses,
             reads=self.reads,
             withheld=self.withheld,
@@ -116,6 +118,8 @@ class Family:
 
 
 MIB: Final = 1 << 20
+FEW_ENTRIES: Final = {"max.groups": "4000", "transaction.max.ids": "4000"}
+"""Limits that an attack reaches within seconds, above what the populace holds."""
 
 
 def _many(make: Callable[[int], bytes], count: int) -> Callable[[float, Populace], Sequence[bytes]]:
@@ -130,12 +134,19 @@ FAMILIES: Final = (
     Family("unfinished frames", lambda size, _: [join("hostile", int(90 * MIB * size))], connections=40, withheld=1000),
     Family("unread answers", lambda _, all_: [all_metadata()], connections=200, in_flight=1000, reads=False),
     Family("regexes", _many(regex_member, 1000), in_flight=1000),
-    Family("groups", _many(lambda number: join(f"hostile-{number}", 10), 100_000), 1, 1, 1000),
-    Family("transactional ids", _many(transactional_id, 100_000), 1, 1, 1000),
+    Family("groups", _many(lambda number: join(f"hostile-{number}", 10), 5000), 1, 1, 1000, settings=FEW_ENTRIES),
+    Family("transactional ids", _many(transactional_id, 5000), 1, 1, 1000, settings=FEW_ENTRIES),
     Family("fetch sessions", _many(fetch_session, 2000), 1, 1, 1000),
     Family("connections", lambda _, all_: [parked_fetch(1, all_)], connections=25_000, addresses=1),
 )
 
 
-def family(name: str) -> Family:
-    return next(found for found in FAMILIES if found.name == name)
+def refused_newcomer(port: int) -> list[str]:
+    """What a new client at the honest one's address is refused: a group, a transactional id."""
+    init = InitProducerIdRequest(transactional_id="newcomer", transaction_timeout_ms=60_000)
+    with TypedConnection(port, timeout_s=60) as connection:
+        connection.send_bytes(join("newcomer", 10))
+        joined = connection.receive_message(api.JOIN_GROUP, JOIN_AT_ONCE)
+        begun = connection.ask(api.INIT_PRODUCER_ID, 4, init)
+    answers = (("group", joined), ("transactional id", begun))
+    return [f"{name}: {answer.error_code}" for name, answer in answers if answer.error_code]

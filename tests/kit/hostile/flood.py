@@ -4,9 +4,10 @@
         .run(seconds)       sends until the time is over, then closes its connections, whatever is unanswered
         .run(requests=9)    … or until each connection has its answers
 
-Connections come from 127.0.0.2 and up, so that the honest client, at 127.0.0.1, is another address. The frame is built
-once, by the caller; of several each connection sends all, in turn. Answers are skipped in the kernel (MSG_TRUNC): only their lengths are read. A connection that the
-broker closes is opened again, at most RECONNECTS_MAX times.
+Connections come from 127.0.0.2 and up, so that the honest client, at 127.0.0.1, is another address. The frames are
+built once, by the caller; of several, each connection sends all, in turn. Answers are skipped in the kernel
+(MSG_TRUNC): only their lengths are read. A connection that the broker closes is opened again, RECONNECTS_MAX times at
+most.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +33,7 @@ RECONNECT_PAUSE_S = 0.02
 PIECE = 1 << 20
 UNIT_SIZE_MAX = 256 << 10
 TRICKLE_S = 0.2
+CONNECT_S = 5.0
 GRACE_S = 60.0
 """How long over its time a process may be silent before it counts as lost."""
 
@@ -152,7 +155,7 @@ class _Stream:
     head: bytearray = field(default_factory=bytearray)
 
     def connect(self) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", self.port), 10, (self.host, 0))
+        self.socket = socket.create_connection(("127.0.0.1", self.port), CONNECT_S, (self.host, 0))
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.position, self.skip, self.head = 0, 0, bytearray()
@@ -185,7 +188,7 @@ class _Stream:
         """Sends a byte of those withheld, when it is time."""
         if self.withheld and self.position >= len(self.unit) - self.withheld and now >= self.trickle_at:
             self.trickle_at = now + TRICKLE_S
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(OSError):  # one that the broker has closed is noticed by poll
                 self.socket.send(self.unit[self.position : self.position + 1])
                 self.withheld, self.position = self.withheld - 1, self.position + 1
 
@@ -246,16 +249,15 @@ def _flood(order: dict[str, Any], frames: bytes, seconds: float, requests: int) 
         poll.register(stream.socket, select.EPOLLIN | select.EPOLLOUT)
 
     every = list(_streams(order, frames, requests))
-    waiting = [(0.0, stream) for stream in every]
-    while (now := time.monotonic()) < deadline and not all(stream.done for stream in every):
-        for at, stream in waiting[:]:
-            if at <= now and closed <= RECONNECTS_MAX:
-                waiting.remove((at, stream))
-                try:
-                    connect(stream)
-                except OSError:
-                    closed += 1
-                    waiting.append((now + RECONNECT_PAUSE_S, stream))
+    waiting = deque((0.0, stream) for stream in every)
+    while (now := time.monotonic()) < deadline and not (requests and all(stream.done for stream in every)):
+        while waiting and waiting[0][0] <= now and closed <= RECONNECTS_MAX and time.monotonic() < deadline:
+            _, stream = waiting.popleft()
+            try:
+                connect(stream)
+            except OSError:
+                closed += 1
+                waiting.append((now + RECONNECT_PAUSE_S, stream))
         if order["withheld"]:
             for stream in streams.values():
                 stream.trickle(now)
@@ -264,6 +266,8 @@ def _flood(order: dict[str, Any], frames: bytes, seconds: float, requests: int) 
             try:
                 if events & ~select.EPOLLOUT and order["reads"]:
                     stream.receive(buffer)
+                elif events & (select.EPOLLHUP | select.EPOLLERR):
+                    raise ConnectionError
                 stream.send()
             except OSError:
                 closed += 1

@@ -2,8 +2,8 @@
 
     HonestClient(port).run(seconds)   what came of each kind: count, p50_us, p99_us, max_us; refused, unanswered
 
-It connects from 127.0.0.1 and writes to the topic `honest`, which it makes. A request that is not answered when the time
-is over is waited for (`grace_s`), and counts as unanswered after that, at the latency that it has had by then.
+It connects from 127.0.0.1 and writes to the topic `honest`, which it makes. A request that is not answered when the
+time is over is waited for (`grace_s`), and counts as unanswered after that, at the latency that it has had by then.
 """
 
 from __future__ import annotations

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalite import protocol
+from kafkalite.handlers import table
 from kafkalite.handlers.table import ROWS, find
 from kafkalite.protocol import api
 from kafkalite.protocol.schema import covers
 from tests.kit.harness import wire
 
 EXISTING, UNKNOWN, REPEATED, NULL, EMPTY = NAMES = ("existing", "unknown", "repeated", "null", "empty")
-"""What a list holds: names that exist (each as seldom as the world allows), names that do not, one that does, nothing."""
+"""What a list holds: all names that exist, in turn; names that do not exist; the same one each time; nothing."""
 
 CLIENT_ID: Final = "hostile"
 CORRELATION_ID: Final = 7
@@ -416,3 +417,18 @@ def request_frame(key: int, message: object, version: int | None = None) -> byte
     assert row is not None, f"API {key} is not served"
     newest = row.newest if version is None else version
     return protocol.encode_request_frame(key, newest, CORRELATION_ID, CLIENT_ID, message)
+
+
+def inline_items(attack: ListAttack, populace: Populace) -> int | None:
+    """How many names the table of APIs lets a network thread serve in one request; None where it sets no limit."""
+    limit_us, size = getattr(table, "INLINE_US", None), getattr(table, "INLINE_SIZE", None)
+    if limit_us is None or size is None:
+        return None
+    row: Any = find(attack.key)
+    program: Any = protocol.request_program(attack.key, attack.version)
+    items = [program.count_items(attack.message(EXISTING, count, populace)) for count in (0, 100)]
+    sizes = [len(attack.frame(EXISTING, count, populace)) for count in (0, 100)]
+    left_us = limit_us - getattr(table, "REQUEST_US", 0.0) - row.item_us * items[0]
+    by_cost = left_us / (row.item_us * max(0.01, (items[1] - items[0]) / 100))
+    by_size = (size - sizes[0]) / ((sizes[1] - sizes[0]) / 100)
+    return max(1, int(0.9 * min(by_cost, by_size)))

@@ -1,4 +1,4 @@
-"""A broker that holds many topics, partitions, groups, transactional ids, quotas, configs and ACLs, and how it is watched.
+"""A broker that holds many topics, partitions, groups, ids, quotas, configs and ACLs, and how it is watched.
 
 World(folder, populace)           fills a broker once, stops it, and keeps its directory
     .broker(name)                 a broker on a copy of it, started
@@ -7,11 +7,14 @@ Watch(pid)                        peak of RssAnon while something runs, CPU seco
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import signal
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -230,3 +233,24 @@ def work_ends_after(pid: int, timeout_s: float) -> float | None:
             return at - began
         if at - began > timeout_s:
             return None
+
+
+TURN: Final = re.compile(r'^kafkalite_worker_turn_cpu_seconds_bucket\{[^}]*\ble="([^"]+)"[^}]*\} (\S+)', re.MULTILINE)
+
+
+def turns(metrics_port: int) -> dict[float, float]:
+    """Turns of network threads by the CPU seconds that they took at most; empty where none are counted."""
+    found: dict[float, float] = {}
+    with contextlib.suppress(OSError):
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        for bound, count in TURN.findall(text):
+            found[float(bound)] = found.get(float(bound), 0.0) + float(count)
+    return found
+
+
+def longest_turn_s(before: Mapping[float, float], after: Mapping[float, float]) -> float | None:
+    """The bound of the longest turn between two looks; None where there was none, or none is counted."""
+    grown = {bound: count - before.get(bound, 0.0) for bound, count in sorted(after.items())}
+    turns_count = max(grown.values(), default=0.0)
+    return next((bound for bound, count in grown.items() if count >= turns_count > 0), None)
