@@ -68,6 +68,9 @@ CALIBRATION = 500
 WORK_END_MAX_S = 5.0
 STOP_MAX_S = 20.0
 SETTLE_S = 0.5
+BASELINE_ROUNDS = 20
+BASELINE_MAX_S = 60.0
+"""The baseline goes through some rounds at least, however busy the machine is."""
 PIPELINE = "pipelined"
 CASES = (EXISTING, UNKNOWN, REPEATED, PIPELINE, NULL, EMPTY)
 
@@ -139,7 +142,9 @@ class Side:
         if watch.killed or row["end_s"] is None:
             self.fresh()
         with Burners(min(row["load"], os.cpu_count() or 1)):
-            beside = self.honest.run(seconds / 2)
+            beside = self.honest.run(seconds / 2, grace_s=BASELINE_MAX_S, rounds_min=BASELINE_ROUNDS)
+        if beside["unanswered"]:
+            raise RuntimeError(f"an idle broker does not answer: {beside['unanswered']}")
         row["baseline"] = {key: beside[key] for key in ("rate_per_s", "p50_us", "p99_us", "count")}
         row["throughput"] = row["rate_per_s"] / beside["rate_per_s"]
         row["p99"] = row["p99_us"] / beside["p99_us"]
