@@ -30,10 +30,10 @@ VALUE_SIZE_MAX: Final = 1024
 """Characters of a message and of a field's value; what is longer is cut."""
 
 
-def escaped(text: str, size_max: int) -> str:
-    """Text that a client may have chosen, fit for a line: cut, and without a line break, a control character or another
-    that does not print, which might forge a second line or speak to a terminal."""
-    cut = text if len(text) <= size_max else text[:size_max] + "…"
+def escaped(text: str, size_max: int | None = None) -> str:
+    """Text that a client may have chosen, fit for a line: without a line break, a control character or another that
+    does not print, which might forge a second line or speak to a terminal; cut to `size_max` characters."""
+    cut = text if size_max is None or len(text) <= size_max else text[:size_max] + "…"
     if cut.isprintable():
         return cut
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in cut)
@@ -74,7 +74,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return json.dumps(line, default=str).replace("\x7f", "\\u007f")  # the one control character that JSON leaves
 
 
 class RepeatFilter(logging.Filter):

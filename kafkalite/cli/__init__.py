@@ -21,6 +21,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from kafkalite.cli.output import STDOUT, guard_streams, note, say, write_text
 from kafkalite.client.errors import BrokerGone, BrokerUnreachable, ClientError, SignInRefused
 from kafkalite.errors import ControllersAway, KafkaError, StartupError
 
@@ -63,7 +64,7 @@ COMMANDS: Final = {
 }
 """Name → what it does, as --help shows them; each is the module of that name in this package."""
 
-STDOUT, STDERR = 1, 2
+STDERR: Final = 2
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
@@ -113,6 +114,7 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
     open_standard_streams()
+    guard_streams()
     given = sys.argv[1:] if arguments is None else list(arguments)
     return reported(lambda: execute(given))
 
@@ -156,12 +158,12 @@ def execute(arguments: list[str]) -> int:
         status: int = module.run(parsed)
         return status
     if name in {"-h", "--help", "help"}:
-        print(overview())
+        write_text(f"{overview()}\n")
         return 0 if arguments else EXIT_USAGE
     if name in {"-V", "--version"}:
         from kafkalite.version import VERSION
 
-        print(f"kafkalite {VERSION}")
+        say(f"kafkalite {VERSION}")
         return 0
     import difflib
 
@@ -186,7 +188,7 @@ def overview() -> str:
 
 def fail(message: str, status: int) -> int:
     """One sentence on stderr."""
-    print(f"kafkalite: {' '.join(message.split())}", file=sys.stderr)
+    note(f"kafkalite: {' '.join(message.split())}")
     return status
 
 

@@ -34,7 +34,8 @@ from kafkalite.acls import (
     ResourceType,
 )
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, open_client, print_json, print_table
+from kafkalite.cli.common import add_client_arguments, open_client
+from kafkalite.cli.output import print_json, print_table
 from kafkalite.errors import InvalidRequest
 
 if TYPE_CHECKING:

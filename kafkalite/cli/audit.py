@@ -27,21 +27,14 @@ of what a broker refuses too, or no window was judged. With --follow: 0 when it 
 from __future__ import annotations
 
 import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.audit_plan import grace, plan_of, refusals, spans, window_text
-from kafkalite.cli.common import (
-    Progress,
-    add_config_argument,
-    print_json,
-    print_table,
-    say_isolation,
-    seconds,
-)
+from kafkalite.cli.common import Progress, add_config_argument, say_isolation, seconds
 from kafkalite.cli.metrics_page import add_metrics_arguments
+from kafkalite.cli.output import note, print_json, print_table, say
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
@@ -153,8 +146,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show(report: Report, *, as_json: bool) -> None:
     """The verdict for people, or all of it as JSON."""
-    for note in report.notes:
-        print(f"kafkalite: {note}", file=sys.stderr)
+    for remark in report.notes:
+        note(f"kafkalite: {remark}")
     if as_json:
         print_json(document(report))
         return
@@ -164,19 +157,19 @@ def show(report: Report, *, as_json: bool) -> None:
     if verdict.differences:
         titles = ("STAGE", "TOPIC", "WINDOW", "SERVER", "EXPECTED", "MISSING", "DUPLICATED", "UNREPORTED")
         print_table(titles, [cells(row) for row in verdict.differences])
-        print()
+        say()
     for named in report.named:
         texts = [f"missing {spans(named.missing)}"] if named.missing else []
         texts += [f"duplicated {spans([(one, one + 1) for one in named.duplicated])}"] if named.duplicated else []
-        print(f"{named.stage}: {named.topic}, server {named.server}, run {named.run:016x}: {'; '.join(texts)}")
+        say(f"{named.stage}: {named.topic}, server {named.server}, run {named.run:016x}: {'; '.join(texts)}")
     messages, topics = counted(verdict.expected, "message"), counted(len(verdict.topics), "topic")
     scope = f"{messages} of {topics} in {counted(verdict.window_count, 'window')}"
     stages = ", ".join(report.stages)
     still = f"; not judged yet: {counted(verdict.open_count, 'window')}" if verdict.open_count else ""
     if verdict.complete:
-        print(f"complete: {scope}, each once in {stages}{still}")
+        say(f"complete: {scope}, each once in {stages}{still}")
     else:
-        print(f"{counted(len(verdict.differences), 'difference')}: {scope}, compared with {stages}{still}")
+        say(f"{counted(len(verdict.differences), 'difference')}: {scope}, compared with {stages}{still}")
 
 
 def nothing_judged(report: Report) -> str:

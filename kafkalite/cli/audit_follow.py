@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_FAILURE, CommandError, UsageError, sentence
 from kafkalite.cli.audit_plan import grace, plan_of, refusals, spans, window_text
-from kafkalite.cli.common import print_json
 from kafkalite.cli.ending import on_ending
 from kafkalite.cli.metrics_page import metrics_page
+from kafkalite.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
     import argparse
@@ -131,13 +131,13 @@ def told(*, as_json: bool) -> Any:
     def tell(event: Event_) -> None:
         if isinstance(event, Away):
             reason = "can be read again" if event.reason is None else f"cannot be read: {event.reason}"
-            print(f"kafkalite: {event.stage} {reason}", file=sys.stderr, flush=True)
+            note(f"kafkalite: {event.stage} {reason}")
             if as_json:
                 print_json({"event": "away", "stage": event.stage, "reason": event.reason})
         elif as_json:
             print_json(wrong_document(event) if isinstance(event, Wrong) else closed_document(event))
         else:
-            print(wrong_line(event) if isinstance(event, Wrong) else closed_line(event))
+            say(wrong_line(event) if isinstance(event, Wrong) else closed_line(event))
         sys.stdout.flush()
 
     return tell

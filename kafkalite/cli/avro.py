@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
+from kafkalite.cli.output import json_text
 from kafkalite.extras import needs_extra
 from kafkalite.record.columns import BytesColumn, slice_of
 
@@ -49,7 +49,6 @@ class AvroValues:
         self._documents = Documents(registry)
         self._fields = ("value", "key") if keys else ("value",)
         self._permissive = permissive
-        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
     def decode(
         self, key: TopicPartition, columns: RecordColumns
@@ -69,7 +68,7 @@ class AvroValues:
                     texts.append(raw)
                 else:
                     rows[row][name] = found[row]
-                    texts.append(None if raw is None else self._encode(found[row]).encode())
+                    texts.append(None if raw is None else json_text(found[row]).encode())
             shown = BytesColumn.from_items(texts)
             columns = replace(columns, values=shown) if name == "value" else replace(columns, keys=shown)
         if self._permissive or not reasons:

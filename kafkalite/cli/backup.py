@@ -14,12 +14,12 @@ wrong is told, with exit status 1. Passwords are in it as the broker keeps them:
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_FAILURE, CommandError
-from kafkalite.cli.common import print_json, quantity
+from kafkalite.cli.common import quantity
+from kafkalite.cli.output import note, print_json, say
 from kafkalite.cli.start import directory
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def tell(report: Report, target: str, *, as_json: bool) -> int:
         linked = f" ({quantity(report.linked_size, 'B')} of it linked)" if report.linked_size else ""
         checked = ", whole" if report.checked and not report.findings else "" if report.checked else ", not checked"
         size = quantity(report.size, "B")
-        print(f"{target}: {report.partition_count} partitions, {size}{linked}{checked}, for node.id={report.node_id}")
+        say(f"{target}: {report.partition_count} partitions, {size}{linked}{checked}, for node.id={report.node_id}")
         for finding in report.findings:
-            print(finding, file=sys.stderr)
+            note(finding)
     return EXIT_FAILURE if report.findings else 0

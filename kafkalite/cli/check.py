@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_FAILURE, UsageError, sentence
 from kafkalite.cli.backup import add_data_arguments, data_directory
-from kafkalite.cli.common import print_json, print_table
+from kafkalite.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     import argparse

@@ -24,18 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_INTERRUPTED, Parser, UsageError
-from kafkalite.cli.common import (
-    CLEAR_LINE,
-    SET_HELP,
-    add_client_arguments,
-    assignments,
-    count,
-    natural,
-    open_client,
-    print_json,
-    print_table,
-    quantity,
-)
+from kafkalite.cli.common import SET_HELP, add_client_arguments, assignments, count, natural, open_client, quantity
+from kafkalite.cli.output import note, overwrite, print_json, print_table, say
 from kafkalite.errors import ErrorCode, error_for
 
 if TYPE_CHECKING:
@@ -104,12 +94,13 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
         print_json(as_json(found))
         return
     level = "" if found.metadata_version is None else f"  metadata.version {found.metadata_version}"
-    print(f"cluster {found.cluster_id}{level}\n")
+    say(f"cluster {found.cluster_id}{level}")
+    say()
     titles = ("broker", "address", "rack", "state", "replicas", "leads", "preferred", "behind", "size", "disk")
     print_table(titles, [broker_row(broker) for broker in found.brokers])
     print_quorum(found)
-    print()
-    print(f"{len(found.partitions)} partitions, {sum(broker.replicas for broker in found.brokers)} replicas")
+    say()
+    say(f"{len(found.partitions)} partitions, {sum(broker.replicas for broker in found.brokers)} replicas")
     for title, keys in (
         ("without a leader", found.offline),
         ("with replicas that are behind", found.under_replicated),
@@ -119,11 +110,11 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
         ("moving", sorted(found.moving)),
     ):
         if keys:
-            print(f"  {title}: {len(keys)}: {named(keys)}")
+            say(f"  {title}: {len(keys)}: {named(keys)}")
     if found.healthy:
-        print("  all have leaders, and all replicas are in sync")
+        say("  all have leaders, and all replicas are in sync")
     for line in found.unknown:
-        print(f"kafkalite: not known: {line}", file=sys.stderr)
+        note(f"kafkalite: not known: {line}")
 
 
 def broker_row(broker: Any) -> tuple[object, ...]:
@@ -147,7 +138,7 @@ def broker_row(broker: Any) -> tuple[object, ...]:
 def print_quorum(found: Overview) -> None:
     if found.quorum is None:
         return
-    print()
+    say()
     rows = [
         (each.node_id, role, each.end, each.lag, "leads" if each.node_id == found.quorum.leader else "")
         for role, replicas in (("voter", found.quorum.voters), ("observer", found.quorum.observers))
@@ -265,14 +256,13 @@ def move_action(client: Client, arguments: argparse.Namespace) -> int:
     try:
         not_elected = mover.run()
     except KeyboardInterrupt:
-        print(
+        note(
             "\nkafkalite: what is under way goes on by itself; the same command goes on with the rest, and"
-            " `kafkalite cluster move --cancel` takes it back",
-            file=sys.stderr,
+            " `kafkalite cluster move --cancel` takes it back"
         )
         return EXIT_INTERRUPTED
     for key, why in sorted(not_elected.items()):
-        print(f"kafkalite: {key} is not led by its preferred leader: {why}", file=sys.stderr)
+        note(f"kafkalite: {key} is not led by its preferred leader: {why}")
     tell(arguments, "moved", sorted(wanted.keys() | under_way.keys()))
     return 0
 
@@ -341,7 +331,7 @@ def show_plan(
         cells = [(key, ",".join(map(str, present[key])), ",".join(map(str, to))) for key, to in wanted.items()]
         print_table(("partition", "replicas", "planned"), cells)
     copied = sum(map(len, new.values()))
-    print(f"{len(wanted)} partitions change, {copied} replicas are copied, {quantity(size, 'B')}")
+    say(f"{len(wanted)} partitions change, {copied} replicas are copied, {quantity(size, 'B')}")
 
 
 class Shown:
@@ -350,8 +340,7 @@ class Shown:
     def __call__(self, progress: Progress) -> None:
         if sys.stderr.isatty():
             text = f"{progress.done} of {progress.total} partitions have moved, {progress.under_way} are under way"
-            sys.stderr.write(f"{CLEAR_LINE}{text}" + "\n" * (progress.done == progress.total))
-            sys.stderr.flush()
+            overwrite(text, last=progress.done == progress.total)
 
 
 # --- elect, retire ----------------------------------------------------------------------------------------------------
@@ -369,7 +358,7 @@ def elect_action(client: Client, arguments: argparse.Namespace) -> int:
     ]
     refused = client.reassignments.elect_preferred(wanted) if wanted else {}
     for key, why in sorted(refused.items()):
-        print(f"kafkalite: {key}: {why}", file=sys.stderr)
+        note(f"kafkalite: {key}: {why}")
     tell(arguments, "elected", [key for key in wanted if key not in refused])
     return 1 if refused else 0
 
@@ -391,7 +380,7 @@ def retire_action(client: Client, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"retired": broker.node_id})
     else:
-        print(f"retired broker {broker.node_id}")
+        say(f"retired broker {broker.node_id}")
 
 
 # --- migrate ----------------------------------------------------------------------------------------------------------
@@ -408,7 +397,7 @@ def migrate_action(arguments: argparse.Namespace) -> int:
     done = migrate(
         config,
         SystemClock(),
-        lambda step: print(f"kafkalite: {step}", file=sys.stderr),
+        lambda step: note(f"kafkalite: {step}"),
         dry_run=arguments.dry_run,
     )
     if arguments.json:
@@ -427,11 +416,11 @@ def migrate_action(arguments: argparse.Namespace) -> int:
         ("quotas", done.quotas),
         ("settings", done.settings),
     ):
-        print(f"{what:<20}  {number}")
+        say(f"{what:<20}  {number}")
     for what in done.not_taken:
-        print(f"not taken             {what}")
+        say(f"not taken             {what}")
     if not arguments.dry_run:
-        print(f"{config.data_directory} is that of broker {config.node_id} in the cluster now: start it")
+        say(f"{config.data_directory} is that of broker {config.node_id} in the cluster now: start it")
     return 0
 
 
@@ -440,6 +429,6 @@ def tell(arguments: argparse.Namespace, done: str, keys: list[TopicPartition]) -
     if arguments.json:
         print_json({done.replace(" ", "_"): texts(keys)})
     elif keys:
-        print(f"{done}: {len(keys)}: {named(keys)}")
+        say(f"{done}: {len(keys)}: {named(keys)}")
     else:
-        print(f"{done}: none")
+        say(f"{done}: none")

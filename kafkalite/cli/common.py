@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -10,10 +9,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
+from kafkalite.cli.output import note, overwrite
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kafkalite.client import Client
     from kafkalite.client.security import Security
@@ -24,7 +24,6 @@ SET_HELP: Final = "one setting; may be repeated. `ps` shows it to all users of t
 PROGRESS_INTERVAL_S: Final = 1.0
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
-CLEAR_LINE: Final = "\r\x1b[K"
 
 
 def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool = True) -> None:
@@ -46,7 +45,7 @@ def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool =
 def say_isolation(level: int | str) -> None:
     """Say on stderr whether the command also reads records of aborted and open transactions."""
     name = level if isinstance(level, str) else ("read_uncommitted", "read_committed")[level]
-    print(f"kafkalite: isolation level {name}", file=sys.stderr, flush=True)
+    note(f"kafkalite: isolation level {name}")
 
 
 def add_config_argument(parser: argparse.ArgumentParser, flag: str = "--command-config", whose: str = "") -> None:
@@ -161,19 +160,6 @@ def unescape(text: str, flag: str) -> bytes:
     return result
 
 
-def print_json(value: object) -> None:
-    """One JSON document on a line of its own."""
-    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Left-aligned columns under their titles."""
-    lines = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(titles, *lines, strict=True)]
-    for line in [list(titles), *lines]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-
-
 def quantity(value: float, unit: str = "") -> str:
     """1234567 → "1.23 M": three digits that matter."""
     for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -191,8 +177,7 @@ class Progress:
 
     def __init__(self, verb: str, *, shown: bool | None = None) -> None:
         self._verb = verb
-        self._terminal = sys.stderr.isatty()
-        self._shown = self._terminal if shown is None else shown
+        self._shown = sys.stderr.isatty() if shown is None else shown
         self._began = time.monotonic()
         self._next = self._began + PROGRESS_INTERVAL_S
 
@@ -201,16 +186,13 @@ class Progress:
         now = time.monotonic()
         if self._shown and now >= self._next:
             self._next = now + PROGRESS_INTERVAL_S
-            text = self.summary(records, size)
-            sys.stderr.write(f"{CLEAR_LINE}{text}" if self._terminal else f"{text}\n")
-            sys.stderr.flush()
+            overwrite(self.summary(records, size))
 
     def finish(self, records: int, size: int, extra: Mapping[str, object] | None = None) -> None:
         """The last line, always complete."""
         if self._shown:
             more = "".join(f", {name} {value}" for name, value in (extra or {}).items())
-            sys.stderr.write(f"{CLEAR_LINE if self._terminal else ''}{self.summary(records, size)}{more}\n")
-            sys.stderr.flush()
+            overwrite(f"{self.summary(records, size)}{more}", last=True)
 
     def summary(self, records: int, size: int) -> str:
         elapsed = max(time.monotonic() - self._began, 1e-9)

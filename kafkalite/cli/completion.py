@@ -14,6 +14,7 @@ import importlib
 from typing import NamedTuple
 
 from kafkalite.cli import COMMANDS, Parser
+from kafkalite.cli.output import write_text
 
 
 class Words(NamedTuple):
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     table = [words for name in COMMANDS for words in words_of(name)]
     script = {"bash": bash, "zsh": zsh, "fish": fish}[arguments.shell]
-    print(script(table), end="")
+    write_text(script(table))
     return 0
 
 

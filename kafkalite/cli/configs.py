@@ -10,11 +10,11 @@ Without --all only values that differ from their default are shown.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, assignments, open_client, print_json, print_table
+from kafkalite.cli.common import add_client_arguments, assignments, open_client
+from kafkalite.cli.output import note, print_json, print_table, say
 from kafkalite.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -125,12 +125,9 @@ def alter(client: Client, arguments: argparse.Namespace) -> None:
         if unknown:
             kept = "would be kept" if arguments.dry_run else "are kept"
             names = ", ".join(unknown)
-            print(
-                f"kafkalite: broker {arguments.name} does not know {names}: such values {kept} and change nothing",
-                file=sys.stderr,
-            )
+            note(f"kafkalite: broker {arguments.name} does not know {names}: such values {kept} and change nothing")
     done = "would be altered" if arguments.dry_run else "altered"
     if arguments.json:
         print_json({done: f"{arguments.kind} {arguments.name}"})
     else:
-        print(f"{done}: {arguments.kind} {arguments.name}")
+        say(f"{done}: {arguments.kind} {arguments.name}")

@@ -29,17 +29,19 @@ time, once it is out; a record may be printed again after a crash, none is left 
 
 Formats are kcat's: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp, %h headers, %t topic,
 %p partition, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xHH. The default is the value and a line end.
+
+On a terminal control characters and those that turn text round are escaped (\\x1b, \\u202e); values keep line ends and
+tabs. A pipe or a file gets the bytes as they are.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.cli import STDOUT, UsageError
+from kafkalite.cli import UsageError
 from kafkalite.cli.common import (
     INT64_MAX,
     Progress,
@@ -50,6 +52,7 @@ from kafkalite.cli.common import (
     say_isolation,
     unescape,
 )
+from kafkalite.cli.output import note, on_terminal, write_data
 from kafkalite.cli.times import moment, now_ms, time_ms
 
 if TYPE_CHECKING:
@@ -228,10 +231,10 @@ def print_partitions(client: Client, arguments: argparse.Namespace, start: Start
         limits = ends  # a record of an earlier time may follow any younger one
         until = None
     if not start.said and until is None and limits:
-        print("kafkalite: nothing is read: without -o it begins at the end, where -e ends", file=sys.stderr)
+        note("kafkalite: nothing is read: without -o it begins at the end, where -e ends")
     elif not start.said and sys.stderr.isatty():
         topics = ", ".join(dict.fromkeys(arguments.topics))
-        print(f"waiting for new records of {topics} (-o beginning: all there are)", file=sys.stderr)
+        note(f"waiting for new records of {topics} (-o beginning: all there are)")
     with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset) as reader:
         for chunk in reader if until is None else chunks_until(client, reader, until, isolation):
             for columns in window.parts(chunk.columns):
@@ -330,8 +333,8 @@ def writer_of(arguments: argparse.Namespace) -> Format | JsonLines:
         raise UsageError("--format says what ends a record; leave --delimiter out")
     if arguments.delimiter is not None:
         unescape(arguments.delimiter, "--delimiter")
-        return Format(f"%s{arguments.delimiter.replace('%', '%%')}", arguments.null)
-    return Format(arguments.format if arguments.format is not None else "%s\\n", arguments.null)
+        return Format(f"%s{arguments.delimiter.replace('%', '%%')}", arguments.null, terminal=on_terminal())
+    return Format(arguments.format if arguments.format is not None else "%s\\n", arguments.null, terminal=on_terminal())
 
 
 def avro_of(arguments: argparse.Namespace, running: contextlib.ExitStack) -> AvroValues | None:
@@ -379,11 +382,10 @@ class Printer:
             columns, documents, self.failure = self._avro.decode(key, columns)
         if len(columns) == 0:
             return 0
-        text = memoryview(self._writer.write(key, columns, documents))
+        text = self._writer.write(key, columns, documents)
         self._records += len(columns)
         self._size += columns.size
-        while text:
-            text = text[os.write(STDOUT, text) :]
+        write_data(text)
         self._progress.update(self._records, self._size)
         return len(columns)
 

@@ -22,17 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import CommandError, Parser, UsageError
-from kafkalite.cli.common import (
-    add_client_arguments,
-    count,
-    natural,
-    open_client,
-    print_json,
-    print_table,
-    say_isolation,
-    security_from,
-)
+from kafkalite.cli.common import add_client_arguments, count, natural, open_client, say_isolation, security_from
 from kafkalite.cli.ending import on_ending
+from kafkalite.cli.output import note, print_json, print_table, say
 
 if TYPE_CHECKING:
     import argparse
@@ -92,7 +84,7 @@ def supervise() -> int:
         if not left:
             raise CommandError(f"the member was killed by signal {-status}, and has no restart left")
         left -= 1
-        print(f"kafkalite: the member was killed by signal {-status} and starts again", file=sys.stderr)
+        note(f"kafkalite: the member was killed by signal {-status} and starts again")
         stop.wait(RESTART_PAUSE_S)
 
 
@@ -163,10 +155,10 @@ def status_action(client: Client, arguments: argparse.Namespace) -> None:
         return
     print_table(("STATE", "RECORDS"), sorted(counts.items()))
     for where in held:
-        print(f"the key of {where} waits until that is redriven and processed, or resolved")
+        say(f"the key of {where} waits until that is redriven and processed, or resolved")
     for member, row in sorted(ledger.breakers.items()):
         ago_s = max(time.time() - row.last / 1000, 0)
-        print(f"member {member}, as it said {ago_s:.0f} s ago: {row.reason}")
+        say(f"member {member}, as it said {ago_s:.0f} s ago: {row.reason}")
 
 
 def ledger_action(client: Client, arguments: argparse.Namespace) -> None:

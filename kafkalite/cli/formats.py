@@ -13,13 +13,13 @@ the columns, for format strings, and as documents beside them, for JSON lines.
 from __future__ import annotations
 
 import base64
-import json
 import re
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.wire.lines import OPERATIONS, STEPS_MAX, render
 from kafkalite.cli import UsageError
 from kafkalite.cli.common import unescape
+from kafkalite.cli.output import escaped, escaped_bytes, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,9 @@ _PART: Final = re.compile(rb"%(.?)", re.DOTALL)
 class Format:
     """A parsed format string."""
 
-    def __init__(self, text: str, null_text: str = "") -> None:
+    def __init__(self, text: str, null_text: str = "", *, terminal: bool = False) -> None:
+        """`terminal`: what the records hold is escaped; values keep their line ends and tabs."""
+        self._terminal = terminal
         self._raw = unescape(text, "--format")
         self._null = null_text.encode(errors="surrogateescape")
         self._steps: dict[TopicPartition, list[tuple[int, bytes]]] = {}
@@ -50,11 +52,36 @@ class Format:
             if match[1] not in {*FIELDS, b"t", b"p", b"%"}:
                 raise UsageError(f"--format: %{match[1].decode(errors='replace')} is unknown; see --help")
 
-    def write(self, key: TopicPartition, columns: RecordColumns, _documents: object = None) -> memoryview:
+    def write(self, key: TopicPartition, columns: RecordColumns, _documents: object = None) -> bytes | memoryview:
         """The records' text."""
         if key not in self._steps:
             self._steps[key] = self._compile(key)
-        return render(columns, self._steps[key], self._null)
+        steps = self._steps[key]
+        if self._terminal:
+            return "".join(self._shown(record, steps) for record in columns.records()).encode(errors="surrogateescape")
+        return render(columns, steps, self._null)
+
+    def _shown(self, record: Record, steps: list[tuple[int, bytes]]) -> str:
+        """What `render` makes of one record, for a terminal. The format's own text is the user's, and stays."""
+        null = self._null.decode(errors="surrogateescape")
+
+        def text(raw: bytes | None) -> str:
+            return null if raw is None else escaped(raw.decode(errors="backslashreplace"))
+
+        def size(raw: bytes | None) -> str:
+            return str(-1 if raw is None else len(raw))
+
+        shown = {
+            OPERATIONS["key"]: lambda: text(record.key),
+            OPERATIONS["value"]: lambda: null if record.value is None else escaped_bytes(record.value),
+            OPERATIONS["offset"]: lambda: str(record.offset),
+            OPERATIONS["timestamp"]: lambda: str(record.timestamp),
+            OPERATIONS["key_size"]: lambda: size(record.key),
+            OPERATIONS["value_size"]: lambda: size(record.value),
+            OPERATIONS["headers"]: lambda: ",".join(f"{escaped(key)}={text(value)}" for key, value in record.headers),
+        }
+        parts = (literal.decode(errors="surrogateescape") if literal else shown[step]() for step, literal in steps)
+        return "".join(parts)
 
     def _compile(self, key: TopicPartition) -> list[tuple[int, bytes]]:
         """The format as steps of `render`; what is the same for a whole partition becomes text."""
@@ -87,11 +114,10 @@ class JsonLines:
         self, key: TopicPartition, columns: RecordColumns, documents: Sequence[dict[str, object]] | None = None
     ) -> bytes:
         """The records' text; `documents` has for each record what is shown in place of what the columns hold."""
-        dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
         rows = (as_json(key, record) for record in columns.records())
         if documents is not None:
             rows = ({**row, **shown} for row, shown in zip(rows, documents, strict=True))
-        return "".join(f"{dumps(row)}\n" for row in rows).encode()
+        return "".join(f"{json_text(row)}\n" for row in rows).encode()
 
 
 def as_json(key: TopicPartition, record: Record) -> dict[str, object]:

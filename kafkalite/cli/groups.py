@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import Parser, UsageError, sentence
-from kafkalite.cli.common import add_client_arguments, natural, open_client, print_json, print_table
+from kafkalite.cli.common import add_client_arguments, natural, open_client
+from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.cli.times import moment
 from kafkalite.client.admin.resets import (
     EARLIEST,
@@ -109,8 +110,8 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
         return
     for number, group in enumerate(described):
         if number:
-            print()
-        print(f"{group['group']}  {group['state']}  {len(group['members'])} members  {group['kind']} protocol")
+            say()
+        say(f"{group['group']}  {group['state']}  {len(group['members'])} members  {group['kind']} protocol")
         titles = ("topic", "partition", "committed", "end", "lag", "member", "host")
         print_table(titles, [row_of(row) for row in group["partitions"]])
 
@@ -166,7 +167,7 @@ def delete_action(client: Client, arguments: argparse.Namespace) -> None:
         print_json({"deleted": deleted})
         return
     for name in arguments.groups:
-        print(f"deleted {name}" if name in deleted else f"there is no group {name}")
+        say(f"deleted {name}" if name in deleted else f"there is no group {name}")
 
 
 def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
@@ -196,11 +197,11 @@ def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
     print_table(titles, [(key.topic, key.partition, present.get(key, "-"), targets[key]) for key in keys])
     moved = sum(present.get(key) != targets[key] for key in keys)
     if not moved:
-        print("nothing to change: every offset is there already")
+        say("nothing to change: every offset is there already")
     elif arguments.execute:
-        print(f"done: {moved} of {len(keys)} offsets moved")
+        say(f"done: {moved} of {len(keys)} offsets moved")
     else:
-        print("nothing is changed yet: --execute does it")
+        say("nothing is changed yet: --execute does it")
 
 
 def offsets_in(arguments: argparse.Namespace) -> dict[TopicPartition, int]:

@@ -29,15 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import CommandError, Parser, UsageError
-from kafkalite.cli.common import (
-    add_client_arguments,
-    count,
-    open_client,
-    print_json,
-    print_table,
-    say_isolation,
-    seconds,
-)
+from kafkalite.cli.common import add_client_arguments, count, open_client, say_isolation, seconds
+from kafkalite.cli.output import note, print_json, print_table, say, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +40,8 @@ if TYPE_CHECKING:
     from kafkalite.failures.letters import Entry, LetterBox
 
 SHOWN: Final = 60
+SEVERAL_LINES: Final = {"stack", "value"}
+"""What keeps its line ends when a letter is shown; the lines after the first are indented, so none poses as a field."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -187,7 +182,10 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
             print_json({**described(entry), **texts})
         else:
             for name, value in {**described(entry), **texts}.items():
-                print(f"{name}: {value}")
+                if name in SEVERAL_LINES:
+                    write_text(f"{name}: {value}".replace("\n", "\n  ") + "\n")
+                else:
+                    say(f"{name}: {value}")
     return 0
 
 
@@ -203,12 +201,10 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
             print_json({"would_send": counts.total(), "exceptions": dict(counts)})
             return 0
         print_table(("EXCEPTION", "LETTERS"), counts.most_common())
-        print(f"{counts.total()} letters would be sent; --yes sends them")
+        say(f"{counts.total()} letters would be sent; --yes sends them")
         return 0
     if arguments.to == "main":
-        print(
-            f"kafkalite: every group that reads the topics of {arguments.group} sees the records again", file=sys.stderr
-        )
+        note(f"kafkalite: every group that reads the topics of {arguments.group} sees the records again")
     try:
         done = box.redrive(
             keep, to_main=arguments.to == "main", edit=edit, rounds_max=arguments.rounds, rate=arguments.rate
@@ -219,7 +215,7 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
         print_json(done._asdict())
     else:
         often = f"; {done.too_often} were redriven {arguments.rounds} times already, and stay" if done.too_often else ""
-        print(f"{done.sent} letters were sent{often}")
+        say(f"{done.sent} letters were sent{often}")
     return 0
 
 
@@ -287,10 +283,10 @@ def skip_action(client: Client, arguments: argparse.Namespace) -> int:
     if why_not:
         raise CommandError(why_not)
     if not arguments.yes:
-        print(f"{arguments.group} would step over {arguments.record}, which is {state}; --yes says so in its ledger")
+        say(f"{arguments.group} would step over {arguments.record}, which is {state}; --yes says so in its ledger")
         return 0
     skip(client, arguments.group, where, offset, arguments.reason or f"by {getpass.getuser()}")
-    print(f"{arguments.group} steps over {arguments.record} from its next start on")
+    say(f"{arguments.group} steps over {arguments.record} from its next start on")
     return 0
 
 
@@ -307,13 +303,13 @@ def tombstone_action(client: Client, arguments: argparse.Namespace) -> int:
     if looked.why_not:
         raise CommandError(looked.why_not)
     if not arguments.yes:
-        print(f"a tombstone would remove every record of the key {looked.key!r} from {where}; --yes writes it")
+        say(f"a tombstone would remove every record of the key {looked.key!r} from {where}; --yes writes it")
         return 0
     delivery = client.produce(where.topic, where.partition, [Record(-1, -1, looked.key, None)])
     behind = may_bury(client, where, offset).newer
     if behind is not None and behind < delivery.first_offset:
-        print(f"kafkalite: offset {behind} came in between, and goes too", file=sys.stderr)
-    print(f"a tombstone stands at offset {delivery.first_offset} of {where}")
+        note(f"kafkalite: offset {behind} came in between, and goes too")
+    say(f"a tombstone stands at offset {delivery.first_offset} of {where}")
     return 0
 
 
@@ -325,5 +321,6 @@ def check_action(client: Client, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found)
     else:
-        print("\n".join(found or ["nothing is wrong"]))
+        for line in found or ["nothing is wrong"]:
+            say(line)
     return 1 if found else 0

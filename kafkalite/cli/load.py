@@ -30,19 +30,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import STDERR, UsageError
-from kafkalite.cli.common import (
-    Progress,
-    add_client_arguments,
-    assignments,
-    count,
-    open_client,
-    print_json,
-    print_table,
-    quantity,
-    seconds,
-)
+from kafkalite.cli.common import Progress, add_client_arguments, assignments, count, open_client, quantity, seconds
 from kafkalite.cli.ending import ended_at_once, on_ending
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
+from kafkalite.cli.output import note, print_json, print_table, say
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
@@ -242,7 +233,7 @@ def run_compaction(arguments: argparse.Namespace) -> int:
         print_json(vars(done))
     else:
         size = quantity(done.size, "B")
-        print(f"{done.files_before} files became {done.files_after}: {done.rows} records, {size}, {done.seconds:.1f} s")
+        say(f"{done.files_before} files became {done.files_after}: {done.rows} records, {size}, {done.seconds:.1f} s")
     return 0
 
 
@@ -279,7 +270,7 @@ def run_load(arguments: argparse.Namespace) -> int:
             spark.stop()
     runs.report()
     if not runs.took_topics:
-        print(f"kafkalite: no topic matched {arguments.topics}: nothing was loaded", file=sys.stderr)
+        note(f"kafkalite: no topic matched {arguments.topics}: nothing was loaded")
     return runs.exit_status()
 
 
@@ -417,7 +408,7 @@ class LoadRuns:
         """Says so once, where others go on."""
         run = self._topics[topic]
         if run.error != sentence and len(self._topics) > 1:
-            print(f"kafkalite: {topic} is not loaded: {sentence}", file=sys.stderr)
+            note(f"kafkalite: {topic} is not loaded: {sentence}")
         run.error = sentence
         run.lag = None
 
@@ -452,7 +443,7 @@ class LoadRuns:
             self._topics[topic].error = ""
         for loss in summary.losses:
             self._losses.append(loss)
-            print(f"kafkalite: {loss}; what is left is loaded", file=sys.stderr)
+            note(f"kafkalite: {loss}; what is left is loaded")
 
     def _count(self, published: Published) -> None:
         self._rows += published.rows
@@ -510,11 +501,11 @@ class LoadRuns:
             ]
             print_table(titles, shown)
         bad = f"; {letters} bad records are in {self._arguments.dead_letters}" if letters else ""
-        print(
+        say(
             f"{self._rows} records in {self._files} files of {quantity(self._size, 'B')}, published in "
             f"{self._commits} steps, in {elapsed:.1f} s; {lag} offsets came meanwhile{bad}"
         )
-        print(f"isolation level {isolation_of(self._arguments)}")
+        say(f"isolation level {isolation_of(self._arguments)}")
 
 
 def follow(arguments: argparse.Namespace, runs: LoadRuns) -> None:

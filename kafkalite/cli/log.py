@@ -23,8 +23,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.cli import EXIT_FAILURE, STDOUT, Parser, UsageError
-from kafkalite.cli.common import print_json, quantity
+from kafkalite.cli import EXIT_FAILURE, Parser, UsageError
+from kafkalite.cli.common import quantity
+from kafkalite.cli.output import note, on_terminal, print_json, say, write_data
 from kafkalite.dataclass import dataclass
 from kafkalite.model import TopicPartition
 
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.records and arguments.summary:
         raise UsageError("--records and --summary exclude each other")
-    writer = JsonLines() if arguments.json else Format(arguments.format)
+    writer = JsonLines() if arguments.json else Format(arguments.format, terminal=on_terminal())
     sound = True
     for path in segments_of(arguments.paths):
         segment = Segment(path)
@@ -189,20 +190,17 @@ class Segment:
 
 def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonLines) -> None:
     """Prints one segment as asked for, and checks it."""
-    import os
     import sys
 
     from kafkalite.record.compression import Decompressor
 
     if not arguments.summary and not arguments.json and not arguments.records:
-        print(segment.path)
+        say(str(segment.path))
     sys.stdout.flush()
     with Decompressor() as decompressor:
         for batch in walk(segment):
             if arguments.records:
-                text = memoryview(records_text(segment, batch, writer, decompressor))
-                while text:
-                    text = text[os.write(STDOUT, text) :]
+                write_data(records_text(segment, batch, writer, decompressor))
             elif not arguments.summary:
                 print_batch(batch, as_json=arguments.json)
     check_native_index(segment)
@@ -212,20 +210,20 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
         print_json(segment.as_json())
         return
     if arguments.summary:
-        print(summary_text(segment))
+        say(summary_text(segment))
     elif not arguments.records:
         if not segment.batch_count:
-            print("  no batches")
+            say("  no batches")
         for row in segment.aborted:
-            print(
+            say(
                 f"  aborted: producer {row['producer_id']}, offsets {row['first_offset']}-{row['marker_offset']}, "
                 f"last stable offset {row['last_stable_offset']}"
             )
     for problem in segment.problems:
-        print(f"{segment.path}: {problem}", file=sys.stderr)
+        note(f"{segment.path}: {problem}")
     hidden = segment.problem_count - len(segment.problems)
     if hidden:
-        print(f"{segment.path}: {hidden} problems more", file=sys.stderr)
+        note(f"{segment.path}: {hidden} problems more")
 
 
 def walk(segment: Segment) -> Iterator[Batch]:
@@ -335,7 +333,7 @@ def print_batch(batch: Batch, *, as_json: bool) -> None:
         marks.append(f"producer {row['producer_id']}/{row['producer_epoch']} sequence {row['base_sequence']}")
     if not batch.crc_ok:
         marks.append("WRONG CRC")
-    print(
+    say(
         f"  {row['position']:>12}  {row['size']:>9} B  offsets {row['base_offset']}-{row['last_offset']}  "
         f"{row['records']} records  {row['codec']}  epoch {row['leader_epoch']}  "
         f"time {row['first_timestamp']}-{row['largest_timestamp']} {row['timestamp_type']}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_FAILURE, UsageError
 from kafkalite.cli.common import quantity
+from kafkalite.cli.output import note, say
 
 if TYPE_CHECKING:
     import argparse
@@ -79,14 +79,14 @@ def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
         findings = list(checking.check_partition(partition))
         found += len(findings)
         left += settle(partition, findings, mend=mend, dry_run=dry_run)
-        for note in partition.notes:
-            print(f"{partition.directory}: {note}")
+        for remark in partition.notes:
+            say(f"{partition.directory}: {remark}")
     size = quantity(sum(partition.size for partition in partitions), "B")
     segments = sum(partition.segment_count for partition in partitions)
     outcome = f"{found} findings" if found else "everything is whole"
     if mend and not dry_run and found:
         outcome += f", {found - left} mended, {left} left"
-    print(f"{directory}: {len(partitions)} partitions, {segments} segments, {size} read: {outcome}")
+    say(f"{directory}: {len(partitions)} partitions, {segments} segments, {size} read: {outcome}")
     return left
 
 
@@ -98,16 +98,16 @@ def settle(partition: Partition | None, findings: list[Finding], *, mend: bool, 
     if not mend or dry_run:
         for finding in findings:
             would = "would be " if dry_run and finding.remedy is not Remedy.NONE else ""
-            print(f"{finding.path}: {finding.what} ({would}{finding.remedy.value})")
+            say(f"{finding.path}: {finding.what} ({would}{finding.remedy.value})")
         return len(findings)
     try:
         done = repair.mend(partition, findings)
     except OSError as error:
-        print(f"{error.filename or 'a file'}: could not be mended: {error.strerror}", file=sys.stderr)
+        note(f"{error.filename or 'a file'}: could not be mended: {error.strerror}")
         return len(findings)
     for finding, outcome in done:
         lost = ""
         if outcome and finding.next_offset > finding.first >= 0:
             lost = f"; offsets {finding.first}-{finding.next_offset - 1} are lost"
-        print(f"{finding.path}: {finding.what}: {outcome or finding.remedy.value}{lost}")
+        say(f"{finding.path}: {finding.what}: {outcome or finding.remedy.value}{lost}")
     return sum(1 for _, outcome in done if not outcome)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.cli.output import write_text
+
 if TYPE_CHECKING:
     import argparse
 
@@ -24,5 +26,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     folder = resources.files("kafkalite") / "metrics" / "dashboards"
-    print((folder / FILES[arguments.what]).read_text(encoding="utf-8"), end="")
+    write_text((folder / FILES[arguments.what]).read_text(encoding="utf-8"))
     return 0

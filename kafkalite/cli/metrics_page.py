@@ -9,10 +9,10 @@ Without the flag nothing is imported, and nothing listens.
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import UsageError
+from kafkalite.cli.output import note
 
 if TYPE_CHECKING:
     import argparse
@@ -63,5 +63,5 @@ def metrics_page(
     except ValueError as error:
         raise UsageError(f"--metrics: {error}") from error
     with page:
-        print(f"kafkalite: metrics at {page.url}/metrics", file=sys.stderr, flush=True)
+        note(f"kafkalite: metrics at {page.url}/metrics")
         yield page.url

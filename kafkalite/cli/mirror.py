@@ -19,24 +19,14 @@ serves its lag and rate, and whether it copies, for Prometheus and whoever super
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
-from kafkalite.cli.common import (
-    Progress,
-    add_config_argument,
-    count,
-    open_client,
-    print_json,
-    print_table,
-    quantity,
-    say_isolation,
-    seconds,
-)
+from kafkalite.cli.common import Progress, add_config_argument, count, open_client, quantity, say_isolation, seconds
 from kafkalite.cli.ending import on_ending
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
+from kafkalite.cli.output import note, print_json, print_table, say
 
 if TYPE_CHECKING:
     import argparse
@@ -152,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
                 refresh_s=arguments.refresh,
                 sync=sync,
                 config_exclude=arguments.config_properties_exclude or CONFIG_EXCLUDE,
-                on_note=lambda text: print(f"kafkalite: {text}", file=sys.stderr, flush=True),
+                on_note=lambda text: note(f"kafkalite: {text}"),
                 on_commit=lambda copied: progress.update(copied.record_count, copied.size),
             )
         except ValueError as error:
@@ -172,7 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
         none = f"no topic matches {arguments.topics}" + (f" and not {arguments.exclude}" if arguments.exclude else "")
         if arguments.exit:
             raise CommandError(f"{none}: nothing is copied", status=EXIT_USAGE)
-        print(f"kafkalite: {none}: nothing was copied", file=sys.stderr)
+        note(f"kafkalite: {none}: nothing was copied")
     return 0
 
 
@@ -191,9 +181,9 @@ def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:
         ("TOPIC", "RECORDS", "SIZE"),
         [(topic, records, quantity(copied.sizes[topic], "B")) for topic, records in sorted(copied.records.items())],
     )
-    print(f"{copied.record_count} records in {copied.transactions} transactions")
+    say(f"{copied.record_count} records in {copied.transactions} transactions")
     for what, rows in carried.items():
-        print(f"{WORDS[what]}: {sum(map(len, rows.values())) if isinstance(rows, dict) else len(rows)}")
+        say(f"{WORDS[what]}: {sum(map(len, rows.values())) if isinstance(rows, dict) else len(rows)}")
 
 
 def carried_of(mirror: Mirror, sync: SyncOptions) -> dict[str, Any]:

@@ -28,10 +28,10 @@ from kafkalite.cli.common import (
     count,
     natural,
     open_client,
-    print_json,
     seconds,
     unescape,
 )
+from kafkalite.cli.output import print_json
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:

@@ -27,14 +27,14 @@ from __future__ import annotations
 import base64
 import csv
 import datetime as dt
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
-from kafkalite.cli.common import add_client_arguments, open_client, print_table, say_isolation, security_from
+from kafkalite.cli.common import add_client_arguments, open_client, say_isolation, security_from
+from kafkalite.cli.output import cut, json_text, note, print_json, print_table, value_stream
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
@@ -133,9 +133,10 @@ def write(result: QueryResult, arguments: argparse.Namespace) -> None:
         write_parquet(result, arguments.out)
     elif arguments.json:
         for batch in result:
-            sys.stdout.writelines(f"{json_text(row)}\n" for row in batch.to_pylist())
+            for row in batch.to_pylist():
+                print_json(row, _plain)
     elif arguments.csv:
-        lines = csv.writer(sys.stdout, lineterminator="\n")
+        lines = csv.writer(value_stream(), lineterminator="\n")
         lines.writerow(result.schema.names)
         for batch in result:
             lines.writerows(rows_of(batch))
@@ -152,7 +153,7 @@ def print_rows(result: QueryResult) -> None:
             break
     print_table(result.schema.names, [[shown(cell) for cell in row] for row in rows[:TABLE_ROWS_MAX]])
     if len(rows) > TABLE_ROWS_MAX:
-        print(f"kafkalite: these are the first {TABLE_ROWS_MAX} rows; --csv or --json prints all", file=sys.stderr)
+        note(f"kafkalite: these are the first {TABLE_ROWS_MAX} rows; --csv or --json prints all")
 
 
 def rows_of(batch: Any) -> list[list[str]]:
@@ -167,22 +168,17 @@ def cell_text(value: object) -> str:
         return ""
     if isinstance(value, str):
         return value
-    text = json_text(value)
+    text = json_text(value, _plain)
     return text[1:-1] if text.startswith('"') else text
 
 
 def shown(text: str) -> str:
     """A cell of a table for people: one line, without what a terminal would obey, not too long."""
-    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return line if len(line) <= CELL_WIDTH_MAX else f"{line[: CELL_WIDTH_MAX - 1]}…"
-
-
-def json_text(value: object) -> str:
-    """JSON; times as ISO 8601, numbers that JSON would round as text, bytes as base64."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return cut(text[: CELL_WIDTH_MAX + 1], CELL_WIDTH_MAX)
 
 
 def _plain(value: object) -> object:
+    """In JSON: times as ISO 8601, numbers that JSON would round as text, bytes as base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (dt.datetime, dt.date, dt.time)):

@@ -20,7 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, open_client, print_json, print_table
+from kafkalite.cli.common import add_client_arguments, open_client
+from kafkalite.cli.output import print_json, print_table
 from kafkalite.errors import InvalidRequest
 from kafkalite.quotas.entities import (
     ADDRESS_KEYS,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkalite.cli import EXIT_FAILURE, UsageError, leave_broken_pipe, sentence
 from kafkalite.cli.ending import SIGNALS, Ending
+from kafkalite.cli.output import say
 from kafkalite.errors import StartGivenUp
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def without_collections() -> Iterator[None]:
 def _say(line: str) -> None:
     """The line for people. Nobody may be there to read it; the server serves all the same."""
     try:
-        print(line, flush=True)
+        say(line, flush=True)
     except OSError:
         leave_broken_pipe()
 

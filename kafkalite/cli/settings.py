@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import UsageError
-from kafkalite.cli.common import print_json
+from kafkalite.cli.output import print_json, say
 
 if TYPE_CHECKING:
     import argparse
@@ -44,8 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     for scope, row in found:
         unit = f", {row.unit}" if row.unit else ""
         changeable = ", may change while running" if row.dynamic and scope == "broker" else ""
-        print(f"{row.key}  ({scope}; {row.type.name.lower()}{unit}; default {default_text(row)}{changeable})")
-        print(f"    {row.doc}")
+        say(f"{row.key}  ({scope}; {row.type.name.lower()}{unit}; default {default_text(row)}{changeable})")
+        say(f"    {row.doc}")
     return 0
 
 

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from kafkalite import http_ask
 from kafkalite.cli import CommandError, UsageError
-from kafkalite.cli.common import add_client_arguments, named_file, open_client, print_json, quantity, seconds
-from kafkalite.logging import escaped
+from kafkalite.cli.common import add_client_arguments, named_file, open_client, quantity, seconds
+from kafkalite.cli.output import cut, print_json, redraw
 from kafkalite.metrics import reading
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 INTERVAL_DEFAULT: Final = 2.0
 SIZE_MAX: Final = 256 * 1024 * 1024
 """Bytes that an answer may have: a broker tells some MiB."""
-CLEAR: Final = "\x1b[H\x1b[2J"
 NAME_WIDTH: Final = 48
 KEY: Final = "metrics.listeners"
 
@@ -66,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             width, height = shutil.get_terminal_size() if live else (sys.maxsize, sys.maxsize)
             lines = [line[:width] for line in screen(before, now, rows_max=max(3, (height - 9) // 3))]
-            print((CLEAR if live else "") + "\n".join(lines), flush=True)
+            redraw(lines, clear=live)
         if not live:
             return 0
         before = now
@@ -150,7 +149,7 @@ def screen(before: Read, now: Read, *, rows_max: int) -> Iterator[str]:
     yield ""
     yield from _table(
         ("GROUP", "topic", "lag", "members"),
-        [(row.group, escaped(row.topic, NAME_WIDTH), row.lag, row.members) for row in reading.groups(now)[:rows_max]],
+        [(row.group, cut(row.topic, NAME_WIDTH), row.lag, row.members) for row in reading.groups(now)[:rows_max]],
     )
 
 
@@ -159,8 +158,8 @@ def _broker(before: Read, now: Read) -> dict[str, object]:
     total = now.total("kafkalite_disk_total_bytes")
     elapsed = now.at - before.at
     return {
-        "version": escaped(info.get("version", "?"), NAME_WIDTH),
-        "cluster": escaped(info.get("cluster", "?"), NAME_WIDTH),
+        "version": cut(info.get("version", "?"), NAME_WIDTH),
+        "cluster": cut(info.get("cluster", "?"), NAME_WIDTH),
         "up_s": max(0.0, round(time.time() - now.total("process_start_time_seconds"))),
         "connections": now.total("kafka_server_socket_server_metrics_connection_count"),
         "cores": (now.total("process_cpu_seconds_total") - before.total("process_cpu_seconds_total")) / elapsed,
@@ -171,7 +170,7 @@ def _broker(before: Read, now: Read) -> dict[str, object]:
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
     """The first column to the left, numbers to the right; names are cut, and harm no terminal."""
-    cells = [list(titles), *([escaped(str(row[0]), NAME_WIDTH), *map(str, row[1:])] for row in rows)]
+    cells = [list(titles), *([cut(str(row[0]), NAME_WIDTH), *map(str, row[1:])] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells:
         rest = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))

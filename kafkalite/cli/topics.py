@@ -15,16 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import (
-    INT64_MAX,
-    add_client_arguments,
-    assignments,
-    count,
-    natural,
-    open_client,
-    print_json,
-    print_table,
-)
+from kafkalite.cli.common import INT64_MAX, add_client_arguments, assignments, count, natural, open_client
+from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
 
@@ -87,7 +79,7 @@ def list_action(client: Client, arguments: argparse.Namespace) -> None:
             print_json([topic.name for topic in topics])
             return
         for topic in topics:
-            print(topic.name)
+            say(topic.name)
         return
     rows = listed(client, topics)
     if arguments.json:
@@ -145,8 +137,8 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
         return
     for number, topic in enumerate(described):
         if number:
-            print()
-        print(f"{topic['topic']}  id {topic['id']}  {len(topic['partitions'])} partitions")
+            say()
+        say(f"{topic['topic']}  id {topic['id']}  {len(topic['partitions'])} partitions")
         titles = ("partition", "leader", "replicas", "in sync", "start", "end", "records")
         print_table(titles, [row_of(partition) for partition in topic["partitions"]])
 
@@ -241,7 +233,7 @@ def delete_records_action(client: Client, arguments: argparse.Namespace) -> None
     if arguments.json:
         print_json({"topic": key.topic, "partition": key.partition, "start": starts[key]})
     else:
-        print(f"{key} starts at {starts[key]}")
+        say(f"{key} starts at {starts[key]}")
 
 
 def offset_of(text: str) -> int:
@@ -257,4 +249,4 @@ def report(arguments: argparse.Namespace, done: str, names: list[str], otherwise
         print_json({done: names})
         return
     for name in arguments.topics if otherwise else names:
-        print(f"{done if name in names else otherwise} {name}")
+        say(f"{done if name in names else otherwise} {name}")

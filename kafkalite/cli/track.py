@@ -36,8 +36,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, CommandError, UsageError
-from kafkalite.cli.common import add_client_arguments, count, open_client, print_json, print_table, quantity, seconds
+from kafkalite.cli.common import add_client_arguments, count, open_client, quantity, seconds
 from kafkalite.cli.formats import as_json
+from kafkalite.cli.output import escaped, note, print_json, print_table, say
 from kafkalite.cli.times import moment
 from kafkalite.client.errors import ClientError
 from kafkalite.errors import KafkaError
@@ -174,7 +175,7 @@ def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> in
     else:
         print_path(steps, verdicts)
         print_reach(search, hits, remarks, verbose=arguments.verbose)
-        print(f"isolation level {arguments.isolation}")
+        say(f"isolation level {arguments.isolation}")
     sys.stdout.flush()
     if arguments.follow:
         follow(client, inquiry, search, arguments)
@@ -197,15 +198,15 @@ def follow(client: Client, inquiry: Inquiry, search: Search, arguments: argparse
     """Until it is interrupted."""
 
     def trouble(text: str) -> None:
-        print(f"kafkalite: {text}", file=sys.stderr, flush=True)
+        note(f"kafkalite: {text}")
 
     if sys.stderr.isatty():
-        print("waiting for what comes later (Ctrl-C ends)", file=sys.stderr)
+        note("waiting for what comes later (Ctrl-C ends)")
     for hit in inquiry.follow(client, search, trouble=trouble):
         if arguments.json:
             print_json({"type": "hit", **hit_document(hit)})
         else:
-            print(f"{time_text(hit.record.timestamp)}  {hit}  {places_text(hit)}  {shown(hit.record.key, KEY_SHOWN)}")
+            say(f"{time_text(hit.record.timestamp)}  {hit}  {places_text(hit)}  {shown(hit.record.key, KEY_SHOWN)}")
         sys.stdout.flush()
 
 
@@ -230,7 +231,7 @@ def print_path(steps: Sequence[Step], verdicts: Sequence[Verdict]) -> None:
     ]
     print_table(titles, rows)
     if verdicts:
-        print()
+        say()
         print_table(
             ("RECORD", "GROUP", "STATE", "SINCE (UTC)", "WHY"),
             [[row.record, row.group, state_text(row), time_text(row.since), why_text(row)] for row in verdicts],
@@ -256,34 +257,31 @@ def why_text(row: Verdict) -> str:
     """Exception and reason in a line."""
     text = ": ".join(part for part in (row.exception, " ".join(row.reason.split())) if part)
     text = text if len(text) <= REASON_SHOWN else f"{text[: REASON_SHOWN - 1]}…"
-    return printable(f"{text} ({row.letter})" if text and row.letter else text or row.letter)
+    return f"{text} ({row.letter})" if text and row.letter else text or row.letter
 
 
 def print_reach(search: Search, hits: Sequence[Hit], remarks: Sequence[str], *, verbose: bool) -> None:
     """How much was seen: one line when all was, and a row for each partition of which something is to be said."""
     rows = search.reach
     if hits:
-        print()
+        say()
     records = sum(row.records for row in rows)
     topics = len({row.topic for row in rows})
     whole = "all seen" if search.complete and not search.ended_by else "not all seen"
-    print(
+    say(
         f"{len(hits)} {'hit' if len(hits) == 1 else 'hits'} in {records:,} records of {len(rows)} partitions of "
         f"{topics} {'topic' if topics == 1 else 'topics'}, {whole}"
     )
     if search.ended_by:
-        print(f"the search ended early: {search.ended_by}")
+        say(f"the search ended early: {search.ended_by}")
     for remark in remarks:
-        print(remark)
+        say(remark)
     told = [row for row in rows if verbose or row.remarks()]
     if told:
-        print()
+        say()
         print_table(
             ("PARTITION", "FROM", "TO", "RECORDS", "MARKERS", "REMARKS"),
-            [
-                [place_text(row), row.start, row.end, row.records, row.markers, printable("; ".join(row.remarks()))]
-                for row in told
-            ],
+            [[place_text(row), row.start, row.end, row.records, row.markers, "; ".join(row.remarks())] for row in told],
         )
 
 
@@ -320,15 +318,10 @@ def shown(raw: bytes | None, length: int) -> str:
     if raw is None:
         return "-"
     try:
-        text = printable(raw.decode())
+        text = escaped(raw.decode())
     except UnicodeDecodeError:
         text = f"0x{raw[:length].hex()}"
     return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def printable(text: str) -> str:
-    """Without what would change a terminal, or the direction of the text."""
-    return "".join(character if character.isprintable() else f"\\u{ord(character):04x}" for character in text)
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------

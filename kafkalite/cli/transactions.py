@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, natural, open_client, print_json, print_table
+from kafkalite.cli.common import add_client_arguments, natural, open_client
+from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def abort_action(client: Client, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"topic": partition.topic, "partition": partition.partition, **ended._asdict()})
         return
-    print(f"aborted the transaction of producer {ended.producer_id} in {partition}")
+    say(f"aborted the transaction of producer {ended.producer_id} in {partition}")
 
 
 def partition_of(text: str) -> TopicPartition:

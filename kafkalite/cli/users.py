@@ -18,7 +18,8 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, count, named_file, open_client, print_json, print_table
+from kafkalite.cli.common import add_client_arguments, count, named_file, open_client
+from kafkalite.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     import argparse

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
+from kafkalite.cli.output import say
 from kafkalite.web.users import Role, Users, certificate_line, name_of, password_line, token_line
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def add_user_action(arguments: argparse.Namespace) -> None:
     kept = [old for old in lines if name_of(old) != arguments.name]
     _write(arguments.file, [*kept, line])
     if token is not None:
-        print(token)
+        say(token)
 
 
 def remove_user_action(arguments: argparse.Namespace) -> None:
@@ -80,7 +81,7 @@ def list_users_action(arguments: argparse.Namespace) -> None:
         if name_of(line):
             name, role, secret = line.strip().rsplit(":", 2)
             kind = {"scrypt": "password", "sha256": "token"}.get(secret.partition("$")[0], "certificate")
-            print(f"{name}\t{role}\t{kind}")
+            say(f"{name}\t{role}\t{kind}")
 
 
 def _password() -> str:

@@ -110,6 +110,8 @@ class Connection:
             sock = socket.create_connection((host, port), timeout=connect_timeout_s)
         except OSError as error:
             raise BrokerUnreachable(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
+        except UnicodeError as error:  # of the codec that makes a name in the DNS of it
+            raise BrokerUnreachable(f"cannot connect to {host}:{port}: this is no host name") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if security is not None:
             try:

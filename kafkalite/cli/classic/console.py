@@ -17,6 +17,7 @@ from kafkalite.cli import UsageError
 from kafkalite.cli.classic.common import session
 from kafkalite.cli.common import assignments, count
 from kafkalite.cli.ending import on_ending
+from kafkalite.cli.output import data_stream, note
 from kafkalite.zookeeper.nodes import GroupPaths
 from kafkalite.zookeeper.session import delete_tree
 from kafkalite.zookeeper.topic_filter import Blacklist, Whitelist
@@ -143,7 +144,7 @@ def console_consumer(arguments: argparse.Namespace) -> int:
         if arguments.group is None:
             _forget(arguments.zookeeper, group)
     formatter.close()
-    print(f"Consumed {number} messages", file=sys.stderr)
+    note(f"Consumed {number} messages")
     return 0
 
 
@@ -152,7 +153,7 @@ def _print_all(
 ) -> int:
     (stream,) = connector.create_message_streams_by_filter(chosen)
     number = 0
-    out = sys.stdout.buffer
+    out = data_stream()
     try:
         for item in stream:
             try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, broker_info, codec, session
 from kafkalite.cli.common import count, natural
 from kafkalite.cli.ending import Ending
+from kafkalite.cli.output import note
 from kafkalite.zookeeper.nodes import GroupPaths
 from kafkalite.zookeeper.session import delete_tree
 from kafkalite.zookeeper.topic_filter import Blacklist, Whitelist
@@ -79,7 +79,7 @@ def replay(arguments: argparse.Namespace) -> int:
             thread.start()
         for thread in work:
             thread.join()
-    print(f"copied {copied.number} messages", file=sys.stderr)
+    note(f"copied {copied.number} messages")
     if copied.failures:
         raise CommandError(f"the copy is not complete: {copied.failures[0]}")
     return 0
@@ -133,7 +133,7 @@ class Counter:
             self.number += number
             if time.monotonic() >= self._next:
                 self._next = time.monotonic() + self._interval_s
-                print(f"copied {self.number} messages", file=sys.stderr)
+                note(f"copied {self.number} messages")
 
 
 def mirror_arguments(parser: argparse.ArgumentParser) -> None:

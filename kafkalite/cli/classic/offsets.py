@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, server, session
 from kafkalite.cli.common import count, named_file, natural
+from kafkalite.cli.output import note, say
 from kafkalite.zookeeper import group as nodes
 from kafkalite.zookeeper import session as zookeeper
 from kafkalite.zookeeper.assignment import java_order
@@ -42,16 +42,16 @@ def offset_checker(arguments: argparse.Namespace) -> int:
         with Logs(nodes.brokers(client)) as logs:
             for row in group_progress(client, paths, topics, logs):
                 _print_block(arguments.group, row)
-            print("BROKER INFO")
+            say("BROKER INFO")
             for broker_id in logs.asked:
-                print(f"{broker_id} -> {logs.brokers[broker_id].host}:{logs.brokers[broker_id].port}")
+                say(f"{broker_id} -> {logs.brokers[broker_id].host}:{logs.brokers[broker_id].port}")
     return 0
 
 
 def _print_block(group: str, row: PartitionProgress) -> None:
     if row.failure:
-        print(f"{row.topic}-{row.partition}: {row.failure}", file=sys.stderr)
-    print(f"{group},{row.topic},{row.partition} (Group,Topic,BrokerId-PartitionId)")
+        note(f"{row.topic}-{row.partition}: {row.failure}")
+    say(f"{group},{row.topic},{row.partition} (Group,Topic,BrokerId-PartitionId)")
     _print_line("Owner", "null" if row.owner is None else row.owner)
     if row.offset is not None:
         _print_size("Consumer offset", row.offset)
@@ -59,11 +59,11 @@ def _print_block(group: str, row: PartitionProgress) -> None:
         _print_size("Log size", row.end)
     if row.lag is not None:
         _print_size("Consumer lag", row.lag)
-    print()
+    say()
 
 
 def _print_line(label: str, value: str) -> None:
-    print(f"{label:>{LABEL_WIDTH}} = {value}")
+    say(f"{label:>{LABEL_WIDTH}} = {value}")
 
 
 def _print_size(label: str, value: int) -> None:
@@ -93,7 +93,7 @@ def export_offsets(arguments: argparse.Namespace) -> int:
         groups = f"group {', '.join(arguments.group)} has" if arguments.group else "there are"
         raise CommandError(f"{groups} no offsets to export: {arguments.output_file} is not written")
     Path(arguments.output_file).write_text("".join(lines), encoding="utf-8")
-    print(f"exported {len(lines)} offsets", file=sys.stderr)
+    note(f"exported {len(lines)} offsets")
     return 0
 
 
@@ -121,7 +121,7 @@ def import_offsets(arguments: argparse.Namespace) -> int:
     with session(arguments.zkconnect) as client:
         for paths, topic, partition, offset in found:
             nodes.store_offset(client, paths, topic, partition, offset)
-    print(f"imported {len(found)} offsets", file=sys.stderr)
+    note(f"imported {len(found)} offsets")
     return 0
 
 
@@ -145,9 +145,9 @@ def get_offsets(arguments: argparse.Namespace) -> int:
     where = server(arguments.server)
     with SimpleConsumer(where.host, where.port) as consumer:
         offsets = consumer.get_offsets_before(arguments.topic, arguments.partition, arguments.time, arguments.offsets)
-    print(f"get {len(offsets)} results")
+    say(f"get {len(offsets)} results")
     for offset in offsets:
-        print(offset)
+        say(str(offset))
     return 0
 
 
@@ -172,12 +172,12 @@ def update_offsets(arguments: argparse.Namespace) -> int:
                 raise CommandError(f"broker {partition.broker_id} is not alive")
             with SimpleConsumer(broker.host, broker.port, connect_timeout_s=CONNECT_TIMEOUT_S) as consumer:
                 (offset,) = consumer.get_offsets_before(arguments.topic, partition.partition, time_ms, 1) or (0,)
-            print(f"updating partition {partition} with new offset: {offset}")
+            say(f"updating partition {partition} with new offset: {offset}")
             nodes.store_offset(client, paths, arguments.topic, partition, offset)
             number += 1
     if not number:
         raise CommandError(f"no broker has topic {arguments.topic}: no offset is updated")
-    print(f"updated the offset for {number} partitions")
+    say(f"updated the offset for {number} partitions")
     return 0
 
 
@@ -200,6 +200,6 @@ def verify_rebalance(arguments: argparse.Namespace) -> int:
     if not threads:
         raise UsageError(f"group {arguments.group} has no consumers, so there is no rebalance to verify")
     for text in bad:
-        print(text, file=sys.stderr)
-    print(f"Rebalance operation {'failed' if bad else 'successful'} !")
+        note(text)
+    say(f"Rebalance operation {'failed' if bad else 'successful'} !")
     return 1 if bad else 0

@@ -17,6 +17,7 @@ from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.cli.classic.common import broker_info, codec, server
 from kafkalite.cli.common import count, natural
+from kafkalite.cli.output import say
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +55,7 @@ class Report:
         self._number = 0
         self.began = time.time()
         if not arguments.hide_header:
-            print(", ".join(detailed if self._detailed else columns))
+            say(", ".join(detailed if self._detailed else columns))
 
     def add(self, size: int, number: int) -> None:
         with self._lock:
@@ -80,7 +81,7 @@ class Report:
         ended = time.time()
         elapsed_s = max(ended - self.began - less_s, 0.001)
         figures = rates(Progress(self._size, self._number), Progress(self._size, self._number), elapsed_s)
-        print(f"{self.date(self.began)}, {self.date(ended)}, {middle}, {figures}")
+        say(f"{self.date(self.began)}, {self.date(ended)}, {middle}, {figures}")
 
 
 class Interval:
@@ -100,7 +101,7 @@ class Interval:
             return
         so_far = Progress(size, number)
         since = Progress(size - self._last.size, number - self._last.number)
-        print(f"{self._report.date(time.time())}, {self._middle}, {rates(so_far, since, now - self._at)}", flush=True)
+        say(f"{self._report.date(time.time())}, {self._middle}, {rates(so_far, since, now - self._at)}", flush=True)
         self._at, self._last = now, so_far
 
 

@@ -15,6 +15,7 @@ from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.classic.wire import FetchRequest
 from kafkalite.cli.classic.common import server
 from kafkalite.cli.common import count, natural
+from kafkalite.cli.output import say, write_value
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +36,7 @@ def producer_shell(arguments: argparse.Namespace) -> int:
         for line in sys.stdin:
             text = line.strip()
             producer.send(ProducerData(arguments.topic, [text]))
-            print(f"Sent: {text} ({len(text.encode())} bytes)", flush=True)
+            say(f"Sent: {text} ({len(text.encode())} bytes)", flush=True)
     return 0
 
 
@@ -65,15 +66,16 @@ def consumer_shell(arguments: argparse.Namespace) -> int:
 
 def _print_stream(stream: KafkaStream) -> None:
     name = threading.current_thread().name
-    print(f"Starting consumer thread {name}", flush=True)
+    say(f"Starting consumer thread {name}", flush=True)
     number = 0
     try:
         for item in stream:
-            print(f"consumed: {item.message}", flush=stream.idle)
+            write_value(f"consumed: {item.message}\n", flush=stream.idle)
             number += 1
     except ConsumerTimeout:
         pass
-    print(f"Received {number} messages\nthread {name} done", flush=True)
+    say(f"Received {number} messages")
+    say(f"thread {name} done", flush=True)
 
 
 def simple_consumer_shell_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,9 +103,9 @@ def simple_consumer_shell(arguments: argparse.Namespace) -> int:
             for item in found:
                 offset = item.offset
                 if arguments.print_messages:
-                    print(f"consumed: {item.message.payload.decode('utf-8', 'replace')}")
+                    write_value(f"consumed: {item.message.payload.decode('utf-8', 'replace')}\n")
                 if arguments.print_offsets:
-                    print(f"next offset = {offset}")
+                    say(f"next offset = {offset}")
             sys.stdout.flush()
             if offset == before:
                 pause.wait(EMPTY_PAUSE_S)

@@ -1,0 +1,185 @@
+"""Everything that a command writes to stdout and stderr, fit for a terminal.
+
+    say, print_table, print_json   output for people and programs, on stdout
+    note, overwrite                messages and progress, on stderr
+    redraw                         a whole screen
+    write_text                     text of several lines that this program lays out: help, scripts, a stack trace
+    write_value, write_data        what records hold: as it is into a file or a pipe, escaped on a terminal
+    Guard                          the streams themselves, for what else writes there: tracebacks, warnings, libraries
+
+Group ids, client ids, principals, keys, error texts and the like are chosen by clients, and may hold characters that a
+terminal obeys (ESC, BEL, C1) or that change the direction of a line. None of these reaches a terminal: a line has no
+character that does not print, JSON has them as \\u escapes, and values keep only line ends, tabs and spaces of other
+scripts. No other module prints or writes to a standard stream; `tests/unit/cli/test_output.py` checks it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from typing_extensions import Buffer
+
+STDOUT: Final = 1
+CLEAR_LINE: Final = "\r\x1b[K"
+CLEAR_SCREEN: Final = "\x1b[H\x1b[2J"
+LAYOUT: Final = "\n\t"
+SPACES: Final = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+JOINERS: Final = "\u200c\u200d"
+KEPT_IN_TEXT: Final = frozenset(LAYOUT + SPACES + JOINERS)
+"""What does not count as printable and stays in text of several lines: it moves nothing but the next character."""
+
+
+def escaped(text: str) -> str:
+    """Text for a part of one line: what does not print, line ends and tabs too, is an escape of Python's (`\\x1b`)."""
+    if text.isprintable():
+        return text
+    from kafkalite.logging import escaped as escaped_for_a_line
+
+    return escaped_for_a_line(text)
+
+
+def cut(text: str, size_max: int) -> str:
+    """A name for a column that is `size_max` characters wide."""
+    shown = escaped(text)
+    return shown if len(shown) <= size_max else f"{shown[: size_max - 1]}…"
+
+
+def escaped_lines(text: str) -> str:
+    """Text of several lines without what a terminal obeys."""
+    if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(char if char in KEPT_IN_TEXT else escaped(char) for char in text)
+
+
+def escaped_bytes(raw: bytes) -> str:
+    """Bytes of a record for a terminal: UTF-8 as `escaped_lines` has it, any other byte as `\\xHH`."""
+    return escaped_lines(raw.decode(errors="backslashreplace"))
+
+
+def json_text(value: object, default: Callable[[Any], object] | None = None) -> str:
+    """JSON on one line. What does not print is a \\u escape, which means the same to every reader."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default)
+    return text if text.isprintable() else "".join(map(_json_character, text))
+
+
+def _json_character(char: str) -> str:
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x80 else json.dumps(char)[1:-1]
+
+
+class Guard:
+    """A text stream that passes on `escaped_lines` of what is written to it; all else is the stream's."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream: Final = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(escaped_lines(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def guard_streams() -> None:
+    """Puts a Guard in front of stdout and stderr, until the process ends: a traceback is written after `main`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, Guard):
+            setattr(sys, name, Guard(stream))
+
+
+def say(text: str = "", *, flush: bool = False) -> None:
+    """One line on stdout."""
+    print(escaped(text), flush=flush)
+
+
+def note(text: str) -> None:
+    """One line on stderr, at once."""
+    print(escaped(text), file=sys.stderr, flush=True)
+
+
+def write_text(text: str) -> None:
+    """Lines on stdout, laid out by the caller."""
+    print(escaped_lines(text), end="")
+
+
+def print_json(value: object, default: Callable[[Any], object] | None = None) -> None:
+    """One JSON document on a line of its own."""
+    print(json_text(value, default))
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Left-aligned columns under their titles."""
+    lines = [[escaped(str(cell)) for cell in row] for row in (titles, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def overwrite(text: str, *, last: bool = False) -> None:
+    """A line on stderr in place of the one before; `last` ends it. In a file each has a line."""
+    terminal = sys.stderr.isatty()
+    end = "\n" if last or not terminal else ""
+    _bare(sys.stderr).write(f"{CLEAR_LINE if terminal else ''}{escaped(text)}{end}")
+    sys.stderr.flush()
+
+
+def redraw(lines: Iterable[str], *, clear: bool) -> None:
+    """Lines on stdout, in place of all that is on the terminal if `clear`."""
+    _bare(sys.stdout).write((CLEAR_SCREEN if clear else "") + "".join(f"{escaped(line)}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def on_terminal() -> bool:
+    """Whether what records hold has to be escaped."""
+    return sys.stdout.isatty()
+
+
+def value_stream() -> TextIO:
+    """Stdout for text that records hold, and what is laid out around it."""
+    return sys.stdout if on_terminal() else _bare(sys.stdout)
+
+
+def write_value(text: str, *, flush: bool = False) -> None:
+    """Text that records hold, on stdout."""
+    print(text, file=value_stream(), end="", flush=flush)
+
+
+def write_data(data: Buffer) -> None:
+    """Bytes for stdout as they are, whole; on a terminal the caller has escaped them."""
+    sys.stdout.flush()
+    left = memoryview(data)
+    while left:
+        left = left[os.write(STDOUT, left) :]
+
+
+def data_stream() -> BinaryIO:
+    """Stdout for bytes that records hold."""
+    return cast("BinaryIO", _TerminalBytes() if on_terminal() else sys.stdout.buffer)
+
+
+class _TerminalBytes:
+    """Writes bytes to a terminal as `escaped_bytes` has them."""
+
+    def write(self, raw: bytes) -> int:
+        sys.stdout.write(escaped_bytes(raw))
+        return len(raw)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+def _bare(stream: TextIO) -> TextIO:
+    return stream.stream if isinstance(stream, Guard) else stream
