@@ -267,6 +267,6 @@ def test_a_table_for_people_shows_the_first_rows_and_obeys_no_record(client: Cli
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert len(lines) == 1001
-    assert lines[1] == "\N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}"
+    assert lines[1] == r"\x1b[31mred\n"
     assert lines[2] == "x" * 79 + "…"
     assert "these are the first 1000 rows" in printed.err
