@@ -135,6 +135,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     if not listing.segment_sizes:
         _load_empty(log, plan, start)
         return log
+    _remove_below(log, listing, start)
     if log.format.positional:
         check_contiguous(plan.directory, listing.segment_sizes)
     bases = sorted(listing.segment_sizes)
@@ -218,6 +219,23 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
         if offset not in others:
             file_ops.unlink(path, missing_ok=True)  # Kafka deletes segments and snapshots without knowing ours
     return listing
+
+
+def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
+    """Removes segments that end at the log start or below: they were deleted, and a power cut has brought some of them
+    back, or was to be followed by their removal. What is left has no hole."""
+    bases = sorted(listing.segment_sizes)
+    gone = [base for base, behind in itertools.pairwise(bases) if behind <= start]
+    for base in gone:
+        for suffix in (log.format.suffix, *files.COMPANION_SUFFIXES):
+            file_ops.unlink(f"{log.directory}/{files.stem(base)}{suffix}", missing_ok=True)
+        del listing.segment_sizes[base]
+    if gone:
+        log.entries.name_changed()
+        logger.info(
+            "segments below the log start removed",
+            extra=fields(log=log.name, count=len(gone), log_start_offset=start),
+        )
 
 
 def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = False) -> None:

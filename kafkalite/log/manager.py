@@ -979,16 +979,21 @@ class LogManager:
         self.write_high_watermarks()
         self.cleaner.lower(log, offset)
 
-    def _note_front(self, log: PartitionLog) -> None:
-        """Of several names that go, any may come back. Below the recovery point the hole between them and the log start
-        is no reason to cut the log there."""
+    def _note_front(self, log: PartitionLog) -> bool:
+        """Of several names that go, any may come back. Writes down where the log starts now: a start removes what ends
+        below. Below the recovery point the hole between them and the log start is no reason to cut the log there.
+
+        False where it could not be written down: on a full disk it is retention that makes room."""
         first = log.segments[0].base_offset
-        if self._written.get(files.RECOVERY_POINTS_NAME, {}).get((log.topic, log.partition), -1) >= first:
-            return
         try:
-            self.write_recovery_points()
-        except OSError as error:  # on a full disk it is retention that makes room
-            logger.warning("recovery points could not be written", extra=fields(log=log.name, reason=str(error)))
+            self.write_log_starts()
+            if self._written.get(files.RECOVERY_POINTS_NAME, {}).get((log.topic, log.partition), -1) < first:
+                self.write_recovery_points()
+        except OSError as error:
+            reason = str(error)
+            logger.warning("the log start could not be written down", extra=fields(log=log.name, reason=reason))
+            return False
+        return self._written.get(files.LOG_STARTS_NAME, {}).get((log.topic, log.partition), -1) >= first
 
     def store_time(self) -> None:
         """Stores the trusted time, durably. A start without it begins with an older one, and keeps things longer."""

@@ -93,7 +93,8 @@ class LogServices:
     producer_id_seen: Callable[[int], None]
     sync_root: Callable[[], None]  # makes new partition directories durable
     end_lowered: Callable[[PartitionLog, int], None] = lambda _log, _offset: None  # before a cut: writes it down
-    front_goes: Callable[[PartitionLog], None] = lambda _log: None  # segments below the log start are about to go
+    front_goes: Callable[[PartitionLog], bool] = lambda _log: False
+    """Segments below the log start are about to go: writes it down, durably; False where it could not."""
     leading: Leading | None = None  # in a cluster: knows who follows
     fitness_changed: Callable[[PartitionLog], None] = lambda _log: None  # of a replica: any thread, never blocks
     producer_count_max: int = 50_000
@@ -901,8 +902,9 @@ class PartitionLog(LogState):
         """Takes the first `count` of the segments `judged` out of the log; their files go after file.delete.delay.ms.
 
         How many went: one that compaction or somebody else replaced since they were judged stays, and so do later ones.
-        The log start need not be written down: the name of the first file that is left tells it. One that is written
-        down already stays so until those names are on the disk (LogManager.write_log_starts).
+        The log start is written down first, and stays so until the names are on the disk: they may get there in any
+        order, and a start that finds some of them removes all that ends below the log start. Where it cannot be written
+        down, each name is on the disk before the next segment's goes.
         """
         if count <= 0:
             return 0
@@ -917,8 +919,10 @@ class PartitionLog(LogState):
                 self.core.set_log_start(kept[0].base_offset)
             self.core.set_segments(kept)
             self.entries.removal_began()
-        self.services.front_goes(self)
+        written = self.services.front_goes(self)
         for segment in removed:
+            if not written:
+                self._sync_names()
             self.remove_files(segment)
         with self.core.locked():
             self.entries.removal_ended()
@@ -926,6 +930,13 @@ class PartitionLog(LogState):
             "segments deleted", extra=fields(log=self.name, count=len(removed), log_start_offset=self.log_start_offset)
         )
         return count
+
+    def _sync_names(self) -> None:
+        """What has changed in the directory is on the disk, as far as the system can say."""
+        try:
+            file_ops.sync_directory(self.directory)
+        except OSError as error:
+            logger.warning("the log's directory could not be synced", extra=fields(log=self.name, reason=str(error)))
 
     def remove_files(self, segment: Segment) -> None:
         """Renames a segment's files out of the way; readers that hold it go on."""
