@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from tests.power import campaign, proof
+from tests.power.prove import MODELS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     prove = commands.add_parser("prove", help="states and audit of some seeds")
     prove.add_argument("--seeds", type=seeds, default=list(range(1, 6)), metavar="1-5")
-    prove.add_argument("--states", type=int, default=600, metavar="N", help="states a seed, half of them of each model")
+    prove.add_argument("--states", type=int, default=600, metavar="N", help="states a seed, of each model as many")
+    prove.add_argument("--model", choices=MODELS, help="states of this one alone")
     prove.add_argument("--acks", type=int, default=50_000, metavar="N", help="answers to look at in the audit")
     prove.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     prove.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker's")
@@ -45,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.command == "prove":
         overrides = dict(text.split("=", 1) for text in given.set)
-        return campaign.prove(given.seeds, given.states, given.acks, given.jobs, overrides)
+        return campaign.prove(given.seeds, given.states, given.acks, given.jobs, overrides, given.model)
     if given.command == "again":
         return campaign.again(given.recording, given.number, given.keep)
     if given.command == "sites":

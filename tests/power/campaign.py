@@ -10,6 +10,7 @@ Every recording and every part of its states is the work of a process of its own
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tests.kit.processes.broker import REPOSITORY
 from tests.power import proof
 from tests.power.audit import audit
-from tests.power.prove import State, describe, judge_states, plan
+from tests.power.prove import State, describe, judge_states, numbers_of, plan
 from tests.power.recording import Recording, record
 from tests.power.replicas.recording import ReplicaRecording, record_replicas
 from tests.power.sites import sites
@@ -49,7 +50,9 @@ def commit() -> str:
     return run("rev-parse", "--short=10", "HEAD") + ("+" if run("status", "--porcelain", "kafkalite", "ext") else "")
 
 
-def prove(seeds: list[int], state_count: int, acks: int, jobs: int, overrides: dict[str, str]) -> int:
+def prove(
+    seeds: list[int], state_count: int, acks: int, jobs: int, overrides: dict[str, str], model: str | None = None
+) -> int:
     """States and audit; status 1 when there are findings."""
     began = time.monotonic()
     place = REPOSITORY / "build" / "power" / (commit() + "".join(f" {key}={text}" for key, text in overrides.items()))
@@ -61,7 +64,7 @@ def prove(seeds: list[int], state_count: int, acks: int, jobs: int, overrides: d
         parts = [
             (name, numbers[i : i + PART])
             for name in names
-            for numbers in [_missing(place, name, state_count)]
+            for numbers in [_missing(place, name, state_count, model)]
             for i in range(0, len(numbers), PART)
         ]
         for done in as_completed([pool.submit(_judge_part, place, name, numbers) for name, numbers in parts]):
@@ -124,9 +127,9 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 continue  # the process was ended while it wrote
 
 
-def _missing(place: Path, name: str, count: int) -> list[int]:
+def _missing(place: Path, name: str, count: int, model: str | None = None) -> list[int]:
     done = {row["number"] for row in _rows(place / f"{name}.states")}
-    return [number for number in range(count) if number not in done]
+    return [number for number in itertools.islice(numbers_of(model), count) if number not in done]
 
 
 def _load(saved: Path) -> Recording:

@@ -140,6 +140,12 @@ class Disk:
             node = node.parent
         return node is self.root
 
+    def series(self) -> list[Inode]:
+        """The directories from which several durable names were taken away, which no sync has covered. The one that was
+        changed last comes last."""
+        found = [directory for directory in self._directories if _taken(directory) > 1]
+        return sorted(found, key=lambda directory: directory.name_changes[-1].place)
+
     def _parts(self, path: str) -> list[str]:
         if path != self.root_path and not path.startswith(self.root_path + "/"):
             raise TraceError(f"{path} is not below {self.root_path}")
@@ -299,6 +305,17 @@ class Disk:
             for directory, name, node in change.settings:
                 _set(directory.committed_names, name, node)
         del self.journal[:kept]
+
+
+def _taken(directory: Inode) -> int:
+    """How many changes of its names take away one that is durable: not a temporary file's."""
+    return sum(
+        any(
+            changed is directory and node is None and name in directory.durable_names
+            for changed, name, node in change.settings
+        )
+        for change in directory.name_changes
+    )
 
 
 def _set(names: dict[str, Inode], name: str, node: Inode | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import time
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
     from tests.power.recording import Recording
 
-MODELS = ("posix", "ext4")
+MODELS = ("posix", "ext4", "series")
+
+
+def numbers_of(model: str | None) -> Iterator[int]:
+    """The numbers of a model's states, or of all."""
+    first = 0 if model is None else MODELS.index(model)
+    return itertools.count(first, 1 if model is None else len(MODELS))
 
 
 @dataclass(frozen=True)
@@ -36,11 +43,13 @@ class State:
 
 def plan(recording: Recording, numbers: Iterable[int]) -> list[State]:
     """The states of these numbers, earliest moment first."""
-    moments = Moments(recording.records)
+    moments = Moments(recording.root, recording.records)
     found = []
     for number in numbers:
         draw = random.Random(f"{recording.name} state {number}")
-        found.append(State(number, moments.draw(draw), MODELS[number % len(MODELS)]))
+        model = MODELS[number % len(MODELS)]
+        moment = moments.draw_series(draw) if model == "series" else moments.draw(draw)
+        found.append(State(number, moment, model))
     return sorted(found, key=lambda state: state.moment)
 
 

@@ -1,8 +1,10 @@
-"""What a power cut at a moment may leave of a disk, by two models of file systems.
+"""What a power cut at a moment may leave of a disk, by two models of file systems, one of them aimed too.
 
 posix   A name is durable once its directory was synced, a file's bytes and size once the file was; of the rest any part
         may be there: each change of names or not, each write or not, sizes without contents, pages torn at 512 bytes.
         A rename inside a directory is there as a whole or not at all.
+series  posix, aimed at one directory from which several names were taken away since its last sync: some of these
+        changes are there, in any order, and mostly all else is.
 ext4    Names, and files made shorter, come in one order: the journal holds a prefix of them, which reaches at least to
         the last sync that committed. Bytes in blocks that are on the disk may be old or new, page by page; what makes a
         file longer comes late (delayed allocation): the file is as short as it was, or has a part of it from the front
@@ -17,11 +19,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tests.power.disk import Change, Disk, Inode, apply
+from tests.power.disk import Change, Disk, Inode, NameChange, apply
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 PAGE, SECTOR = 4096, 512
@@ -34,19 +36,52 @@ def posix(disk: Disk, draw: random.Random) -> Tree:
     """One state that POSIX allows."""
     keep = _keeper(draw)
     content = _posix_content(draw)
+    return _with_names(disk, content, lambda directory: [change for change in directory.name_changes if keep()])
+
+
+def series(disk: Disk, draw: random.Random) -> Tree:
+    """One state that POSIX allows, in which a series of renames or unlinks in one directory is there in part."""
+    found = disk.series()
+    if not found:
+        return posix(disk, draw)
+    aim = found[-1] if draw.random() < 0.75 else draw.choice(found)
+    kept = _part_of(aim.name_changes, draw)
+    keep = _keeper(draw) if draw.random() < 0.25 else lambda: True
+    content = _posix_content(draw) if draw.random() < 0.25 else lambda node: bytes(node.content)
+
+    def chosen(directory: Inode) -> list[NameChange]:
+        return kept if directory is aim else [change for change in directory.name_changes if keep()]
+
+    return _with_names(disk, content, chosen)
+
+
+def _part_of(changes: list[NameChange], draw: random.Random) -> list[NameChange]:
+    """Some of a series: all but one, one alone, the later ones, every second one, or any."""
+    how = draw.choice(("but one", "one", "late", "second", "any"))
+    at = draw.randrange(len(changes))
+    if how == "but one":
+        return changes[:at] + changes[at + 1 :]
+    if how == "one":
+        return [changes[at]]
+    if how == "late":
+        return changes[at:]
+    return changes[at % 2 :: 2] if how == "second" else [change for change in changes if draw.random() < 0.5]
+
+
+def _with_names(disk: Disk, content: Callable[[Inode], bytes], chosen: Callable[[Inode], Iterable[NameChange]]) -> Tree:
+    """The disk with the names that are durable and, of those changed since, the `chosen` ones of each directory."""
     tree: Tree = {}
 
     def walk(directory: Inode, prefix: str) -> None:
         names = directory.durable_names
         if directory.name_changes:
             names = dict(names)
-            for change in directory.name_changes:
-                if keep():
-                    for changed, name, node in change.settings:
-                        if changed is directory and node is None:
-                            names.pop(name, None)
-                        elif changed is directory and node is not None:
-                            names[name] = node
+            for change in chosen(directory):
+                for changed, name, node in change.settings:
+                    if changed is directory and node is None:
+                        names.pop(name, None)
+                    elif changed is directory and node is not None:
+                        names[name] = node
         _fill(tree, names, prefix, content, walk)
 
     walk(disk.root, "")
@@ -79,7 +114,7 @@ def ext4(disk: Disk, draw: random.Random) -> Tree:
     return tree
 
 
-MODELS: dict[str, Callable[[Disk, random.Random], Tree]] = {"posix": posix, "ext4": ext4}
+MODELS: dict[str, Callable[[Disk, random.Random], Tree]] = {"posix": posix, "ext4": ext4, "series": series}
 
 
 def write(tree: Tree, root: Path) -> int:

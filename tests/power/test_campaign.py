@@ -88,7 +88,7 @@ def test_moments_are_drawn_near_what_matters_and_everywhere() -> None:
     records += [record(number, trace.CLOSE) for number in range(2, 1000)]
     records[500] = record(500, trace.SEND)
     records[700] = record(700, trace.OPEN, b=os.O_CREAT)
-    moments = Moments(records)
+    moments = Moments("/data", records)
     draw = random.Random(1)
     drawn = [moments.draw(draw) // 8 for _ in range(2000)]
     near = [sum(place < number <= place + 5 for number in drawn) for place in (500, 700)]

@@ -82,6 +82,24 @@ def contents(found: list[Tree], path: str) -> set[bytes | str | None]:
     return {tree.get(path, "missing") for tree in found}
 
 
+def test_series_of_removals_is_there_in_part_and_all_else_whole(tape: Tape) -> None:
+    names = ("a", "b", "c", "d")
+    for name in names:
+        tape.write(tape.open(name), 0, b"content")
+    tape.sync_directory()
+    tape.rename("d", "e")
+    assert not tape.disk.series(), "one is no series"
+    tape.rename("a", "a.deleted")
+    tape.unlink("b")
+    tape.rename("c", "c.deleted")
+    assert tape.disk.series() == [tape.disk.root]
+    left = {tuple(name for name in names[:3] if name in tree) for tree in tape.states("series")}
+    assert left >= {("a",), ("b",), ("c",), ("a", "b"), ("a", "c"), ("b", "c"), ()}
+    assert contents(tape.states("series"), "a") > {b"content", "missing"}
+    tape.sync_directory()
+    assert not tape.disk.series()
+
+
 def test_what_the_broker_sees(tape: Tape) -> None:
     tape.mkdir("d")
     fd = tape.open("d/a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from tests.power.audit import audit
 from tests.power.disk import Disk
 from tests.power.history import NEVER
 from tests.power.judge import judge
+from tests.power.moments import Moments
 from tests.power.prove import judge_states, plan
 from tests.power.recorder import scratch
 from tests.power.recording import Recording, record
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.own_process  # the judge forks
 
 STEPS, STATES = 700, 40
+SWEPT_STATES = 20
 
 
 @pytest.fixture
@@ -59,6 +62,40 @@ def test_broker_that_does_not_sync_is_found_out() -> None:
     recording = record(4, steps=STEPS, kills=1, overrides={"flush.on.acks.all": "false"})
     assert len(audit(recording).early) > 50
     assert any(verdict.findings for _, verdict in judge_states(recording, plan(recording, range(STATES))))
+
+
+# ---- series of renames and unlinks in one directory ------------------------------------------------------------------
+
+
+def states_within_a_sweep(recording: Recording, place: Path, *, written: bool) -> list[list[str]]:
+    """Findings of states in the middle of a sweep; unless `written` nothing says where the log starts."""
+    found = []
+    series = Moments(recording.root, recording.records).series
+    moments = sorted({at for name, places in series.items() if name.endswith(" swept-0") for at in places})
+    assert len(moments) > 3
+    disk = Disk(recording.root)
+    records = iter(recording.records)
+    following = next(records, None)
+    for number, moment in enumerate(moments[:SWEPT_STATES]):
+        while following is not None and following.place < moment:
+            disk.play(following)
+            following = next(records, None)
+        root = place / str(number)
+        root.mkdir()
+        states.write(states.series(disk, random.Random(number)), root)
+        data = root / "var" / "data"
+        if not written:
+            (data / "log-start-offset-checkpoint").unlink(missing_ok=True)
+        found.append([text for text in judge(data, recording, moment).findings if "swept" in text])
+    return found
+
+
+def test_what_a_sweep_leaves_is_the_end_of_a_log(place: Path) -> None:
+    recording = record(5, steps=STEPS, kills=0, overrides={"log.flush.offset.checkpoint.interval.ms": "60000"})
+    (place / "written").mkdir()
+    assert not any(states_within_a_sweep(recording, place / "written", written=True))
+    (place / "unwritten").mkdir()
+    assert any(states_within_a_sweep(recording, place / "unwritten", written=False)), "a hole was not found"
 
 
 # ---- the judge finds planted faults ----------------------------------------------------------------------------------

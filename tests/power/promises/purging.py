@@ -10,7 +10,15 @@ from kafkalite.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from kafkalite.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.power.look import EARLIEST
 from tests.power.promises.base import Past, Promise, TopicPlan
+from tests.power.promises.configs import TOPIC_TYPE
 from tests.power.promises.records import append
 
 if TYPE_CHECKING:
@@ -19,15 +27,17 @@ if TYPE_CHECKING:
     from tests.power.look import Look
     from tests.power.world import Actor, World
 
-PURGED, SHORT = "purged", "short"
+PURGED, SHORT, SWEPT = "purged", "short", "swept"
 PARTITIONS = 2
 KEPT_BYTES = 12_000
+SWEEP_EVERY = 8
+TURNS_MAX = 100
 RECORD_ROOM = 1600
 """More bytes than any record here has."""
 
 
 class Purging(Promise):
-    """One topic that clients purge, one that is bounded in size."""
+    """One topic that clients purge, one that is bounded in size, and one of which much goes at once now and then."""
 
     name = "purging"
 
@@ -35,11 +45,13 @@ class Purging(Promise):
         return {
             PURGED: (PARTITIONS, {"segment.bytes": "4000", "trimmed": "yes"}),
             SHORT: (PARTITIONS, {"segment.bytes": "4000", "retention.bytes": str(KEPT_BYTES), "trimmed": "yes"}),
+            SWEPT: (1, {"segment.bytes": "4000", "trimmed": "yes"}),
         }
 
     def actors(self, world: World) -> Iterable[tuple[str, Callable[[Actor], None]]]:
         yield "purging", _purge
         yield "short", _fill
+        yield "swept", _sweep
 
     def check(self, past: Past, look: Look) -> Iterator[str]:
         for partition in range(PARTITIONS):
@@ -103,3 +115,39 @@ def _purge(actor: Actor) -> None:
 
 def _fill(actor: Actor) -> None:
     actor.rounds(lambda: append(actor, SHORT, actor.draw.randrange(PARTITIONS)))
+
+
+def _sweep(actor: Actor) -> None:
+    """Fills a topic, and has retention take a dozen segments in one turn."""
+
+    def bounded(size: int) -> None:
+        resource = AlterConfigsResource(
+            resource_type=TOPIC_TYPE,
+            resource_name=SWEPT,
+            configs=[AlterableConfig(name="retention.bytes", config_operation=0, value=str(size))],
+        )
+        actor.ask(
+            api.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        )
+
+    def start() -> int:
+        request = ListOffsetsRequest(
+            topics=[
+                ListOffsetsTopic(name=SWEPT, partitions=[ListOffsetsPartition(partition_index=0, timestamp=EARLIEST)])
+            ]
+        )
+        return int(actor.ask(api.LIST_OFFSETS, 7, request).topics[0].partitions[0].offset)
+
+    def step() -> None:
+        if actor.step_count % SWEEP_EVERY == 0:
+            bounded(-1)
+        elif actor.step_count % SWEEP_EVERY == SWEEP_EVERY * 3 // 4:
+            before = start()
+            bounded(1)
+            for _ in range(TURNS_MAX):  # nothing is appended meanwhile, whose sync would cover the names
+                actor.come_again()
+                if start() > before:
+                    break
+        append(actor, SWEPT, 0, count=10)
+
+    actor.rounds(step)
