@@ -39,7 +39,7 @@ from kafkalite.handlers.table import find, native_apis
 from kafkalite.log.directory import is_used
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.log.retention import named_policies
-from kafkalite.logging import fields
+from kafkalite.logging import fields, forget_repeats
 from kafkalite.net.acceptor import Acceptor
 from kafkalite.net.listener import BoundListener, bind
 from kafkalite.net.rates import ConnectionRates
@@ -295,6 +295,7 @@ class Broker:
             if self._acceptor is not None:
                 raise RuntimeError("the broker is running")
             self._given_up.clear()
+            forget_repeats()
             self._descriptor_count_max = raise_descriptor_limit()
             try:
                 self._start()

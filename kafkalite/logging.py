@@ -5,8 +5,10 @@
 
 Rooms log through the standard library (`logging.getLogger(__name__)`) and hand over structure with `fields`. A library
 must not configure logging: only the command line calls `configure`; embedded, the application decides. Any thread may
-log. `RepeatFilter` keeps a hostile client from filling the disk with the line that its mistake earns, and whatever a
-client chose goes through `escaped`: here, and where it becomes a label of a metric.
+log. Text that a client chose goes through `escaped`: here, and where it becomes a label of a metric.
+
+What a client can cause again and again is logged through a `RepeatLogger`: one line a minute of each kind, and a count
+of the others. `RepeatFilter` bounds every other line.
 """
 
 from __future__ import annotations
@@ -14,17 +16,22 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
 ROOT: Final = "kafkalite"
 LINES_PER_SECOND_MAX: Final = 50
 """Lines of one message text let through each second; the rest are counted and the count is told."""
 TEXTS_MAX: Final = 1024
 """Message texts that RepeatFilter keeps count of."""
+REPEAT_INTERVAL_S: Final = 60.0
+"""The time in which a RepeatLogger writes the lines of one kind that it is allowed."""
+KINDS_MAX: Final = 1024
+"""Kinds of lines that RepeatLogger keeps apart; those above it share one count."""
 MESSAGE_SIZE_MAX: Final = 4096
 VALUE_SIZE_MAX: Final = 1024
 """Characters of a message and of a field's value; what is longer is cut."""
@@ -101,6 +108,86 @@ class RepeatFilter(logging.Filter):
             self._counts.clear()
         self._counts[key] = (second, count + 1)
         return count < LINES_PER_SECOND_MAX
+
+
+class _Repeats:
+    """The lines of one kind: when the present interval began, and how many it has let through and held back."""
+
+    __slots__ = ("held", "since", "written")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.written = self.held = 0
+
+
+_repeats: dict[Hashable, _Repeats] = {}
+_repeats_lock = threading.Lock()
+
+
+def forget_repeats() -> None:
+    """Make the next line of every kind come at once, as in a process that has just started. A broker that starts calls
+    it, as several may follow each other in one process."""
+    with _repeats_lock:
+        _repeats.clear()
+
+
+class RepeatLogger:
+    """A logger for lines that a client can cause again and again: a request, a connection, a mistake.
+
+    It writes the first `lines` of a kind at once, then as many in each REPEAT_INTERVAL_S; the first of these says how
+    many were held back before. The kind is the message before its values are filled in, so it has to be a constant.
+    """
+
+    __slots__ = ("_lines", "_logger")
+
+    def __init__(self, logger: logging.Logger, lines: int = 1) -> None:
+        self._logger = logger
+        self._lines = lines
+
+    def info(self, message: str, *values: object, **options: Any) -> None:
+        """Log for information. Options: `extra`, as of any logger, and `kind`, instead of the message."""
+        self._log(logging.INFO, message, values, options)
+
+    def warning(self, message: str, *values: object, **options: Any) -> None:
+        """Log a warning; see `info`."""
+        self._log(logging.WARNING, message, values, options)
+
+    def error(self, message: str, *values: object, **options: Any) -> None:
+        """Log an error; see `info`."""
+        self._log(logging.ERROR, message, values, options)
+
+    def exception(self, message: str, *values: object, **options: Any) -> None:
+        """Log an error with its traceback; see `info`."""
+        self._log(logging.ERROR, message, values, {"exc_info": True, **options})
+
+    def _log(self, level: int, message: str, values: tuple[object, ...], options: dict[str, Any]) -> None:
+        kind = options.pop("kind", message)
+        if not self._logger.isEnabledFor(level):
+            return
+        held = self._held_before((self._logger.name, kind))
+        if held is None:
+            return
+        if held:
+            message, values = f"{message} (%d more lines like this were held back)", (*values, held)
+        self._logger.log(level, message, *values, stacklevel=3, **options)
+
+    def _held_before(self, key: Hashable) -> int | None:
+        """Return how many lines were held back before this one, or None when this one is held back, too."""
+        now = time.monotonic()
+        with _repeats_lock:
+            if key not in _repeats and len(_repeats) >= KINDS_MAX:
+                key = None
+            repeats = _repeats.get(key)
+            if repeats is None:
+                repeats = _repeats[key] = _Repeats(now)
+            held = repeats.held
+            if now - repeats.since >= REPEAT_INTERVAL_S:
+                repeats.since, repeats.written, repeats.held = now, 0, 0
+            elif repeats.written >= self._lines:
+                repeats.held += 1
+                return None
+            repeats.written += 1
+        return held
 
 
 def configure(*, level: str = "INFO", json_lines: bool = False, stream: TextIO | None = None) -> None:

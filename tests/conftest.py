@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from kafkalite.logging import forget_repeats
 from tests.kit.harness import leftovers, sanitiser
 from tests.kit.harness.watchdog import Watchdog
 
@@ -47,6 +48,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def _began_the_run(config: pytest.Config) -> bool:
     """Whether this is the run's first process, not a worker of xdist."""
     return not hasattr(config, "workerinput")
+
+
+@pytest.fixture(autouse=True)
+def no_line_held_back() -> None:
+    """What an earlier test logged a moment ago does not hold back the lines of this one."""
+    forget_repeats()
 
 
 @pytest.fixture(autouse=True)

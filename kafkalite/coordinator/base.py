@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.offsets import Committed
     from kafkalite.coordinator.records import Record
     from kafkalite.coordinator.timers import TimerQueue
+    from kafkalite.limits.holder import Holder
     from kafkalite.model import TopicPartition
 
 CONSUMER_PROTOCOL: Final = "consumer"
@@ -83,6 +84,8 @@ class GroupBase(ABC):
 
     def __init__(self, group_id: str, environment: Environment, predecessor: GroupBase | None = None) -> None:
         self.group_id = group_id
+        self.holder: Holder | None = None if predecessor is None else predecessor.holder
+        """Who began the group, and is charged for it; None: it was read from the log."""
         self._environment = environment
         self._outbox: list[Callable[[], object]] = []
         self.state_ms = environment.clock.time_ms()

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.offsets import Committed
     from kafkalite.coordinator.records import Record
     from kafkalite.coordinator.timers import Timer
+    from kafkalite.limits.holder import Holder
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
@@ -64,6 +65,8 @@ class HeartbeatCaller:
     client_id: str
     client_host: str
     describes: Describes | None = None
+    holder: Holder | None = None
+    """Whom a group that this begins is charged to."""
 
 
 class ConsumerGroup(ClassicMembers):

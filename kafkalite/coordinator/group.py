@@ -33,6 +33,7 @@ from kafkalite.coordinator.records import GroupMetadataValue, group_record
 from kafkalite.dataclass import dataclass
 from kafkalite.deferred import Deferred
 from kafkalite.errors import ErrorCode
+from kafkalite.limits.shares import Shares, note_refusal
 from kafkalite.logging import fields
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.offsets import Committed
     from kafkalite.coordinator.records import Record
     from kafkalite.coordinator.timers import Timer
+    from kafkalite.limits.holder import Holder
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class Caller:
     """v9+: a returning static leader is told to assign nothing (KIP-814)."""
     promised: Callable[[Group, str], object] | None = None
     """Told of an id that was promised and is pending now."""
+    holder: Holder | None = None
+    """Whom a group or a pending id that this begins is charged to."""
 
 
 class Inherited(NamedTuple):
@@ -102,7 +106,8 @@ class Group(GroupBase):
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
-        self.pending: dict[str, Timer] = {}
+        self.pending: dict[str, tuple[Timer, Holder | None]] = {}
+        self._pending_shares = Shares()
         self.subscribed: set[str] | None = None
         self._pending_sync: set[str] = set()
         self._initial_left_ms: int | None = None
@@ -201,11 +206,15 @@ class Group(GroupBase):
             self._replace_static_locked(member_id, request, caller, protocols, answer)
             return 0
         if instance_id is None and caller.takes_member_id:
-            if len(self.pending) >= self._environment.pending_max:
+            limit = self._environment.pending_max
+            if not self._pending_shares.admits(caller.holder, len(self.pending), limit):
+                held = self._pending_shares.of(caller.holder)
+                note_refusal(caller.holder, "group.max.pending.members", limit, held)
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
             timer = self._environment.timers.timer(lambda: self.forget_pending(member_id), awaits_client=True)
             timer.set(request.session_timeout_ms / 1000)
-            self.pending[member_id] = timer
+            self.pending[member_id] = timer, caller.holder
+            self._pending_shares.add(caller.holder)
             promised = caller.promised
             if promised is not None:
                 self._outbox.append(lambda: promised(self, member_id))
@@ -233,7 +242,7 @@ class Group(GroupBase):
         )
         member.is_new = True
         member.awaiting_join = answer
-        self.pending.pop(member_id, None)
+        self._end_pending_locked(member_id)
         if not self.members:
             self.protocol_type = request.protocol_type
         self._enlist_locked(member)
@@ -590,8 +599,15 @@ class Group(GroupBase):
             self._forget_pending_locked(member_id)
 
     def _forget_pending_locked(self, member_id: str) -> None:
-        if self.pending.pop(member_id, None) is not None:
+        if self._end_pending_locked(member_id):
             self._try_complete_join_locked()
+
+    def _end_pending_locked(self, member_id: str) -> bool:
+        """Takes an id out of the pending ones; whether it was one."""
+        found = self.pending.pop(member_id, None)
+        if found is not None:
+            self._pending_shares.remove(found[1])
+        return found is not None
 
     def _session_due(self, member: Member) -> None:
         with self.changing():
@@ -846,7 +862,8 @@ class Group(GroupBase):
         self._enter_locked(State.DEAD)
         self._rebalance_timer.cancel()
         self._sync_timer.cancel()
-        self.pending.clear()
+        for member_id in list(self.pending):
+            self._end_pending_locked(member_id)
         for member in list(self.members.values()):
             self._drop_member_locked(member)
 

@@ -44,6 +44,7 @@ from kafkalite.errors import (
     error_for,
 )
 from kafkalite.executors import THREADS
+from kafkalite.limits.shares import Shares, note_refusal
 from kafkalite.logging import fields
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages.join_group import JoinGroupResponse
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.coordinator.consumer_state import ConsumerState
     from kafkalite.executors import Executors, Job
+    from kafkalite.limits.holder import Holder
     from kafkalite.log.assigned import AssignedLogs
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
@@ -137,6 +139,7 @@ class GroupCoordinator:
         )
         self._lock = threading.Lock()
         self._groups: dict[str, GroupBase] = {}  # guarded by _lock
+        self._shares = Shares()  # of them; guarded by _lock
         self._promised: dict[Hashable, list[tuple[Group, str]]] = {}  # connection → ids, guarded by _lock
         self._in_transactions: dict[tuple[int, int], set[GroupBase]] = {}  # (partition, producer id), guarded by _lock
         self._watches: dict[tuple[int, int], list[Watch]] = {}  # (partition, producer id), guarded by _lock
@@ -218,16 +221,13 @@ class GroupCoordinator:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
         group: Group | ConsumerGroup | None = None
         if not code:
-            group, code = self._to_join(request.group_id, may_be_new=not request.member_id)
+            group, code = self._to_join(request.group_id, caller.holder, may_be_new=not request.member_id)
         if group is None:
             return completed(JoinGroupResponse(error_code=code, member_id=request.member_id))
         if isinstance(group, ConsumerGroup):
             return group.join(request, caller, lambda: self.join(request, caller, connection))
         promised = None if connection is None else lambda at, member_id: self._promise(connection, at, member_id)
-        return group.join(
-            request,
-            Caller(caller.client_id, caller.client_host, caller.takes_member_id, caller.skips_assignment, promised),
-        )
+        return group.join(request, replace(caller, promised=promised))
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         """SyncGroup. While the group is read, its members begin anew, as by Kafka until 3.9 (GroupCoordinator.scala);
@@ -270,10 +270,12 @@ class GroupCoordinator:
             return Timing(own.consumer_heartbeat_interval_ms, own.consumer_session_timeout_ms)
         return Timing(config.group_consumer_heartbeat_interval_ms, config.group_consumer_session_timeout_ms)
 
-    def _to_join(self, group_id: str, *, may_be_new: bool) -> tuple[Group | ConsumerGroup | None, int]:
+    def _to_join(
+        self, group_id: str, holder: Holder | None, *, may_be_new: bool
+    ) -> tuple[Group | ConsumerGroup | None, int]:
         """The group that a client may join in the classic protocol, or why there is none; an empty one of the newer
         protocol becomes a classic one."""
-        group, code = self._lookup_or_new(group_id) if may_be_new else self.lookup(group_id)
+        group, code = self._lookup_or_new(group_id, holder) if may_be_new else self.lookup(group_id)
         if group is None:
             return None, code or ErrorCode.UNKNOWN_MEMBER_ID
         if not isinstance(group, ConsumerGroup):
@@ -321,7 +323,7 @@ class GroupCoordinator:
         if code:
             return completed(refusal(code, "the group cannot be served now"))
         try:
-            group = self._to_consume(request)
+            group = self._to_consume(request, caller.holder)
         except KafkaError as error:
             return completed(refusal(error.code, str(error)))
         return group.heartbeat(request, caller, lambda: self.consumer_heartbeat(request, caller))
@@ -335,13 +337,16 @@ class GroupCoordinator:
         """Whether who joins it makes it assign partitions, which may take a while."""
         return isinstance(self._group(group_id), ConsumerGroup)
 
-    def _to_consume(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+    def _to_consume(self, request: ConsumerGroupHeartbeatRequest, holder: Holder | None) -> ConsumerGroup:
         """The group of the newer protocol; a KafkaError says why there is none. A classic one becomes it, if it is
         empty or may be upgraded."""
         group_id, may_be_new = request.group_id, request.member_epoch == JOIN_EPOCH
-        group, code = self._lookup_or_new(group_id, self._new_consumers) if may_be_new else self.lookup(group_id)
+        if may_be_new:
+            group, code = self._lookup_or_new(group_id, holder, self._new_consumers)
+        else:
+            group, code = self.lookup(group_id)
         if code == ErrorCode.GROUP_MAX_SIZE_REACHED:
-            raise GroupMaxSizeReached(f"there are {self._config.max_groups} groups already")
+            raise GroupMaxSizeReached(f"max.groups ({self._config.max_groups}) has no room for another of this client")
         if code:
             raise error_for(code, "the group cannot be served now")
         if isinstance(group, ConsumerGroup):
@@ -417,12 +422,14 @@ class GroupCoordinator:
         version: int = 9,
         producer: Producer | None = None,
         watch: Watch | None = None,
+        holder: Holder | None = None,
     ) -> Deferred[int]:
         """Completed when durable, each of `offsets` then having its own code; with the group's error if there was one.
 
         Offsets that have a code already, and those of partitions that do not exist, are left out before the group is
         asked; `version` is OffsetCommit's. With a producer they belong to its transaction and hold when that is
-        committed; whether it is open is for the caller to know, or was when `watch` began.
+        committed; whether it is open is for the caller to know, or was when `watch` began. A group that does not exist
+        yet is charged to `holder`.
         """
         if not self._known(offsets):
             self.unwatch(watch)
@@ -430,7 +437,7 @@ class GroupCoordinator:
         code = self.error_of(group_id, may_be_empty=producer is None)
         group = None
         if not code and generation < 0:
-            group, code = self._lookup_or_new(group_id)
+            group, code = self._lookup_or_new(group_id, holder)
         elif not code:
             group, code = self.lookup(group_id, may_be_empty=producer is None)
             if group is None and not code:
@@ -795,9 +802,10 @@ class GroupCoordinator:
         return None if self.log.led is None else self.log.home_of(group_id)
 
     def _lookup_or_new(
-        self, group_id: str, make: Callable[[str, Environment], GroupBase] = Group
+        self, group_id: str, holder: Holder | None = None, make: Callable[[str, Environment], GroupBase] = Group
     ) -> tuple[GroupBase | None, int]:
-        """A group that exists, or is made; None, and why: there are max.groups already, or it is not served now."""
+        """A group that exists, or is made; None, and why: max.groups has no room for another of this holder, or it is
+        not served now. GROUP_MAX_SIZE_REACHED ends consumers of both protocols at once, with a message."""
         with self._lock:
             group = self._groups.get(group_id)
             if group is not None:
@@ -805,10 +813,14 @@ class GroupCoordinator:
             home = self.home_of(group_id)
             if home is not None and home.epoch == NO_EPOCH:  # it would hide what is about to be read
                 return None, int(self.error_of(group_id, may_be_empty=True) or ErrorCode.NOT_COORDINATOR)
-            if len(self._groups) >= self._config.max_groups:
-                return None, int(ErrorCode.GROUP_MAX_SIZE_REACHED)
-            group = self._groups[group_id] = make(group_id, self._environment_in(home))
-            return group, 0
+            if self._shares.admits(holder, len(self._groups), self._config.max_groups):
+                group = self._groups[group_id] = make(group_id, self._environment_in(home))
+                group.holder = holder
+                self._shares.add(holder)
+                return group, 0
+            held = self._shares.of(holder)
+        note_refusal(holder, "max.groups", self._config.max_groups, held)
+        return None, int(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _new_consumers(self, group_id: str, environment: Environment) -> GroupBase:
         return ConsumerGroup(group_id, environment, self._consumers)
@@ -826,7 +838,11 @@ class GroupCoordinator:
     def _forget(self, group: GroupBase) -> None:
         with self._lock:
             if self._groups.get(group.group_id) is group:
-                del self._groups[group.group_id]
+                self._remove_locked(group)
+
+    def _remove_locked(self, group: GroupBase) -> None:
+        del self._groups[group.group_id]
+        self._shares.remove(group.holder)
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
@@ -874,7 +890,7 @@ class GroupCoordinator:
         with self._lock:
             dropped = self._of_partition_locked(number)
             for group in dropped:
-                del self._groups[group.group_id]
+                self._remove_locked(group)
             for key in [key for key in self._in_transactions if key[0] == number]:
                 del self._in_transactions[key]
         for group in dropped:
@@ -915,6 +931,8 @@ class GroupCoordinator:
         for group in groups:
             with self._lock:
                 early = self._groups.get(group.group_id)
+                if early is not None:
+                    self._remove_locked(early)
                 self._groups[group.group_id] = group
             if early is not None:
                 early.stop()  # of a request that was allowed before the partition was dropped and read again

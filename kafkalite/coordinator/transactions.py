@@ -61,6 +61,7 @@ from kafkalite.coordinator.troubles import Troubles
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.executors import THREADS
+from kafkalite.limits.shares import Shares, note_refusal
 from kafkalite.logging import fields
 from kafkalite.model import TopicPartition
 
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.remote import Remote
     from kafkalite.coordinator.timers import Timer, TimerQueue
     from kafkalite.executors import Executors, Job
+    from kafkalite.limits.holder import Holder
     from kafkalite.log.assigned import AssignedLogs
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
@@ -148,8 +150,12 @@ class _Change(_Wait):
 class Transaction:
     """One transactional id. `now` is what is durable, `coming` what is being written."""
 
-    def __init__(self, transactional_id: str, now: Metadata, home: Home | None = None) -> None:
+    def __init__(
+        self, transactional_id: str, now: Metadata, home: Home | None = None, holder: Holder | None = None
+    ) -> None:
         self.transactional_id = transactional_id
+        self.holder = holder
+        """Who began it, and is charged for it; None: it was read from the log."""
         self.home = home
         """In a cluster: where it was read or begun. What was decided in that epoch is written in no other, and said in
         its name, so that it counts no more once a later coordinator has spoken. None: there is no other coordinator."""
@@ -254,6 +260,7 @@ class TransactionCoordinator:
         self._unfinished = Troubles(clock)
         self._lock = threading.Lock()
         self._transactions: dict[str, Transaction] = {}  # guarded by _lock
+        self._shares = Shares()  # of them; guarded by _lock
         self._unreadable: set[int] = set()
         self._loaded = executors.event()
         self._stopped = False
@@ -343,16 +350,33 @@ class TransactionCoordinator:
         with self._lock:
             return list(self._transactions.values())
 
-    def _find_or_new(self, transactional_id: str, producer_id: int) -> Transaction | None:
-        """None when there are transaction.max.ids already, or the id is not served any more."""
+    def _find_or_new(self, transactional_id: str, producer_id: int, holder: Holder | None) -> Transaction | None:
+        """None when transaction.max.ids has no room for another of this holder, or the id is not served any more."""
         with self._lock:
             found = self._transactions.get(transactional_id)
-            if found is None and len(self._transactions) < self._config.transaction_max_ids:
+            if found is None and self._shares.admits(holder, len(self._transactions), self._config.transaction_max_ids):
                 home = None if self.log.led is None else self.log.home_of(transactional_id)
                 if home is None or home.epoch != NO_EPOCH:  # else it would hide what is about to be read
-                    found = Transaction(transactional_id, Metadata(producer_id=producer_id), home)
+                    found = Transaction(transactional_id, Metadata(producer_id=producer_id), home, holder)
                     self._transactions[transactional_id] = found
+                    self._shares.add(holder)
             return found
+
+    def _refuse_id(self, transactional_id: str, holder: Holder | None) -> int:
+        """Return why there can be no such id now. POLICY_VIOLATION, where transaction.max.ids has no room, ends a Java
+        producer at once, and librdkafka reports it when the time that it was given to initialise is over."""
+        code = self.error_of(transactional_id)
+        if code:
+            return code
+        note_refusal(holder, "transaction.max.ids", self._config.transaction_max_ids, self._shares.of(holder))
+        return ErrorCode.POLICY_VIOLATION
+
+    def _forget(self, transaction: Transaction) -> None:
+        """Takes an id out of the table, unless another has its place."""
+        with self._lock:
+            if self._transactions.get(transaction.transactional_id) is transaction:
+                del self._transactions[transaction.transactional_id]
+                self._shares.remove(transaction.holder)
 
     # --- a change -----------------------------------------------------------------------------------------------------
 
@@ -384,9 +408,7 @@ class TransactionCoordinator:
             transaction.timer.cancel()
         if now.state is DEAD:
             transaction.dead = True
-            with self._lock:
-                if self._transactions.get(transaction.transactional_id) is transaction:
-                    del self._transactions[transaction.transactional_id]
+            self._forget(transaction)
         elif now.state in PREPARED:
             if self._finishes and not transaction.completing:
                 transaction.completing = True
@@ -455,9 +477,10 @@ class TransactionCoordinator:
     # --- InitProducerId -----------------------------------------------------------------------------------------------
 
     def initialise(
-        self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None
+        self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None, holder: Holder | None = None
     ) -> Deferred[tuple[int, int, int]]:
-        """InitProducerId: (error code, producer id, epoch). May wait for the disk to get a producer id."""
+        """InitProducerId: (error code, producer id, epoch). May wait for the disk to get a producer id. A new id is
+        charged to `holder`."""
         code = self.error_of(transactional_id)
         if not code and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
@@ -471,10 +494,9 @@ class TransactionCoordinator:
                 spare_id = self.producer_ids.next() if needs_id else NO_PRODUCER_ID
             except KafkaError as error:
                 return completed((int(error.code), NO_PRODUCER_ID, rules.NO_EPOCH))
-            transaction = transaction or self._find_or_new(transactional_id, spare_id)
+            transaction = transaction or self._find_or_new(transactional_id, spare_id, holder)
             if transaction is None:
-                code = self.error_of(transactional_id) or ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                return completed((code, NO_PRODUCER_ID, rules.NO_EPOCH))
+                return completed((self._refuse_id(transactional_id, holder), NO_PRODUCER_ID, rules.NO_EPOCH))
             with transaction.changing():
                 if transaction.dead or (transaction.now.exhausted and not needs_id):
                     continue
@@ -640,10 +662,11 @@ class TransactionCoordinator:
         member: tuple[str, str | None, int],
         offsets: list[Offset],
         request_version: int,
+        holder: Holder | None = None,
     ) -> Deferred[int]:
         """TxnOffsetCommit: completed when every one of `offsets` has its code, with that of all if there is one.
 
-        `member` is (member id, instance id, generation).
+        `member` is (member id, instance id, generation). A group that does not exist yet is charged to `holder`.
         """
         where = self.partition_of_group(group_id)
         code = self._groups.error_of(group_id)
@@ -651,7 +674,7 @@ class TransactionCoordinator:
             return completed(_refuse_all(offsets, code))
         if self._remote is not None and self.error_of(transactional_id) == ErrorCode.NOT_COORDINATOR:
             return self._commit_of_remote(
-                transactional_id, producer_id, epoch, where, member, group_id, offsets, request_version
+                transactional_id, producer_id, epoch, where, member, group_id, offsets, request_version, holder
             )
         answer: Deferred[int] = Deferred()
 
@@ -660,7 +683,7 @@ class TransactionCoordinator:
                 answer.complete(_refuse_all(offsets, code))
             else:
                 self._commit_within(transactional_id, producer_id, epoch, where, member, group_id, offsets, answer,
-                                    abortable=request_version >= OFFSETS_ABORTABLE_SINCE)  # fmt: skip
+                                    holder, abortable=request_version >= OFFSETS_ABORTABLE_SINCE)  # fmt: skip
 
         if request_version >= OFFSETS_ADD_SINCE:
             added = self.add(transactional_id, producer_id, epoch, frozenset((where,)), TV2)
@@ -680,6 +703,7 @@ class TransactionCoordinator:
         group_id: str,
         offsets: list[Offset],
         request_version: int,
+        holder: Holder | None,
     ) -> Deferred[int]:
         """The transaction is another broker's: that is asked, and the transaction's marker, if it comes meanwhile,
         refuses the commit.
@@ -705,7 +729,7 @@ class TransactionCoordinator:
             member_id, instance_id, generation = member
             done = self._groups.commit(
                 group_id, member_id, instance_id, generation, offsets,
-                producer=Producer(producer_id, epoch, -1, transactional=True), watch=watch,
+                producer=Producer(producer_id, epoch, -1, transactional=True), watch=watch, holder=holder,
             )  # fmt: skip
             done.then(answer.complete)
 
@@ -722,6 +746,7 @@ class TransactionCoordinator:
         group_id: str,
         offsets: list[Offset],
         answer: Deferred[int],
+        holder: Holder | None,
         *,
         abortable: bool,
     ) -> None:
@@ -745,7 +770,7 @@ class TransactionCoordinator:
                 member_id, instance_id, generation = member
                 done = self._groups.commit(
                     group_id, member_id, instance_id, generation, offsets,
-                    producer=Producer(producer_id, epoch, -1, transactional=True),
+                    producer=Producer(producer_id, epoch, -1, transactional=True), holder=holder,
                 )  # fmt: skip
         if code:
             answer.complete(_refuse_all(offsets, code))
@@ -1013,9 +1038,7 @@ class TransactionCoordinator:
     def drop_partition(self, number: int) -> None:
         """See `led.Coordinator`."""
         for transaction in self._of_partition(number):
-            with self._lock:
-                if self._transactions.get(transaction.transactional_id) is transaction:
-                    del self._transactions[transaction.transactional_id]
+            self._forget(transaction)
             with transaction.changing():
                 transaction.dropped = True
                 if transaction.timer is not None:
@@ -1056,7 +1079,10 @@ class TransactionCoordinator:
                 with transaction.changing():
                     self._set_deadline_locked(transaction, min(max(left_ms, 0), metadata.timeout_ms) / 1000)
             with self._lock:
+                early = self._transactions.get(transactional_id)
                 self._transactions[transactional_id] = transaction
+                if early is not None:
+                    self._shares.remove(early.holder)
 
 
 def _complete_all(added: list[_Add], code: int) -> None:

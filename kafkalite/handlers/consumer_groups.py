@@ -91,6 +91,7 @@ def heartbeat(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
         describes=describer(context, TOPIC),
+        holder=context.holder,
     )
     return context.broker.groups.consumer_heartbeat(request, caller)
 

@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from kafkalite.dataclass import dataclass
+from kafkalite.limits.holder import holder_of
 from kafkalite.quotas.mutations import Mutations
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.groups import GroupCoordinator
     from kafkalite.coordinator.transactions import TransactionCoordinator
     from kafkalite.families import Source
+    from kafkalite.limits.holder import Holder
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.pool import IoPool
@@ -118,6 +120,11 @@ class RequestContext:
     def client_host(self) -> str:
         """The client's address."""
         return self.connection.client_host
+
+    @property
+    def holder(self) -> Holder:
+        """Whom entries of the broker's tables are charged to."""
+        return holder_of(self.principal, self.client_host)
 
     @property
     def endpoint(self) -> Endpoint:

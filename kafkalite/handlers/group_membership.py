@@ -52,6 +52,7 @@ def join(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGro
         client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
         takes_member_id=context.api_version >= _MEMBER_ID_FIRST_SINCE,
         skips_assignment=context.api_version >= _SKIP_ASSIGNMENT_SINCE,
+        holder=context.holder,
     )
     joined = context.broker.groups.join(request, caller, context.connection)
     return joined if context.api_version < _NO_PROTOCOL_SINCE else joined.map(_without_empty_protocol)

@@ -95,6 +95,7 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
         offsets,
         retention_ms=request.retention_time_ms,
         version=context.api_version,
+        holder=context.holder,
     )
     return done.map(lambda _code: _commit_response(request, offsets))
 

@@ -51,7 +51,7 @@ def handle(
         except KafkaError as error:
             return _failure(error.code)
     asked = None if request.producer_id == NO_PRODUCER_ID else (request.producer_id, request.producer_epoch)
-    done = transactions.initialise(request.transactional_id, request.transaction_timeout_ms, asked)
+    done = transactions.initialise(request.transactional_id, request.transaction_timeout_ms, asked, context.holder)
     return done.map(lambda result: _response(context, *result))
 
 

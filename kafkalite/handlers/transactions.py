@@ -216,6 +216,7 @@ def commit_offsets(context: RequestContext, request: TxnOffsetCommitRequest) -> 
         (request.member_id, request.group_instance_id, request.generation_id),
         wanted,
         context.api_version,
+        context.holder,
     )
     return done.map(lambda _code: _committed(request, offsets))
 

@@ -7,12 +7,15 @@ import logging
 import pytest
 
 from kafkalite.logging import (
+    KINDS_MAX,
     LINES_PER_SECOND_MAX,
     MESSAGE_SIZE_MAX,
+    REPEAT_INTERVAL_S,
     ROOT,
     VALUE_SIZE_MAX,
     JsonFormatter,
     RepeatFilter,
+    RepeatLogger,
     TextFormatter,
     configure,
     fields,
@@ -95,3 +98,49 @@ def test_configure_replaces_what_an_earlier_call_did(untouched_logging: None) ->
     logging.getLogger("kafkalite.x").warning("loud", extra=fields(n=1))
     assert first.getvalue() == ""
     assert json.loads(second.getvalue())["n"] == 1
+
+
+def test_what_a_client_repeats_is_logged_once_a_minute_with_a_count(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RepeatLogger(logging.getLogger("kafkalite.repeats"))
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    for number in range(500):
+        log.warning("request %d is refused", number)
+        log.warning("another kind")
+    now += REPEAT_INTERVAL_S
+    log.warning("request %d is refused", 500)
+    now += REPEAT_INTERVAL_S
+    log.warning("request %d is refused", 501)
+    assert [record.getMessage() for record in caplog.records] == [
+        "request 0 is refused",
+        "another kind",
+        "request 500 is refused (499 more lines like this were held back)",
+        "request 501 is refused",
+    ]
+
+
+def test_some_kinds_of_lines_are_allowed_a_few_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    log = RepeatLogger(logging.getLogger("kafkalite.repeats"), lines=3)
+    for number in range(10):
+        log.error("topic %d", number)
+    assert [record.getMessage() for record in caplog.records] == ["topic 0", "topic 1", "topic 2"]
+
+
+def test_kinds_that_a_client_could_choose_are_no_way_round(caplog: pytest.LogCaptureFixture) -> None:
+    log = RepeatLogger(logging.getLogger("kafkalite.repeats"))
+    for number in range(KINDS_MAX + 50):
+        log.warning("a line", kind=number)
+    assert len(caplog.records) == KINDS_MAX + 1
+
+
+def test_a_failure_is_logged_with_its_traceback_and_the_place_of_the_call(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        int("why")
+    except ValueError:
+        RepeatLogger(logging.getLogger("kafkalite.repeats")).exception("it failed", extra=fields(n=1))
+    (record_of_it,) = caplog.records
+    assert record_of_it.exc_info is not None
+    assert record_of_it.filename == "test_logging.py"
+    assert record_of_it.fields == {"n": 1}

@@ -356,9 +356,18 @@ class Connection:
     """One socket to the broker, with correlation ids counted and checked."""
 
     def __init__(
-        self, port: int, *, timeout_s: float = 30.0, receive_buffer: int | None = None, host: str = "127.0.0.1"
+        self,
+        port: int,
+        *,
+        timeout_s: float = 30.0,
+        receive_buffer: int | None = None,
+        host: str = "127.0.0.1",
+        source: str | None = None,
     ) -> None:
+        """`source` is the address that the broker sees."""
         self.socket = socket.socket()
+        if source is not None:
+            self.socket.bind((source, 0))
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(timeout_s)

@@ -770,7 +770,7 @@ def test_timeout_has_to_be_between_0_and_the_maximum(bench):
 def test_ids_are_bounded():
     bench = Bench(transaction_max_ids="2")
     assert [bench.init(name)[0] for name in "aba"] == [0, 0, 0]
-    assert bench.init("c")[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert bench.init("c")[0] == ErrorCode.POLICY_VIOLATION
 
 
 def test_partitions_of_one_transaction_are_bounded():
