@@ -36,6 +36,7 @@ from kafkalite.dispatch import Dispatcher
 from kafkalite.errors import ConfigError
 from kafkalite.handlers.context import BrokerServices, ClusterView
 from kafkalite.handlers.table import find, native_apis
+from kafkalite.limits.shares import SMALL_COUNT
 from kafkalite.log.directory import is_used
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.log.retention import named_policies
@@ -829,6 +830,7 @@ class Broker:
             io.use_sign_in(
                 handshake_s_max=config.connection_authentication_timeout_ms / 1000,
                 handshake_count_max=max(1, config.connection_authentication_max // worker_count),
+                handshake_count_small=SMALL_COUNT // worker_count,
                 failing_s=config.connection_failed_authentication_delay_ms / 1000,
                 unknown_bytes_max=config.connection_authentication_max_bytes // worker_count,
             )

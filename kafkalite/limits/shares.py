@@ -53,26 +53,25 @@ class Shares:
         return total + size <= self.limit_for(holder, limit, size)
 
     def add(self, holder: Hashable, size: int = 1) -> None:
-        """Count an entry in; None, for an entry without a holder, is not counted."""
-        if holder is not None:
-            self._counts[holder] = self._counts.get(holder, 0) + size
+        """Count an entry in, or its growth; None, for an entry without a holder, is not counted."""
+        if holder is None:
+            return
+        count = self._counts.get(holder, 0) + size
+        assert count >= 0, "an entry is counted out once"
+        if count:
+            self._counts[holder] = count
+        else:
+            self._counts.pop(holder, None)
 
     def remove(self, holder: Hashable, size: int = 1) -> None:
         """Count an entry out that was counted in."""
-        if holder is None:
-            return
-        left = self._counts[holder] - size
-        assert left >= 0, "an entry is counted out once"
-        if left:
-            self._counts[holder] = left
-        else:
-            del self._counts[holder]
+        self.add(holder, -size)
 
 
 def note_refusal(holder: object, setting: str, limit: int, held: int) -> None:
     """Log, at most once a minute for each setting, which holder was refused an entry because of its limit."""
     _log.warning(
-        "%s has %d entries and is refused another: %s (%d) is reached, whose last tenth is for holders of at most %d",
+        "%s holds %d and is refused another: %s (%d) is reached, whose last tenth is for holders of at most %d",
         holder,
         held,
         setting,

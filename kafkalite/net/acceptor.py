@@ -1,7 +1,8 @@
 """The acceptor: one thread that listens on every address and deals accepted sockets out to the workers.
 
-It counts connections, in all, by listener and by address, and refuses what is over a limit. Of a listener with a crowd
-it takes a few before it looks at the others. When the process runs out
+It counts connections, in all, by listener and by address, and refuses what is over a limit. Of a limit that addresses
+share, the last tenth is for those with few connections (`kafkalite.limits.shares`); who they are is not known yet.
+Of a listener with a crowd it takes a few before it looks at the others. When the process runs out
 of descriptors it pauses instead of spinning on a listening socket that stays readable, and tries again a moment later.
 A listener whose connections come too fast is left alone for a while; so is a connection from an address that is over
 its quota, which is closed then (`kafkalite.net.rates`).
@@ -22,6 +23,9 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base.accepting import accept
 from kafkalite.bell import Bell
+from kafkalite.limits.holder import network_of
+from kafkalite.limits.shares import Shares
+from kafkalite.logging import RepeatLogger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from kafkalite.net.rates import ConnectionRates
     from kafkalite.net.worker import Worker
 
-logger = logging.getLogger("kafkalite.net")
+logger = RepeatLogger(logging.getLogger("kafkalite.net"))
 
 PAUSE_S: Final = 0.1
 IN_A_ROW_MAX: Final = 32
@@ -79,6 +83,8 @@ class Acceptor:
         self._lock = threading.Lock()
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
+        self._shares = Shares()  # of all connections, by network
+        self._listener_shares = Shares()  # of one listener's, by listener and network
         self._total = 0
         self.refused: Counter[str] = Counter()
         """Connections closed since a limit was reached, by its key. Written by the acceptor's thread alone."""
@@ -119,6 +125,9 @@ class Acceptor:
             self._by_address[connection.client_host] -= 1
             if self._by_address[connection.client_host] <= 0:
                 del self._by_address[connection.client_host]
+            network = network_of(connection.client_host)
+            self._shares.remove(network)
+            self._listener_shares.remove((connection.listener.name, network))
 
     @property
     def held_count(self) -> int:
@@ -177,9 +186,12 @@ class Acceptor:
             heapq.heappush(self._waiting, (now + waits_s, self._number, listener))
             count, seconds = self.delayed.get(listener.name, (0, 0.0))
             self.delayed[listener.name] = (count + 1, seconds + waits_s)
-        reason = self._refusal(host, listener)
-        if reason is not None:
-            logger.warning("refused a connection from %s: %s", host, reason)
+        refusal = self._refusal(host, listener)
+        if refusal is not None:
+            key, reason = refusal
+            self.refused[key] += 1
+            held = self._shares.of(network_of(host))
+            logger.warning("refused a connection from %s, which has %d: %s is reached", host, held, reason, kind=key)
             accepted.close()
         else:
             with self._choice:
@@ -230,23 +242,28 @@ class Acceptor:
         with self._choice:
             self._workers = workers
 
-    def _refusal(self, host: str, listener: BoundListener) -> str | None:
-        """Counts the connection in, or says which limit is reached."""
+    def _refusal(self, host: str, listener: BoundListener) -> tuple[str, str] | None:
+        """Counts the connection in, or returns which of LIMITS is reached, and the same for people."""
+        network = network_of(host)
+        of_both = listener.name, network
         with self._lock:
-            if self._total >= self._connections_max:
-                self.refused[MAX_CONNECTIONS] += 1
-                return f"max.connections ({self._connections_max}) is reached"
+            if not self._shares.admits(network, self._total, self._connections_max):
+                return MAX_CONNECTIONS, f"max.connections ({self._connections_max})"
+            if not self._shares.admits(network, self._total, self._connections_room):
+                return MAX_CONNECTIONS, f"the limit of {self._connections_room} connections by open files (ulimit -n)"
             of_listener = self._per_listener_max.get(listener.name)
-            if of_listener is not None and self._by_listener[listener.name] >= of_listener:
-                self.refused[MAX_CONNECTIONS_OF_LISTENER] += 1
-                return f"max.connections ({of_listener}) of listener {listener.name} is reached"
+            if of_listener is not None and not self._listener_shares.admits(
+                of_both, self._by_listener[listener.name], of_listener
+            ):
+                return MAX_CONNECTIONS_OF_LISTENER, f"max.connections ({of_listener}) of listener {listener.name}"
             limit = self._per_address_overrides.get(host, self._per_address_max)
             if self._by_address[host] >= limit:
-                self.refused[MAX_CONNECTIONS_PER_IP] += 1
-                return f"max.connections.per.ip ({limit}) is reached"
+                return MAX_CONNECTIONS_PER_IP, f"max.connections.per.ip ({limit})"
             self._total += 1
             self._by_listener[listener.name] += 1
             self._by_address[host] += 1
+            self._shares.add(network)
+            self._listener_shares.add(of_both)
         return None
 
     def _pick_worker(self) -> Worker:

@@ -1,4 +1,4 @@
-"""While one client holds all that it can of a limit, a client at another address gets what it needs; nothing is evicted.
+"""While one client holds all it can of a limit, a client at another address gets what it needs; nothing is evicted.
 
 The large holder connects from 127.0.0.2, under many client ids, the small one from 127.0.0.1.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +17,10 @@ from kafkalite import Broker
 from kafkalite.errors import ErrorCode
 from kafkalite.model import new_uuid, uuid_text
 from kafkalite.protocol import api
+from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
+from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkalite.protocol.messages.offset_commit import (
@@ -28,8 +32,12 @@ from kafkalite.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
+from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from tests.kit.harness.sasl_broker import PASSWORD, SaslBroker, answer, plain_token, request
+from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions
 from tests.kit.harness.typed import TypedConnection
 from tests.kit.harness.wire import Closed
+from tests.kit.processes.broker import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,9 +84,7 @@ def committed(client: TypedConnection, group: str) -> int:
 def join(client: TypedConnection, group: str) -> int:
     """The first join of a classic member, by the version that is a member at once."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\0\0\0\0")]
-    request = JoinGroupRequest(
-        group_id=group, session_timeout_ms=30_000, protocol_type="consumer", protocols=protocols
-    )
+    request = JoinGroupRequest(group_id=group, session_timeout_ms=30_000, protocol_type="consumer", protocols=protocols)
     return int(client.ask(api.JOIN_GROUP, 0, request).error_code)
 
 
@@ -159,3 +165,140 @@ def test_who_reached_which_limit_is_logged_once(broker: Broker, caplog: pytest.L
     assert all(f"User:ANONYMOUS at {LARGE}" in line for line in lines)
     assert "max.groups (200)" in lines[0]
     assert "transaction.max.ids (200)" in lines[1]
+
+
+def served(stack: contextlib.ExitStack, port: int, source: str, count: int) -> list[TypedConnection]:
+    """Those of so many new connections that are served; they stay open."""
+    opened = [stack.enter_context(TypedConnection(port, source=source)) for _ in range(count)]
+    return [client for client in opened if is_served(client)]
+
+
+def is_served(client: TypedConnection) -> bool:
+    try:
+        return client.ask(api.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0
+    except (Closed, ConnectionError):
+        return False
+
+
+@pytest.mark.parametrize("key", ["max.connections", "listener.name.plaintext.max.connections"])
+def test_another_clients_connection_is_admitted(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", key: str(LIMIT)}
+    with Broker(settings) as broker, contextlib.ExitStack() as stack, caplog.at_level(logging.INFO):
+        before = served(stack, broker.port, SMALL, 2)
+        large = served(stack, broker.port, LARGE, 2 * LIMIT)
+        assert len(large) == FOR_LARGE - len(before)
+        assert len(served(stack, broker.port, SMALL, 5)) == 5
+        assert served(stack, broker.port, LARGE, 3) == []
+        assert all(map(is_served, before)), "nothing was pushed out"
+        large[0].close()
+        wait_until(lambda: broker.connection_count < FOR_LARGE + 5, 60, "the broker to see the close")
+        assert served(stack, broker.port, LARGE, 1) == [], "the last tenth is still used"
+        assert len(served(stack, broker.port, SMALL, 1)) == 1
+    lines = [record.getMessage() for record in caplog.records if "refused a connection" in record.getMessage()]
+    assert len(lines) == 1
+    assert LARGE in lines[0]
+    assert f"max.connections ({LIMIT})" in lines[0]
+
+
+def test_connections_that_are_closed_are_counted_out() -> None:
+    with Broker({"max.connections": str(LIMIT)}) as broker:
+        for _ in range(3):
+            with contextlib.ExitStack() as stack:
+                assert len(served(stack, broker.port, LARGE, LIMIT)) == FOR_LARGE
+            wait_until(lambda: broker.connection_count == 0, 60, "the connections to go")
+
+
+def fetch(client: TypedConnection, session_id: int, epoch: int, *partitions: int) -> Any:
+    asked = [FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1000) for number in partitions]
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[FetchTopic(topic="t", partitions=asked)] if asked else [],
+    )
+    return client.ask(api.FETCH, 11, request)
+
+
+def test_another_clients_fetch_session_is_admitted(broker: Broker) -> None:
+    with connect(broker, LARGE) as large, connect(broker, SMALL) as small:
+        before = fetch(small, 0, 0, 0).session_id
+        assert before != 0
+        opened = [fetch(large, 0, 0, 0).session_id for _ in range(2 * LIMIT)]
+        assert sum(found != 0 for found in opened) == FOR_LARGE - 1
+        assert fetch(small, 0, 0, 0).session_id != 0
+        assert fetch(large, 0, 0, 0).session_id == 0
+        assert fetch(small, before, 1).error_code == 0, "nothing was pushed out"
+        fetch(large, opened[0], -1, 0)
+        assert fetch(large, 0, 0, 0).session_id == 0, "the last tenth is still used"
+        fetch(large, opened[1], -1, 0)
+        assert fetch(large, 0, 0, 0).session_id != 0
+
+
+def test_another_clients_partitions_of_fetch_sessions_are_admitted(tmp_path: Path) -> None:
+    settings = {"log.dirs": str(tmp_path), "fetch.session.cache.max.partitions": "1000"}
+    with Broker(settings) as broker, connect(broker, LARGE) as large, connect(broker, SMALL) as small:
+        broker.create_topic("t", partitions=1000)
+        before = fetch(small, 0, 0, 0).session_id
+        assert fetch(large, 0, 0, *range(1000)).session_id == 0
+        session_id = fetch(large, 0, 0, *range(500)).session_id
+        assert session_id != 0
+        assert fetch(large, session_id, 1, *range(500, 899)).error_code == 0
+        assert fetch(small, 0, 0, *range(100)).session_id != 0
+        assert fetch(large, session_id, 2).error_code == 0, "what it has it may use"
+        assert fetch(large, session_id, 3, 900).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert fetch(small, before, 1).error_code == 0, "nothing was pushed out"
+
+
+def test_another_clients_sign_in_is_admitted(tmp_path: Path) -> None:
+    with SaslBroker(tmp_path, connection_authentication_max=str(LIMIT)) as sasl, contextlib.ExitStack() as stack:
+        workers = sasl.broker.config.num_network_threads
+        before = [stack.enter_context(sasl.connect(source=SMALL)) for _ in range(workers)]
+        for client in before:
+            client.handshake("PLAIN")
+        large = [stack.enter_context(sasl.connect(source=LARGE)) for _ in range(2 * LIMIT)]
+        for client in large:
+            client.send(b"\0")
+        for_large = workers * (LIMIT // workers - LIMIT // workers // 10)
+        wait_until(lambda: sasl.broker.connection_count <= for_large, 60, "the oldest of the large holder to be closed")
+        for client in before:
+            assert client.authenticate(plain_token("alice", PASSWORD)).error_code == 0, "nothing was pushed out"
+        with sasl.connect(source=SMALL) as after:
+            after.plain()
+            assert after.metadata().cluster_id
+
+
+def test_another_clients_tls_handshake_is_admitted(tmp_path: Path) -> None:
+    settings = {"connection_authentication_max": str(LIMIT), "num_network_threads": "1"}
+    with TlsBroker(tmp_path, **settings) as tls, contextlib.ExitStack() as stack:
+        large = []
+        for _ in range(2 * LIMIT):
+            address = ("127.0.0.1", tls.broker.endpoints["SSL"].port)
+            sock = stack.enter_context(socket.create_connection(address, timeout=60, source_address=(LARGE, 0)))
+            sock.sendall(b"\x16\x03\x01\x02")
+            large.append(sock)
+        wait_until(lambda: tls.broker.connection_count <= FOR_LARGE, 60, "the oldest of the large holder to be closed")
+        with tls.secure() as small:
+            small.sendall(api_versions(5))
+            assert answered(small) == 5
+
+
+def test_what_one_client_has_sent_before_it_signs_in_does_not_close_another(tmp_path: Path) -> None:
+    limits = {"connection_authentication_max_bytes": str(2 << 20), "num_network_threads": "1"}
+    with SaslBroker(tmp_path, **limits) as sasl, contextlib.ExitStack() as stack:
+        before, after = (stack.enter_context(sasl.connect(source=SMALL)) for _ in range(2))
+        for client in (before, after):
+            client.handshake("PLAIN")
+        message = SaslAuthenticateRequest(auth_bytes=plain_token("alice", PASSWORD))
+        begun = request(api.SASL_AUTHENTICATE, 2, message)
+        before.send(begun[:-3])
+        large = [stack.enter_context(sasl.connect(source=LARGE)) for _ in range(20)]
+        for client in large:
+            client.handshake("PLAIN")
+            client.send(struct.pack(">i", 500_000) + b"\0" * 300_000)
+        wait_until(lambda: sasl.broker.connection_count < 10, 60, "the oldest of the large holder to be closed")
+        after.send(begun[:-3])
+        for client in (before, after):
+            client.send(begun[-3:])
+            assert answer(api.SASL_AUTHENTICATE, 2, client.frame()).error_code == 0

@@ -45,7 +45,12 @@ class ConnectionRows:
 
     # Connections
     max_connections: int = setting(
-        INT, 20_000, "Open connections; further ones are closed at once.", low=0, high=INT32_MAX, dynamic=True
+        INT,
+        20_000,
+        "Open connections; further ones are closed at once. The last tenth is for addresses with at most 100.",
+        low=0,
+        high=INT32_MAX,
+        dynamic=True,
     )
     max_connections_per_ip: int = setting(
         INT, INT32_MAX, "Open connections from one address; further ones are closed at once.", low=0, dynamic=True
@@ -125,7 +130,11 @@ class ConnectionRows:
         dynamic=True,
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        INT, 1000, "Fetch sessions kept (KIP-227); clients that find no room fetch everything each time.", low=0
+        INT,
+        1000,
+        "Fetch sessions kept (KIP-227); clients that find no room fetch everything each time. The last tenth is for"
+        " clients (principal and address) with at most 100.",
+        low=0,
     )
     min_incremental_fetch_session_eviction_ms: int = setting(
         INT,
@@ -135,7 +144,11 @@ class ConnectionRows:
         low=0,
     )
     fetch_session_cache_max_partitions: int = setting(
-        INT, 100_000, "Partitions kept in all fetch sessions together, about 200 bytes each.", low=0
+        INT,
+        100_000,
+        "Partitions kept in all fetch sessions together, about 200 bytes each. The last tenth is for clients (principal"
+        " and address) with at most 100.",
+        low=0,
     )
 
 

@@ -64,10 +64,18 @@ class GroupRows:
         LONG, 10 * MINUTE_MS, "How often expired offsets are looked for.", unit="ms", low=1
     )
     max_groups: int = setting(
-        INT, 100_000, "Consumer groups kept, empty ones included; beyond it a new one is refused.", low=1
+        INT,
+        100_000,
+        "Consumer groups kept, empty ones included; beyond it a new one is refused with GROUP_MAX_SIZE_REACHED. The"
+        " last tenth is for clients (principal and address) with at most 100.",
+        low=1,
     )
     group_max_pending_members: int = setting(
-        INT, 10_000, "Member ids of one group that may be promised and not used yet.", low=1
+        INT,
+        10_000,
+        "Member ids of one group that may be promised and not used yet. The last tenth is for clients (principal and"
+        " address) with at most 100.",
+        low=1,
     )
     offsets_topic_num_partitions: int = setting(INT, 50, "Partitions of __consumer_offsets.", low=1)
     offsets_topic_segment_bytes: int = setting(

@@ -18,14 +18,17 @@ class SecurityRows:
     connection_authentication_max: int = setting(
         INT,
         5000,
-        "Connections whose TLS handshake or SASL exchange is not done; above it the oldest is closed.",
+        "Connections whose TLS handshake or SASL exchange is not done; above it the oldest of the newcomer's address"
+        " is closed, or else the newcomer. The last tenth is for addresses with at most 100. Each network thread has an equal"
+        " part of it.",
         low=1,
     )
     connection_authentication_max_bytes: int = setting(
         LONG,
         32 * MIB,
-        "What is kept of requests of clients that have not signed in by SASL; above it the oldest connection is"
-        " closed.",
+        "What is kept of requests of clients that have not signed in by SASL; above it the oldest connection of the"
+        " same address is closed, or else the one that needs more. The last tenth is for addresses that keep at most a"
+        " hundredth. Each network thread has an equal part of it.",
         unit="bytes",
         low=MIB,
     )

@@ -38,7 +38,11 @@ class TransactionRows:
         INT, 15 * MINUTE_MS, "The longest transaction a producer may ask for.", unit="ms", low=1
     )
     transaction_max_ids: int = setting(
-        INT, 100_000, "Transactional ids kept, idle ones included; beyond it a new one is refused.", low=1
+        INT,
+        100_000,
+        "Transactional ids kept, idle ones included; beyond it a new one is refused with POLICY_VIOLATION. The last"
+        " tenth is for clients (principal and address) with at most 100.",
+        low=1,
     )
     transaction_max_partitions: int = setting(
         INT, 10_000, "Partitions of one transaction; more of them are refused.", low=1

@@ -65,8 +65,8 @@ class SaslBroker:
     def address(self, listener: str = "SASL") -> str:
         return str(self.broker.endpoints[listener])
 
-    def connect(self, listener: str = "SASL") -> RawClient:
-        return RawClient(self.broker.endpoints[listener].port)
+    def connect(self, listener: str = "SASL", source: str | None = None) -> RawClient:
+        return RawClient(self.broker.endpoints[listener].port, source)
 
     def sign_in_count(self) -> int:
         """How many exchanges have come to a good end."""
@@ -114,8 +114,10 @@ class Authenticated(NamedTuple):
 class RawClient:
     """A socket that says one thing at a time."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+    def __init__(self, port: int, source: str | None = None) -> None:
+        """`source` is the address that the broker sees."""
+        own = None if source is None else (source, 0)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S, source_address=own)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:

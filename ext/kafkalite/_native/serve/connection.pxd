@@ -37,7 +37,9 @@ cdef class WorkerResources(WorkerParts):
 
     cdef int add_mute(self, Connection connection, double deadline) except -1
     cdef int expire_mutes(self) except -1
-    cdef int begin_handshake(self, Connection connection) except -1
+    cdef int begin_handshake(self, Connection connection, bint again=*) except -1
+    cdef bint is_full_for(self, object network) except -1
+    cdef int end_handshake(self, Connection connection) except -1
     cdef int close_oldest(self, str reason) except -1
     cdef int expire_handshakes(self) except -1
 

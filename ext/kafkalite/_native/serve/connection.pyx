@@ -32,7 +32,7 @@ from libc.string cimport memcpy, memmove
 import heapq
 import logging
 import select
-from collections import deque
+from collections import OrderedDict, deque
 
 from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.base.histogram cimport add_to
@@ -56,6 +56,7 @@ from kafkalite._native.wire.cursor cimport (
 )
 from kafkalite._native.wire.status cimport OK
 
+from kafkalite.limits.holder import network_of
 from kafkalite.model import ANONYMOUS as _ANONYMOUS
 
 cdef object logger = logging.getLogger("kafkalite.net")
@@ -64,6 +65,9 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* buf, size_t size, int flags)
     ssize_t recv(int fd, void* buf, size_t size, int flags)
     int MSG_NOSIGNAL, MSG_DONTWAIT
+
+cdef str TOO_MANY_HANDSHAKES = (
+    "too many connections whose handshake is not done (connection.authentication.max): the oldest of its address goes")
 
 assert (EVENT_READ, EVENT_WRITE) == (select.EPOLLIN, select.EPOLLOUT)
 
@@ -94,13 +98,38 @@ cdef class WorkerResources(WorkerParts):
                 self.take_turn(connection, connection.unmute)
         return 0
 
-    cdef int begin_handshake(self, Connection connection) except -1:
-        """Counts a connection in, and the oldest one out that nobody knows yet, if there are too many."""
+    cdef int begin_handshake(self, Connection connection, bint again=False) except -1:
+        """Counts a connection in. If there is no room for one more of its address, the oldest of the same address is
+        closed for it, or else this one, unless it was served before (`again`)."""
+        cdef str network = network_of(connection.client_host)
+        if self.is_full_for(network):
+            oldest = next(iter(self.handshakes_from.get(network, ())), None if again else connection)
+            if oldest is not None:
+                (<Connection>oldest).close(TOO_MANY_HANDSHAKES)
+            if connection.closed:
+                return 0
         self.handshakes[connection] = self.now + self.handshake_s_max
+        self.handshakes_from.setdefault(network, OrderedDict())[connection] = None
         self.handshake_count += 1
         connection.awaited = True
-        while self.handshake_count > self.handshake_count_max:
-            self.close_oldest("too many connections whose handshake is not done: the oldest goes")
+        return 0
+
+    cdef bint is_full_for(self, object network) except -1:
+        """Whether there is no room for one more handshake of an address: the last tenth is for those with few."""
+        cdef int32_t count_max = self.handshake_count_max
+        if len(self.handshakes_from.get(network, ())) > self.handshake_count_small:
+            count_max -= count_max // 10
+        return self.handshake_count >= count_max
+
+    cdef int end_handshake(self, Connection connection) except -1:
+        """Counts a connection out."""
+        cdef str network = network_of(connection.client_host)
+        cdef object own = self.handshakes_from[network]
+        self.handshake_count -= 1
+        self.handshakes.pop(connection, None)
+        del own[connection]
+        if not own:
+            del self.handshakes_from[network]
         return 0
 
     cdef int close_oldest(self, str reason) except -1:
@@ -322,6 +351,8 @@ cdef class Connection:
             if held > FRONT_SIZE_MAX or self.pending_capacity > RECEIVE_CAPACITY:
                 if self.pending_capacity - self.pending_size < self.room_min:
                     self.grow_pending(self.pending_capacity * 2)
+                    if self.failed:
+                        break
                 capacity = self.pending_capacity - self.pending_size
                 n = self.receive_some(self.pending + self.pending_size, capacity)
                 if n <= 0:
@@ -462,8 +493,7 @@ cdef class Connection:
         """It is not one of those any more of which it is not known who they are."""
         if self.awaited:
             self.awaited = False
-            self.io.handshake_count -= 1
-            self.io.handshakes.pop(self, None)
+            self.io.end_handshake(self)
         return 0
 
     cdef int fail(self, str problem) except -1:
@@ -742,6 +772,7 @@ cdef class Connection:
             return REFUSED_REQUEST
         if self.bounded and self.client.quota is not None and not plan.privileged:
             plan.bound(self.client.quota.fetch, self.throttle_ms)
+        plan.client_host = self.client_host
         result = plan.evaluate()
         if result == FETCH_READY:
             if not self.queue and plan.size <= server.copy_size_max:

@@ -64,6 +64,7 @@ cdef class FetchParts(LogListener):
     cdef FetchSession session           # of an incremental fetch
     cdef object listener                # whom the request came through, and whose it is: a session is theirs alone
     cdef object principal
+    cdef str client_host                # with the principal, who is charged for a session; None: nobody
 
 
 cdef class SessionTopic:
@@ -76,6 +77,7 @@ cdef class FetchSession:
     cdef int32_t epoch                  # of the next request
     cdef bint by_id
     cdef bint privileged                # a follower's
+    cdef object holder                  # who is charged for it, None: nobody
     cdef object listener                # only requests that came through it
     cdef object principal               # and from this one may go on with the session or close it
     cdef dict topics                    # key -> SessionTopic
@@ -104,6 +106,8 @@ cdef class FetchSessionCache:
     cdef PyThread_type_lock lock
     cdef dict sessions                  # id -> FetchSession
     cdef FetchSession oldest, newest    # by last use
+    cdef object shares                  # Shares of the sessions
+    cdef object partition_shares        # and of their partitions
     cdef int32_t slots_max
     cdef int32_t partitions_max
     cdef double eviction_s
@@ -116,7 +120,8 @@ cdef class FetchSessionCache:
     cdef int advance(self, FetchParts request, list forgotten, double now) except -1
     cdef bint settle(self, FetchParts request) except -1
     cdef int remove(self, FetchSession session) except -1
+    cdef int32_t partitions_for(self, object holder, int32_t size, bint privileged) except -1
     cdef int enlist(self, FetchSession session, double now) except -1
     cdef int unlink(self, FetchSession session) except -1
-    cdef bint make_room(self, int32_t size, bint privileged, double now) except -1
+    cdef bint make_room(self, int32_t size, object holder, bint privileged, double now) except -1
     cdef FetchSession evictable(self, int32_t size, bint privileged, double now)

@@ -17,7 +17,8 @@ parked with that, and brings back what it answered (`settle`), if no later reque
 Bounds: sessions, partitions of all of them, and a name longer than a topic can have is not kept. Room is made as Kafka
 makes it: the session used least recently goes if it was idle for `eviction_ms`, else the smallest one that is smaller
 than the newcomer and older than `eviction_ms`, else the newcomer is declined. A follower's session is worth more than
-any consumer's, whatever their sizes and ages.
+any consumer's, whatever their sizes and ages. The last tenth of both bounds is for holders with few sessions or
+partitions (`kafkalite.limits.shares`): for the others, there is no room from there on. Followers have all of it.
 
 Thread rule: one leaf lock for all sessions, held for a copy at most, never while a log is read; fetches without session
 do not take it.
@@ -39,6 +40,8 @@ from libc.stdlib cimport free, realloc
 
 from os import urandom
 
+from kafkalite.limits.holder import holder_of
+from kafkalite.limits.shares import Shares
 from kafkalite.model import TOPIC_NAME_SIZE_MAX as _TOPIC_NAME_SIZE_MAX
 
 from kafkalite._native.log.log_core cimport LogListener
@@ -232,6 +235,8 @@ cdef class FetchSessionCache:
         if self.lock == NULL:
             raise MemoryError
         self.sessions = {}
+        self.shares = Shares()
+        self.partition_shares = Shares()
         self.slots_max = slots_max
         self.partitions_max = partitions_max
         self.eviction_s = <double>eviction_ms / 1000.0
@@ -258,9 +263,10 @@ cdef class FetchSessionCache:
         cdef FetchSession session
         cdef FetchPart* part
         cdef int32_t i, slot
+        holder = None if request.client_host is None else holder_of(request.principal, request.client_host)
         self.acquire()
         try:
-            if not self.make_room(request.part_count, request.privileged, now):
+            if not self.make_room(request.part_count, holder, request.privileged, now):
                 return SESSION_NONE
             session = FetchSession.__new__(FetchSession)
             session.by_id, session.privileged = request.by_id, request.privileged
@@ -277,7 +283,9 @@ cdef class FetchSessionCache:
             while session.id == SESSION_NONE or session.id in self.sessions:
                 session.id = <int32_t>(int.from_bytes(urandom(4), "little") & 0x7FFFFFFF)
             session.created_at = now
+            session.holder = holder
             self.sessions[session.id] = session
+            self.shares.add(holder)
             self.enlist(session, now)
             return session.id
         finally:
@@ -301,7 +309,7 @@ cdef class FetchSessionCache:
         Returns a Kafka error code. When nothing is left in the session it is closed, and the request stands for itself.
         """
         cdef FetchSession session
-        cdef int32_t i
+        cdef int32_t i, grown
         cdef bint kept = True
         self.acquire()
         try:
@@ -317,12 +325,16 @@ cdef class FetchSessionCache:
             if forgotten is not None:
                 for key, index in forgotten:
                     session.forget(key, index)
+            grown = session.part_count - session.counted
+            if grown > 0 and self.partition_count + grown > self.partitions_for(session.holder, grown,
+                                                                                session.privileged):
+                kept = False
             self.unlink(session)
             self.enlist(session, now)
             if session.part_count == 0:
                 self.remove(session)
                 return 0
-            if not kept or self.partition_count > self.partitions_max:
+            if not kept:
                 # The client starts again with a full fetch, whose session is kept or declined like any other.
                 self.remove(session)
                 return FETCH_SESSION_ID_NOT_FOUND
@@ -348,7 +360,13 @@ cdef class FetchSessionCache:
         self.unlink(session)
         del self.sessions[session.id]
         self.partition_count -= session.counted
+        self.shares.remove(session.holder)
+        self.partition_shares.remove(session.holder, session.counted)
         return 0
+
+    cdef int32_t partitions_for(self, object holder, int32_t size, bint privileged) except -1:
+        """How many partitions there may be with `size` more of a holder."""
+        return self.partitions_max if privileged else self.partition_shares.limit_for(holder, self.partitions_max, size)
 
     cdef int enlist(self, FetchSession session, double now) except -1:
         """Makes a session the newest of the order of use, and counts its partitions."""
@@ -359,8 +377,10 @@ cdef class FetchSessionCache:
         else:
             self.oldest = session
         self.newest = session
-        self.partition_count += session.part_count - session.counted
-        session.counted = session.part_count
+        if session.part_count != session.counted:
+            self.partition_count += session.part_count - session.counted
+            self.partition_shares.add(session.holder, session.part_count - session.counted)
+            session.counted = session.part_count
         return 0
 
     cdef int unlink(self, FetchSession session) except -1:
@@ -376,12 +396,14 @@ cdef class FetchSessionCache:
         session.older = session.newer = None
         return 0
 
-    cdef bint make_room(self, int32_t size, bint privileged, double now) except -1:
+    cdef bint make_room(self, int32_t size, object holder, bint privileged, double now) except -1:
         """Evicts until one more session of `size` partitions fits; False where it must be declined."""
         cdef FetchSession victim
-        if size > self.partitions_max:
+        cdef int32_t slots_max = self.slots_max if privileged else self.shares.limit_for(holder, self.slots_max)
+        cdef int32_t partitions_max = self.partitions_for(holder, size, privileged)
+        if size > partitions_max:
             return False
-        while len(self.sessions) >= self.slots_max or self.partition_count + size > self.partitions_max:
+        while len(self.sessions) >= slots_max or self.partition_count + size > partitions_max:
             victim = self.evictable(size, privileged, now)
             if victim is None:
                 return False

@@ -17,4 +17,5 @@ cdef class SaslConnection(Connection):
     cdef bint refrains(self) noexcept
     cdef int answer(self, bytes frame) except -1
     cdef int step(self, unsigned char* frame, Py_ssize_t size) except -1
+    cdef bint may_keep(self, Py_ssize_t size) except -1
     cdef int count_bytes(self, Py_ssize_t size) except -1

@@ -4,8 +4,8 @@
                                     └─ no ──▶ SignIn, in Python: an answer, a hold, a failure, or open
 
 Whoever is signed in pays one comparison a request; listeners without SASL have connections of another class. Until
-then a frame is at most `receive_size_max` bytes, and what all such connections of a worker keep is bounded: the oldest
-goes.
+then a frame is at most `receive_size_max` bytes, and what all such connections of a worker keep is bounded. The last
+tenth is for addresses that keep little. One that may keep no more loses its oldest other connection, or this one.
 
 A step that takes long (a hash, a token to be verified) runs elsewhere: `hold` stops the connection, `go_on` lets it go
 on. A failure is told, and the connection closed, a moment later (connection.failed.authentication.delay.ms); what was
@@ -20,15 +20,21 @@ from libc.stdint cimport int16_t, int32_t
 
 import logging
 
-from kafkalite._native.serve.connection cimport CLIENT_ID_SHOWN_MAX, EVENT_READ, TLS_HELLO_SIZE, Connection
+from kafkalite._native.serve.connection cimport (
+    CLIENT_ID_SHOWN_MAX, EVENT_READ, PENDING_CAPACITY_MIN, TLS_HELLO_SIZE, Connection,
+)
 from kafkalite._native.serve.transfer cimport OutBuffer
 from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, Cursor, cursor_init, load_i16, load_i32, read_string
 from kafkalite._native.wire.status cimport OK
+
+from kafkalite.limits.holder import network_of
 
 cdef object logger = logging.getLogger("kafkalite.net")
 
 cdef enum:
     SASL_HANDSHAKE = 17
+
+cdef str TOO_MANY_BYTES = "connections that have not signed in keep too many bytes: the oldest of its address goes"
 
 
 cdef class SaslConnection(Connection):
@@ -58,7 +64,7 @@ cdef class SaslConnection(Connection):
         self.open_until = -INFINITY
         self.frame_size_min = 1
         self.frame_size_max = self.listener.sasl.receive_size_max
-        self.io.begin_handshake(self)
+        self.io.begin_handshake(self, again=True)
 
     def expect_tokens(self):
         """Takes what follows as tokens, which have no request headers."""
@@ -142,27 +148,46 @@ cdef class SaslConnection(Connection):
         return 0
 
     cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
+        if self.failed:
+            return 0
+        if self.pending_capacity < size + PENDING_CAPACITY_MIN:
+            self.grow_pending(size + max(<Py_ssize_t>PENDING_CAPACITY_MIN, size))
         return 0 if self.failed else Connection.keep(self, data, size)
 
     cdef int grow_pending(self, Py_ssize_t capacity) except -1:
-        if self.awaited:
-            self.count_bytes(capacity)
+        """Grows, or fails where what is kept of clients that have not signed in leaves no room for it."""
+        if self.awaited and not self.may_keep(capacity):
+            self.fail_sign_in("connections of its address that have not signed in keep too many bytes")
+            return 0
         return Connection.grow_pending(self, capacity)
 
-    cdef int count_bytes(self, Py_ssize_t size) except -1:
-        """Notes that it keeps so much while nobody is signed in; where all keep too much, the oldest others go."""
+    cdef bint may_keep(self, Py_ssize_t size) except -1:
+        """Whether it may keep so much before it has signed in; older connections of its address make room for it. The
+        only one that keeps anything always may: its frame has a limit of its own."""
+        cdef object shares = self.io.unknown_byte_shares
+        cdef str network = network_of(self.client_host)
         cdef Connection oldest
-        self.io.unknown_bytes += size - self.counted_bytes
-        self.counted_bytes = size
-        while size > 0 and self.io.unknown_bytes > self.io.unknown_bytes_max:
-            order = iter(self.io.handshakes)
+        self.count_bytes(0)
+        while self.io.unknown_bytes > 0 and not shares.admits(
+                network, self.io.unknown_bytes, self.io.unknown_bytes_max, size):
+            order = iter(self.io.handshakes_from[network])
             oldest = next(order, None)
             if oldest is self:
                 oldest = next(order, None)
             if oldest is None:
-                break
-            oldest.close("connections that have not signed in keep too many bytes: the oldest goes")
-            self.io.handshakes.pop(oldest, None)                # in any case, or this would have no end
+                return False
+            oldest.close(TOO_MANY_BYTES)                        # which takes it out of `handshakes_from`
+        self.count_bytes(size)
+        return True
+
+    cdef int count_bytes(self, Py_ssize_t size) except -1:
+        """Notes that it keeps so much while it is not known who its client is."""
+        cdef object shares
+        if size != self.counted_bytes:
+            shares = self.io.unknown_byte_shares
+            shares.add(network_of(self.client_host), size - self.counted_bytes)
+            self.io.unknown_bytes += size - self.counted_bytes
+            self.counted_bytes = size
         return 0
 
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:

@@ -73,12 +73,15 @@ cdef class WorkerParts:
     cdef TlsBuffers tls                     # None where no listener speaks TLS
     cdef object handshakes                  # OrderedDict of Connection -> deadline, the oldest first
     cdef object failing                     # deque of (deadline, Connection) that are closed then
+    cdef dict handshakes_from               # network -> OrderedDict of its Connections there, the oldest first
     cdef readonly int32_t handshake_count   # connections of which it is not known yet who they are
     cdef int32_t handshake_count_max
+    cdef int32_t handshake_count_small      # an address with more gets none of the last tenth
     cdef double handshake_s_max
     cdef double failing_s                   # how long the close of a failed one is put off
     cdef Py_ssize_t unknown_bytes           # kept of clients that have not signed in
     cdef Py_ssize_t unknown_bytes_max
+    cdef object unknown_byte_shares         # Shares of them by network
     cdef double step_turn                   # the loop turn that `step_count` is of
     cdef int32_t step_count
     cdef object steps                       # deque of Connection: out of the selector until their handshakes may go on

@@ -20,6 +20,8 @@ from kafkalite._native.serve.quota cimport Meter, QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
 from kafkalite._native.tls.tls_session cimport TlsBuffers
 
+from kafkalite.limits.shares import SMALL_COUNT, Shares
+
 cdef object logger = logging.getLogger("kafkalite.net")
 
 cdef enum:
@@ -60,10 +62,13 @@ cdef class WorkerParts:
         self.looks = Looks()
 
     def use_sign_in(self, *, double handshake_s_max, int handshake_count_max, double failing_s,
-                    Py_ssize_t unknown_bytes_max):
+                    Py_ssize_t unknown_bytes_max, int handshake_count_small=SMALL_COUNT):
         """Makes it ready for connections that show first who they are: by TLS, by SASL, or both."""
         self.unknown_bytes_max = unknown_bytes_max
+        self.unknown_byte_shares = Shares(unknown_bytes_max // 100)
         self.handshakes = OrderedDict()
+        self.handshakes_from = {}
+        self.handshake_count_small = handshake_count_small
         self.steps = deque()
         self.failing = deque()
         self.handshake_s_max = handshake_s_max
