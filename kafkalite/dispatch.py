@@ -25,6 +25,7 @@ from kafkalite.deferred import Deferred
 from kafkalite.errors import MalformedRequest
 from kafkalite.handlers import permissions, table
 from kafkalite.handlers.context import BrokerServices, RequestContext
+from kafkalite.logging import RepeatLogger
 from kafkalite.protocol import header
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.connection import Connection
     from kafkalite._native.serve.transfer import Answer
 
-logger = logging.getLogger("kafkalite.dispatch")
+logger = RepeatLogger(logging.getLogger("kafkalite.dispatch"))
 
 
 class Dispatcher:
@@ -62,7 +63,9 @@ class Dispatcher:
             request = row.decode(version, header.request_body(key, version, body), partitions_max)
             name = None if client_id is None else client_id.decode()
         except ValueError as error:
-            connection.close(f"{row.name} v{version} that does not follow its schema: {error}", client_id)
+            connection.close(
+                "%s v%d that does not follow its schema: %s", row.name, version, error, client_id=client_id
+            )
             return None
         context = RequestContext(
             self._services, connection, key, version, name, connection.throttle_ms, connection.request_meter()
@@ -78,11 +81,11 @@ class Dispatcher:
                 self._deliver_later(row, context, correlation_id, response, connection.park())
                 return None
         except MalformedRequest as error:
-            connection.close(f"{row.name} v{version}: {error}", client_id)
+            connection.close("%s v%d: %s", row.name, version, error, client_id=client_id)
             return None
         except Exception:
             logger.exception("%s v%d failed", row.name, version)
-            connection.close(f"{row.name} v{version} failed inside the broker", client_id)
+            connection.close("%s v%d failed inside the broker", row.name, version, client_id=client_id)
             return None
         self._services.pool.submit_ordered(
             connection, self._serve_parked, row, context, correlation_id, request, connection.park()
@@ -172,5 +175,5 @@ class Dispatcher:
         """ApiVersions is answered in its oldest form, so that the client can step down (KIP-511); else closes."""
         if key == table.API_VERSIONS_KEY:
             return table.unsupported_api_versions(correlation_id)
-        connection.close(f"API {key} version {version} is not served", client_id)
+        connection.close("API %d version %d is not served", key, version, client_id=client_id)
         return None

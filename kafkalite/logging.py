@@ -30,6 +30,8 @@ TEXTS_MAX: Final = 1024
 """Message texts that RepeatFilter keeps count of."""
 REPEAT_INTERVAL_S: Final = 60.0
 """The time in which a RepeatLogger writes the lines of one kind that it is allowed."""
+EVENT_LINES: Final = 10
+"""Lines in that time of what a client may cause in the ordinary course: a topic that is created, a rebalance."""
 KINDS_MAX: Final = 1024
 """Kinds of lines that RepeatLogger keeps apart; those above it share one count."""
 MESSAGE_SIZE_MAX: Final = 4096
@@ -143,6 +145,10 @@ class RepeatLogger:
     def __init__(self, logger: logging.Logger, lines: int = 1) -> None:
         self._logger = logger
         self._lines = lines
+
+    def debug(self, message: str, *values: object, **options: Any) -> None:
+        """Log for debugging; see `info`."""
+        self._log(logging.DEBUG, message, values, options)
 
     def info(self, message: str, *values: object, **options: Any) -> None:
         """Log for information. Options: `extra`, as of any logger, and `kind`, instead of the message."""

@@ -15,10 +15,12 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.logging import RepeatLogger
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-logger = logging.getLogger("kafkalite.pool")
+logger = RepeatLogger(logging.getLogger("kafkalite.pool"))
 
 
 class _Hold:

@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import ErrorCode
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.protocol import api, encode_request, header
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafkalite.deferred import Deferred
 
 logger = logging.getLogger("kafkalite.cluster")
+repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 TIMEOUT_MS: Final = 30_000
 CONTROLLERS_CHOICE: Final = -1
@@ -78,7 +79,7 @@ class Creation:
             code = response.topics[0].error_code if response is not None and response.topics else None
             if code not in _MADE:
                 text = response.topics[0].error_message if code else "no controller answered"
-                logger.warning("a coordinator's topic could not be made: %s", text, extra=fields(topic=name))
+                repeats.warning("a coordinator's topic could not be made: %s", text, extra=fields(topic=name))
 
         self._ask(api.CREATE_TOPICS, request).then(answered)
 

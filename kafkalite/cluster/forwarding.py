@@ -20,7 +20,7 @@ from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection,
 from kafkalite.cluster.lifecycle import LOOK_AGAIN_S
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode
-from kafkalite.logging import fields
+from kafkalite.logging import RepeatLogger, fields
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.envelope import EnvelopeRequest
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafkalite.cluster.quorum import Address
     from kafkalite.executors import Executors
 
-logger = logging.getLogger("kafkalite.cluster")
+logger = RepeatLogger(logging.getLogger("kafkalite.cluster"))
 
 RETRY_S_MAX: Final = 60.0
 """How long a request may look for a controller."""

@@ -26,7 +26,7 @@ from kafkalite.coordinator.consumer_state import ConsumerMember, ConsumerState, 
 from kafkalite.coordinator.conversion import downgraded, erasing_records
 from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, FencedInstanceId, KafkaError, UnknownMemberId
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.records import Record
     from kafkalite.deferred import Deferred
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 EPOCH_MAX: Final = (1 << 31) - 1
 

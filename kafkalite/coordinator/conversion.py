@@ -27,7 +27,7 @@ from kafkalite.coordinator import consumer_records as stored
 from kafkalite.coordinator.consumer_state import ClassicMember, ConsumerMember, ConsumerState
 from kafkalite.coordinator.group import Group, Inherited
 from kafkalite.errors import GroupIdNotFound
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.members import Member
     from kafkalite.coordinator.records import Record
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 def upgraded(group: Group, topics: Mapping[str, Topic]) -> ConsumerState:

@@ -34,7 +34,7 @@ from kafkalite.dataclass import dataclass
 from kafkalite.deferred import Deferred
 from kafkalite.errors import ErrorCode
 from kafkalite.limits.shares import Shares, note_refusal
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.timers import Timer
     from kafkalite.limits.holder import Holder
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 NEW_MEMBER_TIMEOUT_S: Final = 300.0
 """How long a member that waits in its first join is kept: it has no id to send heartbeats with (Kafka's own value)."""

@@ -45,7 +45,7 @@ from kafkalite.errors import (
 )
 from kafkalite.executors import THREADS
 from kafkalite.limits.shares import Shares, note_refusal
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages.join_group import JoinGroupResponse
 from kafkalite.protocol.messages.sync_group import SyncGroupResponse
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
+repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 UPGRADING: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADING: Final = frozenset({"bidirectional", "downgrade"})
@@ -311,7 +312,7 @@ class GroupCoordinator:
     @staticmethod
     def _note_failure(code: int) -> None:
         if code:
-            logger.warning("the end of a group's other kind could not be written down", extra=fields(error=code))
+            repeats.warning("the end of a group's other kind could not be written down", extra=fields(error=code))
 
     # --- members of the newer protocol --------------------------------------------------------------------------------
 
@@ -383,7 +384,7 @@ class GroupCoordinator:
         successor.take_over_locked(group, state)
         group.hand_over_locked()
         self._succeed_locked(group, successor)
-        logger.info("classic group is upgraded", extra=fields(group=group.group_id, members=count))
+        repeats.info("classic group is upgraded", extra=fields(group=group.group_id, members=count))
         return successor
 
     def topic_changed(self, name: str) -> None:

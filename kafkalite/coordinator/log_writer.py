@@ -26,7 +26,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode, KafkaError, error_for
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.pool import IoPool
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 _WHATEVER_IT_HAS: Final = frozenset(

@@ -27,7 +27,7 @@ from kafkalite.coordinator.log_writer import LogWriter
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.coordinator.troubles import Troubles
 from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
     from kafkalite.pool import IoPool
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 5.0

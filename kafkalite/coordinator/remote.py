@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from kafkalite.coordinator.state_log import TRANSACTIONS_TOPIC
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode
+from kafkalite.logging import RepeatLogger
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from kafkalite.log.manager import LogManager
     from kafkalite.model import TopicPartition
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__))
 
 NOBODY: Final = -1
 VERIFYING_SINCE: Final = 4

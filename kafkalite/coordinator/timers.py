@@ -27,6 +27,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.executors import THREADS
+from kafkalite.logging import RepeatLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.executors import Executors
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__))
 
 SLEEP_S_MAX: Final = 1.0
 """The longest sleep, so that a clock which was turned is noticed."""

@@ -62,7 +62,7 @@ from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.executors import THREADS
 from kafkalite.limits.shares import Shares, note_refusal
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
+repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 COMPLETE_RETRY_S_MIN: Final = 0.1
 COMPLETE_RETRY_S_MAX: Final = 5.0
@@ -548,7 +549,7 @@ class TransactionCoordinator:
             answer.complete((code, *given))
 
         if outcome.code:
-            logger.info("a new producer ends the transaction of an earlier one", extra=_fields(transaction))
+            repeats.info("a new producer ends the transaction of an earlier one", extra=_fields(transaction))
         self._change_locked(transaction, coming, done)
         return True
 
@@ -885,10 +886,10 @@ class TransactionCoordinator:
         def done(code: int) -> None:
             if not code:
                 if self._unfinished.over(name) is not None:
-                    logger.warning("the end of a transaction is written down at last", extra=_fields(transaction))
+                    repeats.warning("the end of a transaction is written down at last", extra=_fields(transaction))
             elif not self._stopped:
                 if self._unfinished.failed(name) is not None:
-                    logger.warning("the end of a transaction could not be written down", extra=_fields(transaction))
+                    repeats.warning("the end of a transaction could not be written down", extra=_fields(transaction))
                 again = min(retry_s * 2, COMPLETE_RETRY_S_MAX)
                 self._timers.timer(lambda: self._complete(transaction, again)).set(retry_s)
 
@@ -945,7 +946,7 @@ class TransactionCoordinator:
                 self._fence_locked(transaction, spare_id)
 
     def _fence_locked(self, transaction: Transaction, spare_id: int) -> None:
-        logger.info("a transaction takes too long and is aborted", extra=_fields(transaction))
+        repeats.info("a transaction takes too long and is aborted", extra=_fields(transaction))
 
         def done(code: int) -> None:
             if code:

@@ -43,6 +43,7 @@ from kafkalite.handlers.describe_configs import (
     group_config,
 )
 from kafkalite.handlers.permissions import ALTER_CONFIGS
+from kafkalite.logging import EVENT_LINES, RepeatLogger
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.settings.broker import BROKER_SETTINGS, is_broker_setting
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from kafkalite.handlers.context import RequestContext
     from kafkalite.settings.rows import Setting
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})

@@ -32,6 +32,7 @@ from kafkalite.handlers.topics import (
     check_room,
     partition_count,
 )
+from kafkalite.logging import RepeatLogger
 from kafkalite.model import INTERNAL_TOPICS
 from kafkalite.protocol.messages.create_topics import (
     CreatableTopic,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 _STRICT_SINCE: Final = 6
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__))
 
 
 def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:

@@ -38,6 +38,7 @@ from kafkalite.handlers.topics import (
     check_replication_factor,
     partition_count,
 )
+from kafkalite.logging import RepeatLogger
 from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 from kafkalite.protocol.messages.metadata import (
     MetadataRequest,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from kafkalite.handlers.context import RequestContext
     from kafkalite.log.partition_log import PartitionLog
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__))
 
 NO_LEADER: Final = -1
 _NULL_NAMES_SINCE: Final = 12

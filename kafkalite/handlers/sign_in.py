@@ -197,7 +197,7 @@ class SignIn:
         except ValueError as error:
             connection.fail_sign_in(f"API {key} version {version} that does not follow its schema: {error}")
             return None
-        connection.close(f"API {key} version {version} before it signed in")
+        connection.close("API %d version %d before it signed in", key, version)
         return None
 
     def token(self, raw: bytes) -> bytes | None:

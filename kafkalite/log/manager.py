@@ -51,7 +51,7 @@ from kafkalite.log.journal import Journal, TopicState
 from kafkalite.log.loading import LoadPlan, load, load_offline
 from kafkalite.log.partition_log import LogServices, PartitionLog
 from kafkalite.log.sealer import Sealer
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.model import (
     INTERNAL_TOPICS,
     ScramCredential,
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
+repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 OPEN_SEGMENTS_MIN: Final = 8
 DELETED_NAMES_MAX: Final = 1000
@@ -529,7 +530,7 @@ class LogManager:
             topic = self._topic(state, logs)
             self._publish(topic)
             self.deleted_names.pop(name, None)
-        logger.info("topic created", extra=fields(topic=name, partitions=partition_count))
+        repeats.info("topic created", extra=fields(topic=name, partitions=partition_count))
         self._tell_changed(name)
         return topic
 
@@ -590,7 +591,7 @@ class LogManager:
         try:
             self._forget_offsets(name)
         except StorageError as error:  # the topic is gone all the same; making one of that name tries again
-            logger.warning("checkpoints of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
+            repeats.warning("checkpoints of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
 
     def _drop_log(self, log: PartitionLog) -> None:
         log.mark_deleted()
@@ -598,7 +599,7 @@ class LogManager:
         self._remove_directory(log.directory, log.topic, log.partition, log.config.file_delete_delay_ms)
 
     def _tell_deleted(self, name: str) -> None:
-        logger.info("topic deleted", extra=fields(topic=name))
+        repeats.info("topic deleted", extra=fields(topic=name))
         on_topic_deleted = self.on_topic_deleted
         if on_topic_deleted is not None:
             on_topic_deleted(name)
@@ -630,7 +631,7 @@ class LogManager:
             added = [self._load(self._plan(state, topic.config, i, {}, {})) for i in range(count, total)]
             changed = self._topic(state, [*topic.partitions, *added])
             self._publish(changed)
-        logger.info("partitions added", extra=fields(topic=name, partitions=total))
+        repeats.info("partitions added", extra=fields(topic=name, partitions=total))
         self._tell_changed(name)
         return changed
 
@@ -643,7 +644,7 @@ class LogManager:
                 raise InvalidConfig("message.format is fixed when a topic is created")
             self._record({"op": "overrides", "name": name, "overrides": dict(overrides)})
             changed = self._use_topic_config(topic, config)
-        logger.info("topic settings changed", extra=fields(topic=name))
+        repeats.info("topic settings changed", extra=fields(topic=name))
         return changed
 
     def use_topic_config(self, name: str, config: TopicConfig) -> None:
@@ -757,7 +758,7 @@ class LogManager:
             try:
                 configs[group_id] = GroupConfig.resolve(self.config, overrides)
             except ConfigError as error:
-                logger.warning("settings of a group do not count: %s", error, extra=fields(group=group_id))
+                repeats.warning("settings of a group do not count: %s", error, extra=fields(group=group_id))
         self.group_configs = configs
 
     def alter_client_metrics(self, name: str, config: ClientMetricsConfig) -> None:
@@ -774,7 +775,7 @@ class LogManager:
             try:
                 configs[name] = ClientMetricsConfig.resolve(overrides)
             except (ConfigError, InvalidRequest) as error:
-                logger.warning(
+                repeats.warning(
                     "a subscription to client metrics does not count: %s", error, extra=fields(subscription=name)
                 )
         self.client_metrics = configs

@@ -48,7 +48,7 @@ from kafkalite.log.markers import marker_batch
 from kafkalite.log.producer_state import CapturedProducers, ProducerState
 from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention, ask
 from kafkalite.log.time_lookup import SearchedLog, find_newest, find_timestamp
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.record.compression import Codec
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kafkalite.settings.topic import TopicConfig
 
 logger = logging.getLogger(__name__)
+repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 ANY_EPOCH: Final = -1
 """In place of a leader epoch: whichever it is by then."""
@@ -660,7 +661,7 @@ class PartitionLog(LogState):
         if error.errno in FULL_DISK_ERRORS:
             self._report_full(error)
         elif error.errno in PASSING_ERRORS:
-            logger.error("storage refuses work for now", extra=fields(log=self.name, what=what, reason=str(error)))
+            repeats.error("storage refuses work for now", extra=fields(log=self.name, what=what, reason=str(error)))
         elif self.core.set_offline():
             logger.error(
                 "partition is offline until the next start", extra=fields(log=self.name, reason=f"{what}: {error}")
@@ -926,7 +927,7 @@ class PartitionLog(LogState):
             self.remove_files(segment)
         with self.core.locked():
             self.entries.removal_ended()
-        logger.info(
+        repeats.info(
             "segments deleted", extra=fields(log=self.name, count=len(removed), log_start_offset=self.log_start_offset)
         )
         return count

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.families import Family
+from kafkalite.logging import RepeatLogger
 from kafkalite.metrics.text import OPENMETRICS, PROMETHEUS, compressed, render, wants_openmetrics
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from kafkalite.families import Source
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__))
 
 REASONS: Final = {
     200: "OK",

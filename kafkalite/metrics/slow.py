@@ -10,13 +10,13 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from kafkalite.logging import fields
+from kafkalite.logging import RepeatLogger, fields
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.connection import Connection
 
-logger = logging.getLogger("kafkalite.slow")
+logger = RepeatLogger(logging.getLogger("kafkalite.slow"), lines=100)
 
 
 class SlowLog:

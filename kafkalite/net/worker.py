@@ -18,6 +18,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.logging import RepeatLogger
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.transfer import Mailbox
     from kafkalite.net.listener import BoundListener
 
-logger = logging.getLogger("kafkalite.net")
+logger = RepeatLogger(logging.getLogger("kafkalite.net"))
 
 HOUSEKEEPING_INTERVAL_S: Final = 1.0
 RECEIVE_BUFFER_IDLE_S: Final = 2.0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.serve.quota import QuotaControl
 from kafkalite.errors import InvalidRequest, KafkaError, PolicyViolation
-from kafkalite.logging import fields
+from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.quotas.entities import IP, Change, Entity, check_entity, check_value, entity_text
 from kafkalite.quotas.table import QuotaTable
 
@@ -30,7 +30,7 @@ LOCALHOST: Final = "localhost"
 CHANGES_MAX: Final = 10_000
 """Quotas that one request may change, as in Kafka."""
 
-logger = logging.getLogger("kafkalite.quotas")
+logger = RepeatLogger(logging.getLogger("kafkalite.quotas"), lines=EVENT_LINES)
 
 
 class Alteration(NamedTuple):

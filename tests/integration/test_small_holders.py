@@ -9,12 +9,14 @@ import contextlib
 import logging
 import socket
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafkalite import Broker
 from kafkalite.errors import ErrorCode
+from kafkalite.logging import EVENT_LINES
 from kafkalite.model import new_uuid, uuid_text
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
@@ -33,6 +35,7 @@ from kafkalite.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
 )
 from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from tests.kit.harness import wire
 from tests.kit.harness.sasl_broker import PASSWORD, SaslBroker, answer, plain_token, request
 from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions
 from tests.kit.harness.typed import TypedConnection
@@ -302,3 +305,50 @@ def test_what_one_client_has_sent_before_it_signs_in_does_not_close_another(tmp_
         for client in (before, after):
             client.send(begun[-3:])
             assert answer(api.SASL_AUTHENTICATE, 2, client.frame()).error_code == 0
+
+
+MISTAKES = {
+    "version": lambda number: wire.header(3, 999, number),
+    "api": lambda number: wire.header(10_000 + number % 100, 0, number),
+    "schema": lambda number: wire.header(3, 12, number) + b"\xff" * (number % 30 + 1),
+    "size": lambda number: b"",
+    "produce": lambda number: wire.header(0, 9, number) + bytes(1 + number % 30),
+    "fetch": lambda number: wire.header(1, 11, number) + bytes(number % 30),
+}
+"""What a client may send again and again, each time a little different."""
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_a_mistake_that_is_repeated_is_logged_once(broker: Broker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        for number in range(100):
+            with connect(broker, LARGE) as client, contextlib.suppress(ConnectionError):
+                client.send_bytes(wire.frame(MISTAKES[kind](number)))
+                client.socket.recv(1)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1, lines
+    assert f"closed {LARGE}" in lines[0]
+
+
+def test_sign_ins_that_fail_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with SaslBroker(tmp_path) as sasl, caplog.at_level(logging.WARNING):
+        for number in range(30):
+            with sasl.connect() as client:
+                client.handshake("PLAIN")
+                assert client.authenticate(plain_token(f"user-{number}", "wrong")).error_code != 0
+                assert client.is_closed()
+    assert len([record for record in caplog.records if "did not sign in" in record.getMessage()]) == 1
+
+
+def test_what_clients_do_in_the_ordinary_course_is_logged_a_few_times(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), connect(broker, SMALL) as client:
+        for number in range(50):
+            assert client.create_topic(f"topic-{number}") == 0
+            assert client.delete_topic(f"topic-{number}") == 0
+            assert heartbeat(client, f"group-{number}") == 0
+            assert join(client, f"classic-{number}") == 0
+    kinds = Counter(record.msg for record in caplog.records)
+    assert kinds["topic created"] == kinds["topic deleted"] == EVENT_LINES
+    assert max(kinds.values()) == EVENT_LINES

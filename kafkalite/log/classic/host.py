@@ -19,7 +19,7 @@ from kafkalite._native.classic.message_set import ANY_PARTITION
 from kafkalite.acls import CLUSTER_NAME, AclOperation, ResourceType
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
 from kafkalite.log.classic.log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
-from kafkalite.logging import fields
+from kafkalite.logging import RepeatLogger, fields
 from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.topic_table import Topic, TopicTable
     from kafkalite.settings.broker import BrokerConfig
 
-logger = logging.getLogger("kafkalite.classic")
+logger = RepeatLogger(logging.getLogger("kafkalite.classic"))
 
 WRONG_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 """0.7's name of code 3. All of its codes are the first of today's table, some under another name."""

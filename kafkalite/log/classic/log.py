@@ -25,7 +25,7 @@ from kafkalite.log import files
 from kafkalite.log.classic.view import BatchView, segment_at
 from kafkalite.log.partition_log import BulkFlush, LogServices, PartitionLog
 from kafkalite.log.producer_state import CapturedProducers, ProducerState
-from kafkalite.logging import fields
+from kafkalite.logging import RepeatLogger, fields
 from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.message_set import check_deep, fit_wrappers
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kafkalite._native.log.record_format import RecordFormat
     from kafkalite.settings.topic import TopicConfig
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__))
 
 OFFSETS_LATEST: Final = -1
 OFFSETS_EARLIEST: Final = -2

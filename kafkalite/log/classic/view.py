@@ -19,14 +19,14 @@ from kafkalite._native.classic.classic_log import make_batch
 from kafkalite._native.classic.message_set import PARTIAL, Message, MessageIterator, MessageSetError, encode
 from kafkalite._native.log.segment import SegmentUnreadable
 from kafkalite.errors import ErrorCode
-from kafkalite.logging import fields
+from kafkalite.logging import RepeatLogger, fields
 from kafkalite.record.message_set import messages
 
 if TYPE_CHECKING:
     from kafkalite._native.log.segment import Segment
     from kafkalite.log.partition_log import PartitionLog
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__))
 
 CHUNK_SIZE_MIN: Final = 64 * 1024
 """Bytes read at a time, at least."""

@@ -19,8 +19,8 @@ class SecurityRows:
         INT,
         5000,
         "Connections whose TLS handshake or SASL exchange is not done; above it the oldest of the newcomer's address"
-        " is closed, or else the newcomer. The last tenth is for addresses with at most 100. Each network thread has an equal"
-        " part of it.",
+        " is closed, or else the newcomer. The last tenth is for addresses with at most 100. Each network thread has an"
+        " equal part of it.",
         low=1,
     )
     connection_authentication_max_bytes: int = setting(

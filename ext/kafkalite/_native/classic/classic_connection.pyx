@@ -58,7 +58,9 @@ from kafkalite._native.wire.status cimport OK
 
 from kafkalite._native.log.segment import SegmentUnreadable
 
-cdef object logger = logging.getLogger("kafkalite.classic")
+from kafkalite.logging import RepeatLogger
+
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.classic"))
 
 cdef enum:
     PARTS_AT_FIRST = 8
@@ -307,7 +309,7 @@ cdef class ClassicConnection(Connection):
             return self.serve_ranges(&c, count, kind == TYPE_MULTIFETCH)
         if kind == TYPE_OFFSETS:
             return self.serve_offsets(&c)
-        return self.refuse(f"0.7 request type {kind}, which there is not")
+        return self.refuse("0.7 request type %d, which there is not", (kind,))
 
     cdef int serve_sets(self, Cursor* c, int32_t count) except -1:
         """PRODUCE and MULTIPRODUCE: the parts in order, up to one that is refused."""
@@ -341,7 +343,7 @@ cdef class ClassicConnection(Connection):
             if result == PART_REFUSED:
                 if pending is not None:
                     pending.flush_anyway()
-                return self.refuse(server.refusal)
+                return self.refuse("a 0.7 PRODUCE is refused: %s", (server.refusal,))
         if pending is None:
             return 0
         if pending.parts:

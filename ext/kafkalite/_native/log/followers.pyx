@@ -25,7 +25,9 @@ from libc.stdlib cimport calloc, free, realloc
 import logging
 from heapq import heapify, heappop, heappush
 
-cdef object logger = logging.getLogger("kafkalite.log")
+from kafkalite.logging import RepeatLogger
+
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.log"))
 
 cdef enum:
     BROKERS_AT_FIRST = 8

@@ -40,7 +40,9 @@ from kafkalite._native.log.log_core cimport APPEND_ASK, LogCore
 from kafkalite._native.log.producers cimport NOT_ADMITTED
 from kafkalite._native.wire.error_codes cimport REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR
 
-cdef object logger = logging.getLogger("kafkalite.produce")
+from kafkalite.logging import RepeatLogger
+
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.produce"))
 
 
 cpdef bint may_follow(int before, int after) noexcept nogil:

@@ -40,7 +40,7 @@ cdef class WorkerResources(WorkerParts):
     cdef int begin_handshake(self, Connection connection, bint again=*) except -1
     cdef bint is_full_for(self, object network) except -1
     cdef int end_handshake(self, Connection connection) except -1
-    cdef int close_oldest(self, str reason) except -1
+    cdef int close_oldest(self, str reason, tuple values) except -1
     cdef int expire_handshakes(self) except -1
 
 
@@ -125,7 +125,7 @@ cdef class Connection:
     cdef int write_sealed(self) except -1
     cdef int keep_rest(self, Py_ssize_t sent) except -1
     cdef int settle(self) except -1
-    cdef int refuse(self, str reason, bytes client_id=?) except -1
+    cdef int refuse(self, str reason, tuple values=?, bytes client_id=?) except -1
     cdef str name_for_log(self, bytes client_id)
     cdef int gather(self) except -1
     cdef int drain_queue(self) except -1

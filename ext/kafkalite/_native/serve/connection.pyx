@@ -57,9 +57,10 @@ from kafkalite._native.wire.cursor cimport (
 from kafkalite._native.wire.status cimport OK
 
 from kafkalite.limits.holder import network_of
+from kafkalite.logging import RepeatLogger
 from kafkalite.model import ANONYMOUS as _ANONYMOUS
 
-cdef object logger = logging.getLogger("kafkalite.net")
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* buf, size_t size, int flags)
@@ -132,17 +133,17 @@ cdef class WorkerResources(WorkerParts):
             del self.handshakes_from[network]
         return 0
 
-    cdef int close_oldest(self, str reason) except -1:
+    cdef int close_oldest(self, str reason, tuple values) except -1:
         """Closes the one that has been on its way for longest."""
         cdef Connection oldest = self.handshakes.popitem(last=False)[0]
-        oldest.close(reason)
+        oldest.close(reason, *values)
         return 0
 
     cdef int expire_handshakes(self) except -1:
         """Closes what did not come to an end in time, some of it in a turn, and what has failed a while ago."""
         cdef int left = OVERDUE_MAX
         while left > 0 and self.handshakes and next(iter(self.handshakes.values())) <= self.now:
-            self.close_oldest(f"it did not show within {self.handshake_s_max:g} s who it is")
+            self.close_oldest("it did not show within %g s who it is", (self.handshake_s_max,))
             left -= 1
         self.overdue = left == 0
         while self.failing and self.failing[0][0] <= self.now:
@@ -545,7 +546,7 @@ cdef class Connection:
     cdef int refuse_size(self, int32_t size) except -1:
         if self.tls is None and size & ~0xFFFF == TLS_HELLO_SIZE & ~0xFFFF:
             return self.refuse("TLS on a listener without it (security.protocol of the client?)")
-        return self.refuse(f"request of {size} bytes (socket.request.max.bytes is {self.io.request_size_max})")
+        return self.refuse("request of %d bytes (socket.request.max.bytes is %d)", (size, self.io.request_size_max))
 
     cdef int end(self) except -1:
         """The close of a failed connection that was put off."""
@@ -610,18 +611,18 @@ cdef class Connection:
                 if refused == 0:
                     return 0
                 if refused == REFUSED_SILENTLY:
-                    return self.refuse("a Produce request with acks=0 that failed: it has no other answer",
+                    return self.refuse("a Produce request with acks=0 that failed: it has no other answer", (),
                                        client_id_of(frame, size))
-                return self.refuse(f"Produce v{version} that is malformed or over a limit", client_id_of(frame, size))
+                return self.refuse("Produce v%d that is malformed or over a limit", (version,), client_id_of(frame, size))
         elif c.status == OK and key == fetch.key and fetch.oldest <= version <= fetch.newest:
             if version >= fetch.flexible_from:
                 skip_tags(&c)
             if c.status == OK:
                 if self.serve_fetch(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos) == 0:
                     return 0
-                return self.refuse(f"Fetch v{version} that is malformed or over a limit", client_id_of(frame, size))
+                return self.refuse("Fetch v%d that is malformed or over a limit", (version,), client_id_of(frame, size))
         if c.status != OK:
-            return self.refuse("a request header that does not follow its schema", client_id_of(frame, size))
+            return self.refuse("a request header that does not follow its schema", (), client_id_of(frame, size))
         return self.serve_other(
             key, version, correlation_id,
             None if client_id_size < 0 else PyBytes_FromStringAndSize(<const char*>client_id, client_id_size),
@@ -887,7 +888,7 @@ cdef class Connection:
             return 0
         n = self.tls.send(self.fd, out.data, out.size)
         if n < 0:
-            self.close(self.tls.problem)
+            self.close(None if self.tls.problem is None else "TLS failed: %s", self.tls.problem)
         else:
             self.last_active = self.io.now
             if n < out.size:
@@ -929,11 +930,11 @@ cdef class Connection:
             self.close(None)    # its close_notify may have come with its last requests; some clients wait for ours
         return 0
 
-    cdef int refuse(self, str reason, bytes client_id=None) except -1:
-        """Closes on a client's mistake, after the answers it has already earned."""
+    cdef int refuse(self, str reason, tuple values=(), bytes client_id=None) except -1:
+        """Closes on a client's mistake, after the answers it has already earned. `close` says what the reason is."""
         self.write_out()
         if not self.closed:
-            self.close(reason, client_id)
+            self.close(reason, *values, client_id=client_id)
         return 0
 
     cdef int gather(self) except -1:
@@ -987,7 +988,7 @@ cdef class Connection:
     cdef bint told(self, int result) except -1:
         """After a push of sealed bytes: whether all has left. If not, the socket is waited for, or the peer is gone."""
         if result < 0:
-            self.close(self.tls.problem)
+            self.close(None if self.tls.problem is None else "TLS failed: %s", self.tls.problem)
         elif result == 0:
             self.set_interest(self.interest | EVENT_WRITE)
         return result > 0
@@ -1017,9 +1018,11 @@ cdef class Connection:
             names.append(f"client id {client_id[:CLIENT_ID_SHOWN_MAX].decode('utf-8', 'replace')}")
         return ", ".join(names) or "unknown client"
 
-    def close(self, str reason=None, bytes client_id=None):
+    def close(self, str reason=None, *values, bytes client_id=None):
         """Ends the connection; `reason`, when given, is logged as the client's mistake, with the id that it gave in
         the header of its request. Owner worker only.
+
+        The reason is a constant with places for `values`, as of a logger: lines of one reason are bounded together.
         """
         cdef Answer answer
         cdef FetchPlan plan
@@ -1028,7 +1031,8 @@ cdef class Connection:
         self.closed = True
         if reason is not None:
             logger.warning("closed %s:%d (%s): %s", self.client_host, self.client_port,
-                           self.name_for_log(client_id), reason)
+                           self.name_for_log(client_id), reason % values if values else reason,
+                           kind=("closed", reason))
         for plan in self.plans or ():
             plan.cancel()
         self.plans = None

@@ -61,7 +61,9 @@ from kafkalite._native.wire.status cimport OK
 
 from kafkalite._native.log.segment import SegmentUnreadable
 
-cdef object logger = logging.getLogger("kafkalite.fetch")
+from kafkalite.logging import RepeatLogger
+
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.fetch"))
 
 cdef enum:
     RECORDS_SIZE_MAX = 1 << 30          # of an answer, whatever the settings: the frame's length has 31 bits

@@ -28,8 +28,9 @@ from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, Cursor, cursor_init,
 from kafkalite._native.wire.status cimport OK
 
 from kafkalite.limits.holder import network_of
+from kafkalite.logging import RepeatLogger
 
-cdef object logger = logging.getLogger("kafkalite.net")
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
 
 cdef enum:
     SASL_HANDSHAKE = 17
@@ -95,7 +96,7 @@ cdef class SaslConnection(Connection):
         if self.closed or self.failed:
             return
         logger.warning("%s:%d (%s) did not sign in: %s", self.client_host, self.client_port,
-                       self.name_for_log(self.claimed_id), problem)
+                       self.name_for_log(self.claimed_id), problem, kind=("did not sign in", reason))
         self.sign_in.count_failure(reason)
         self.arrive()
         self.failed = True
@@ -107,12 +108,12 @@ cdef class SaslConnection(Connection):
         self.set_interest(0)
         self.io.failing.append((self.io.now + self.io.failing_s, self))
 
-    def close(self, str reason=None, bytes client_id=None):
+    def close(self, str reason=None, *values, bytes client_id=None):
         """As of any connection."""
         if not self.closed:
             self.count_bytes(0)
             self.sign_in.close()
-        Connection.close(self, reason, client_id)
+        Connection.close(self, reason, *values, client_id=client_id)
 
     cdef int admit(self) except -1:
         """TLS is done; who the client is, SASL says."""

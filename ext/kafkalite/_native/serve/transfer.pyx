@@ -29,7 +29,9 @@ from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_RECORD_SIZE, TlsSession
 from kafkalite._native.wire.cursor cimport store_i16, store_i32, store_i64, store_uvarint
 
-cdef object logger = logging.getLogger("kafkalite.net")
+from kafkalite.logging import RepeatLogger
+
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int fd, void* buf, size_t count, off_t offset)

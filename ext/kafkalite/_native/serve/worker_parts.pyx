@@ -21,8 +21,9 @@ from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
 from kafkalite._native.tls.tls_session cimport TlsBuffers
 
 from kafkalite.limits.shares import SMALL_COUNT, Shares
+from kafkalite.logging import RepeatLogger
 
-cdef object logger = logging.getLogger("kafkalite.net")
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
 
 cdef enum:
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between

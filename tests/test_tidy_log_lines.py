@@ -1,0 +1,134 @@
+"""No line that a client can cause is logged once for each request or connection: it goes through a RepeatLogger.
+
+In the rooms that serve clients, a plain logger writes only the lines named here, which no client can repeat.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVING = [
+    "kafkalite/dispatch.py",
+    "kafkalite/pool.py",
+    "kafkalite/cluster/creation.py",
+    "kafkalite/cluster/forwarding.py",
+    "kafkalite/coordinator",
+    "kafkalite/handlers",
+    "kafkalite/limits",
+    "kafkalite/log/classic",
+    "kafkalite/log/manager.py",
+    "kafkalite/log/partition_log.py",
+    "kafkalite/metrics/page.py",
+    "kafkalite/metrics/slow.py",
+    "kafkalite/net",
+    "kafkalite/quotas",
+    "kafkalite/telemetry",
+]
+LEVELS = {"info", "warning", "error", "exception", "critical", "log"}
+START, STOP, DISK, LEADERSHIP = "at a start", "at a stop", "the disk fails, once for each log", "a partition moves"
+NO_CLIENT = {
+    "a coordinator's partition cannot be read and is not served": LEADERSHIP,
+    "a coordinator's partition cannot be taken in and is not served": LEADERSHIP,
+    "a directory with the name of a deleted topic, which does not tell whose it is, is kept under another": START,
+    "a directory that is no topic's is kept under another name": START,
+    "appends succeed again": DISK,
+    "deleted segment could not be renamed": DISK,
+    "disk is full: appends are refused, reads go on": DISK,
+    "group records of an unknown kind are left alone": START,
+    "groups cannot be read and are not served until the next start": START,
+    "groups loaded": START,
+    "index could not be saved": DISK,
+    "log could not be closed tidily": STOP,
+    "log was not closed cleanly": STOP,
+    "partition directory could not be renamed": DISK,
+    "partition is offline until the next start": DISK,
+    "producer ids could not be noted": START,
+    "recovery points could not be written": DISK,
+    "the data directory could not be closed cleanly": STOP,
+    "transactions cannot be read and are not served until the next start": START,
+    "transactions loaded": START,
+}
+"""Message of a plain logger → when it is written."""
+REASON = re.compile(r"\b(?:close|refuse|close_oldest)\(\s*f[\"']")
+NATIVE_LOGGER = re.compile(r"^(?:cdef object )?\w+ = logging\.getLogger", re.MULTILINE)
+
+
+class Line(NamedTuple):
+    """A call that logs: through which name, and what."""
+
+    logger: str
+    message: str | None
+    number: int
+
+
+def lines_of(source: str) -> tuple[list[Line], list[Line]]:
+    """The calls of plain loggers, and those of RepeatLoggers."""
+    tree = ast.parse(source)
+    plain, repeat = set(), set()
+    for node in tree.body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(node.value, ast.Call):
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        made = ast.unparse(node.value.func)
+        if isinstance(target, ast.Name) and made in {"logging.getLogger", "RepeatLogger"}:
+            (plain if made == "logging.getLogger" else repeat).add(target.id)
+    found: tuple[list[Line], list[Line]] = ([], [])
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in LEVELS:
+            continue
+        name = ast.unparse(node.func.value)
+        if name not in plain | repeat or not node.args:
+            continue
+        first = node.args[1 if node.func.attr == "log" else 0]
+        message = first.value if isinstance(first, ast.Constant) else None
+        found[name in repeat].append(Line(name, message, node.lineno))
+    return found
+
+
+def sources(paths: list[str]) -> list[Path]:
+    found = [ROOT / path for path in paths]
+    return sorted(each for path in found for each in (path.rglob("*.py") if path.is_dir() else [path]))
+
+
+def test_what_a_client_can_cause_is_logged_by_a_repeat_logger() -> None:
+    written = {
+        (line.message, f"{path.relative_to(ROOT)}:{line.number}")
+        for path in sources(SERVING)
+        for line in lines_of(path.read_text())[0]
+    }
+    assert {place for message, place in written if message not in NO_CLIENT} == set()
+    assert NO_CLIENT.keys() == {message for message, _ in written}, "a line that is gone is not listed"
+
+
+def test_the_kind_of_a_line_is_no_clients_choice() -> None:
+    """The message of a RepeatLogger is its kind, so it is the same whatever the client sent."""
+    for path in sources(["kafkalite"]):
+        for line in lines_of(path.read_text())[1]:
+            assert line.message is not None, f"{path.relative_to(ROOT)}:{line.number}"
+    for path in [*sources(SERVING), *(ROOT / "ext").rglob("*.pyx")]:
+        assert REASON.search(path.read_text()) is None, f"{path}: the reason of a close is a constant, with values"
+
+
+def test_native_modules_log_by_a_repeat_logger_alone() -> None:
+    natives = [path for path in (ROOT / "ext").rglob("*.pyx") if "logging.getLogger" in path.read_text()]
+    assert natives
+    assert [str(path) for path in natives if NATIVE_LOGGER.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "plain", "repeat"),
+    [
+        ("logger = logging.getLogger(1)\nlogger.info('a')", ["a"], []),
+        ("logger = RepeatLogger(logging.getLogger(1))\nlogger.info('a')", [], ["a"]),
+        ("_log: Final = RepeatLogger(logging.getLogger(1))\n_log.warning(f'{a}')", [], [None]),
+        ("logger = logging.getLogger(1)\nr = RepeatLogger(logger)\nr.info('a')\nlogger.log(2, 'b')", ["b"], ["a"]),
+    ],
+)
+def test_both_kinds_of_loggers_are_told_apart(source: str, plain: list[str], repeat: list[str]) -> None:
+    assert tuple([line.message for line in lines] for lines in lines_of(source)) == (plain, repeat)
