@@ -125,7 +125,7 @@ cdef class Connection:
     cdef int write_sealed(self) except -1
     cdef int keep_rest(self, Py_ssize_t sent) except -1
     cdef int settle(self) except -1
-    cdef int refuse(self, str reason, tuple values=?, bytes client_id=?) except -1
+    cdef int refuse(self, str reason, tuple values=*, bytes client_id=*) except -1
     cdef str name_for_log(self, bytes client_id)
     cdef int gather(self) except -1
     cdef int drain_queue(self) except -1

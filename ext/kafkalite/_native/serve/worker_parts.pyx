@@ -20,7 +20,7 @@ from kafkalite._native.serve.quota cimport Meter, QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
 from kafkalite._native.tls.tls_session cimport TlsBuffers
 
-from kafkalite.limits.shares import SMALL_COUNT, Shares
+from kafkalite.limits.shares import SMALL_COUNT as _SMALL_COUNT, Shares
 from kafkalite.logging import RepeatLogger
 
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
@@ -63,7 +63,7 @@ cdef class WorkerParts:
         self.looks = Looks()
 
     def use_sign_in(self, *, double handshake_s_max, int handshake_count_max, double failing_s,
-                    Py_ssize_t unknown_bytes_max, int handshake_count_small=SMALL_COUNT):
+                    Py_ssize_t unknown_bytes_max, int handshake_count_small=_SMALL_COUNT):
         """Makes it ready for connections that show first who they are: by TLS, by SASL, or both."""
         self.unknown_bytes_max = unknown_bytes_max
         self.unknown_byte_shares = Shares(unknown_bytes_max // 100)
