@@ -69,4 +69,5 @@ def _client(context: RequestContext) -> Client:
         connection.software_version,
         connection.client_host,
         connection.client_port,
+        context.principal,
     )

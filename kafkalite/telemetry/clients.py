@@ -7,7 +7,8 @@
 An instance is a client as it calls itself, by an id that it was given. What it may do when is Apache Kafka's: to ask or
 push once an interval, to push at once after asking, to ask again after an error that says so, nothing after its last
 push. An instance that comes by another connection begins anew, as one whose connection ended does in Kafka. It is
-forgotten when it has been silent for three intervals and at least a minute, or is the oldest of too many.
+forgotten when it has been silent for three intervals and at least a minute. Where there are too many, the oldest of the
+same holder is forgotten for a newcomer, or else the newcomer is refused; the last tenth is for small holders.
 
 Counters that come as deltas are added up here. Everything is bounded: instances, what each may tell, and all together;
 numbers beyond that, or with names that are too long or do not print, are left out and counted.
@@ -27,6 +28,8 @@ from kafkalite._native.base.crc32c import crc32c
 from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.families import VALUE_SIZE_MAX, Family, labels
+from kafkalite.limits.holder import Holder, holder_of
+from kafkalite.limits.shares import Shares, note_refusal
 from kafkalite.model import new_uuid, uuid_text
 from kafkalite.record.compression import Codec, CompressionError, DecompressedTooLarge, decompress
 from kafkalite.settings.client_metrics import ClientMetricsConfig
@@ -61,6 +64,7 @@ class Client(NamedTuple):
     software_version: str
     address: str
     port: int
+    principal: str = ""
 
 
 class Subscription(NamedTuple):
@@ -80,6 +84,7 @@ class _Instance:
     place: tuple[str, int]
     labels: tuple[str, str]
     """Client id and software."""
+    holder: Holder
     asked_s: float = -math.inf
     pushed_s: float = -math.inf
     silent_until_s: float = 0.0
@@ -100,7 +105,10 @@ class ClientMetrics:
         self._clock = clock
         self._lock = threading.Lock()
         self._instances: OrderedDict[bytes, _Instance] = OrderedDict()  # the one that was silent longest first
+        self._ids_of: dict[Holder, OrderedDict[bytes, None]] = {}  # in the same order
+        self._shares = Shares()  # of the instances
         self._series_count = 0
+        self._series_shares = Shares()
         self._counts = dict.fromkeys(("unknown_subscription_request", "throttle", "plugin_export", "plugin_error"), 0)
         self._dropped = 0
         self._looked_s = -math.inf
@@ -181,27 +189,56 @@ class ClientMetrics:
         now = self._clock.monotonic()
         configs = self._configs()
         place = (client.address, client.port)
+        self._forget(now)
         instance = self._instances.get(instance_id)
+        if instance is None:
+            holder = holder_of(client.principal, client.address)
+            self._make_room(holder)
+        else:
+            holder = instance.holder
         if instance is None or instance.configs is not configs or instance.place != place:
+            is_new = instance is None
             kept = {} if instance is None else instance.series
             software = " ".join(filter(None, (client.software_name, client.software_version)))
             named = ((client.client_id or "")[:VALUE_SIZE_MAX], software[:VALUE_SIZE_MAX])
             asked = _subscription(instance_id, client, configs)
-            instance = self._instances[instance_id] = _Instance(asked, configs, place, named, series=kept)
+            instance = self._instances[instance_id] = _Instance(asked, configs, place, named, holder, series=kept)
+            if is_new:
+                self._shares.add(holder)
         silence_s = max(SILENCE_MIN_S, SILENCE_INTERVALS * instance.subscription.interval_ms / 1000)
         instance.silent_until_s = now + silence_s
         self._instances.move_to_end(instance_id)
-        self._forget(now)
+        self._ids_of.setdefault(holder, OrderedDict())[instance_id] = None
+        self._ids_of[holder].move_to_end(instance_id)
         return instance
 
+    def _make_room(self, holder: Holder) -> None:
+        """Forgets the holder's oldest instance if there is no room for one more; KafkaError when it has none."""
+        if self._shares.admits(holder, len(self._instances), INSTANCES_MAX):
+            return
+        oldest = next(iter(self._ids_of.get(holder, ())), None)
+        if oldest is None:
+            note_refusal(holder, "client metrics instances", INSTANCES_MAX, 0)
+            raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "there are too many clients that push metrics")
+        self._remove(oldest)
+
     def _forget(self, now: float) -> None:
-        """Those that were silent for too long, looked for once a second, and the oldest of too many."""
+        """Those that were silent for too long, looked for once a second."""
         if now - self._looked_s >= 1:
             self._looked_s = now
             for key in [key for key, one in self._instances.items() if one.silent_until_s <= now]:
-                self._series_count -= len(self._instances.pop(key).series)
-        while len(self._instances) > INSTANCES_MAX:
-            self._series_count -= len(self._instances.popitem(last=False)[1].series)
+                self._remove(key)
+
+    def _remove(self, instance_id: bytes) -> None:
+        instance = self._instances.pop(instance_id)
+        holder = instance.holder
+        self._shares.remove(holder)
+        self._series_count -= len(instance.series)
+        self._series_shares.remove(holder, len(instance.series))
+        ids = self._ids_of[holder]
+        del ids[instance_id]
+        if not ids:
+            del self._ids_of[holder]
 
     def _admit(
         self, instance: _Instance, subscription_id: int, codec: int, size: int, *, terminating: bool
@@ -230,11 +267,14 @@ class ClientMetrics:
             key = (point.name, attributes, point.counts)
             present = instance.series.get(key)
             if present is None:
-                fits = len(instance.series) < SERIES_PER_INSTANCE_MAX and self._series_count < SERIES_MAX
+                fits = len(instance.series) < SERIES_PER_INSTANCE_MAX and self._series_shares.admits(
+                    instance.holder, self._series_count, SERIES_MAX
+                )
                 if not (fits and point.name and _printable(point.name) and _printable(attributes)):
                     self._dropped += 1
                     continue
                 self._series_count += 1
+                self._series_shares.add(instance.holder)
             instance.series[key] = point.value + (present or 0.0) if point.delta and point.counts else point.value
 
 

@@ -202,6 +202,32 @@ def test_more_clients_than_are_kept(bench, monkeypatch):
     assert bench.ask(first.instance_id) == first  # not known any more, so not throttled
 
 
+def test_another_clients_instance_and_numbers_are_kept(bench, monkeypatch):
+    monkeypatch.setattr(clients, "INSTANCES_MAX", 200)
+    monkeypatch.setattr(clients, "SERIES_MAX", 200)
+    large = ALICE._replace(address="10.0.0.2")
+    before = bench.ask()
+    assert bench.push(before, gauge("before", 1.0)) == 0
+    for number in range(400):
+        assert bench.push(bench.ask(client=large), gauge(f"g{number}", 1.0), client=large) == 0
+    assert bench.count("kafka_server_client_metrics_instance_count") == 180
+    later = bench.ask()
+    assert bench.push(later, gauge("later", 1.0)) == 0
+    names = {labels.split('"')[1] for labels, _ in bench.told("kafkalite_client_metric")}
+    assert {"before", "later"} <= names, "nothing was pushed out"
+    bench.clock.now += 60
+    assert bench.count("kafka_server_client_metrics_instance_count") == 0
+    assert len(bench.clients._shares) == len(bench.clients._series_shares) == len(bench.clients._ids_of) == 0
+
+
+def test_a_client_for_which_there_is_no_room_is_throttled(bench, monkeypatch):
+    monkeypatch.setattr(clients, "INSTANCES_MAX", 3)
+    asked = [bench.ask() for _ in range(3)]
+    other = ALICE._replace(address="10.0.0.2")
+    assert refused(bench.ask, NO_ID, other) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert bench.push(asked[0], gauge("g", 1.0)) == 0
+
+
 def test_numbers_beyond_what_is_kept_are_counted(bench, monkeypatch):
     monkeypatch.setattr(clients, "SERIES_PER_INSTANCE_MAX", 3)
     monkeypatch.setattr(clients, "SERIES_MAX", 4)
