@@ -371,6 +371,7 @@ class Broker:
         services = BrokerServices(
             config, logs, cluster, self.clock, pool, groups, transactions, quotas, member, authorizer
         )
+        logs.topic_listeners.append(lambda name: services.partition_shares.topic_changed(name, logs.topics))
         dispatcher = Dispatcher(services, self._find_row())
         sessions = FetchSessionCache(
             slots_max=config.max_incremental_fetch_session_cache_slots,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite.dataclass import dataclass
 from kafkalite.limits.holder import holder_of
+from kafkalite.limits.partitions import PartitionShares
 from kafkalite.quotas.mutations import Mutations
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class BrokerServices:
     config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
     """Asked before settings change while running; they raise ConfigError."""
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
+    partition_shares: PartitionShares = field(default_factory=PartitionShares)
+    """Who created how many of the partitions that count towards max.partitions."""
     metric_sources: list[Source] = field(default_factory=list)
     """What parts tell of themselves, where somebody asks for metrics."""
 

@@ -19,7 +19,7 @@ from kafkalite.errors import (
 )
 from kafkalite.handlers.create_topics import check_replicas
 from kafkalite.handlers.permissions import ALTER, TOPIC, check
-from kafkalite.handlers.topics import check_room
+from kafkalite.handlers.topics import charge, check_room
 from kafkalite.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -52,9 +52,11 @@ def _grow(
         if count > 1:
             raise InvalidRequest("the topic is in the request more than once")
         check(context, ALTER, TOPIC, topic.name)
-        mutations.record(_check(context, topic))
+        added = _check(context, topic)
+        mutations.record(added)
         if not validate_only:
             context.broker.logs.add_partitions(topic.name, topic.count)
+            charge(context, topic.name, added)
     except (UnknownTopicOrPartition, TopicAuthorizationFailed) as error:
         return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=None)  # as Kafka
     except KafkaError as error:
@@ -75,7 +77,7 @@ def _check(context: RequestContext, topic: CreatePartitionsTopic) -> int:
     if topic.count < present:
         raise InvalidPartitions(f"the topic has {present} partitions; {topic.count} would be fewer")
     added = topic.count - present
-    check_room(context.broker, added)
+    check_room(context, added)
     if topic.assignments is not None:
         if len(topic.assignments) != added:
             raise InvalidReplicaAssignment(f"{added} partitions are added, {len(topic.assignments)} are assigned")

@@ -27,6 +27,7 @@ from kafkalite.errors import (
 from kafkalite.handlers.permissions import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC, allows, check
 from kafkalite.handlers.topics import (
     USE_DEFAULT,
+    charge,
     check_new_name,
     check_replication_factor,
     check_room,
@@ -87,6 +88,7 @@ def _create(
         if not validate_only:
             created = services.logs.create_topic(topic.name, count, overrides)
             topic_id = created.id
+            charge(context, topic.name, count)
     except KafkaError as error:
         return _failure(topic.name, error)
     if not allows(context, DESCRIBE_CONFIGS, TOPIC, topic.name, probe=True):
@@ -127,7 +129,7 @@ def _numbers(context: RequestContext, topic: CreatableTopic) -> int:
         logger.warning(
             "topic %s asks for replication factor %d; one copy is kept", topic.name, topic.replication_factor
         )
-    return partition_count(context.broker, topic.num_partitions)
+    return partition_count(context, topic.num_partitions)
 
 
 def _manual_partitions(context: RequestContext, topic: CreatableTopic) -> int:
@@ -141,7 +143,7 @@ def _manual_partitions(context: RequestContext, topic: CreatableTopic) -> int:
         raise InvalidReplicaAssignment(f"the assigned partitions have to be 0 to {len(indexes) - 1}, each once")
     for assignment in topic.assignments:
         check_replicas(context, assignment.broker_ids)
-    check_room(context.broker, len(indexes))
+    check_room(context, len(indexes))
     return len(indexes)
 
 

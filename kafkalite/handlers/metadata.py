@@ -34,6 +34,7 @@ from kafkalite.handlers.permissions import (
 )
 from kafkalite.handlers.topics import (
     USE_DEFAULT,
+    charge,
     check_new_name,
     check_replication_factor,
     partition_count,
@@ -202,14 +203,16 @@ def _create(context: RequestContext, name: str) -> Topic:
     try:
         check_new_name(services, name)
         check_replication_factor(services, USE_DEFAULT)
-        count = partition_count(services, USE_DEFAULT)
+        count = partition_count(context, USE_DEFAULT)
         context.mutations(strict_since=0).record(count)
-        return services.logs.create_topic(name, count, {})
+        created = services.logs.create_topic(name, count, {})
     except TopicAlreadyExists:  # another request made it in the meantime
         found = services.logs.topics.get(name)
         if found is None:  # and a third one deleted it
             raise UnknownTopicOrPartition from None
         return found
+    charge(context, name, count)
+    return created
 
 
 def _answer(context: RequestContext, item: Topic | MetadataResponseTopic, *, tells: bool) -> MetadataResponseTopic:

@@ -65,24 +65,30 @@ def check_new_name(services: BrokerServices, name: str) -> None:
             raise InvalidTopic(f"topic {name} collides with {other}: '.' and '_' count as the same character")
 
 
-def partition_count(services: BrokerServices, wanted: int) -> int:
+def partition_count(context: RequestContext, wanted: int) -> int:
     """How many partitions a new topic gets; raises InvalidPartitions or PolicyViolation."""
     if wanted == USE_DEFAULT:
-        wanted = services.config.num_partitions
+        wanted = context.broker.config.num_partitions
     if wanted < 1:
         raise InvalidPartitions(f"{wanted} partitions: a topic has at least 1")
-    check_room(services, wanted)
+    check_room(context, wanted)
     return wanted
 
 
-def check_room(services: BrokerServices, added: int) -> None:
-    """Raises PolicyViolation when max.partitions leaves no room for so many more."""
+def check_room(context: RequestContext, added: int) -> None:
+    """Raises PolicyViolation when max.partitions leaves this client no room for so many more."""
+    services = context.broker
     limit = services.config.max_partitions
     if added <= limit:
         present = sum(len(topic.partitions) for topic in services.logs.topics.values())
-        if present + added <= limit:
+        if services.partition_shares.admits(context.holder, present, limit, added):
             return
     raise PolicyViolation(f"{added} more partitions would pass max.partitions={limit}")
+
+
+def charge(context: RequestContext, name: str, added: int) -> None:
+    """Counts partitions for the client that has just created them."""
+    context.broker.partition_shares.charge(name, context.holder, added, context.broker.logs.topics)
 
 
 def check_replication_factor(services: BrokerServices, wanted: int) -> bool:

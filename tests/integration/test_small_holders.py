@@ -25,6 +25,7 @@ from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkalite.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -352,3 +353,20 @@ def test_what_clients_do_in_the_ordinary_course_is_logged_a_few_times(
     kinds = Counter(record.msg for record in caplog.records)
     assert kinds["topic created"] == kinds["topic deleted"] == EVENT_LINES
     assert max(kinds.values()) == EVENT_LINES
+
+
+def ask_for(client: TypedConnection, name: str) -> int:
+    """Metadata of a topic that is created when it is asked for."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+    return int(client.ask(api.METADATA, 9, request).topics[0].error_code)
+
+
+@pytest.mark.parametrize("begin", [TypedConnection.create_topic, ask_for])
+def test_another_clients_topic_is_created(tmp_path: Path, begin: Callable[[TypedConnection, str], int]) -> None:
+    settings = {"log.dirs": str(tmp_path), "max.partitions": str(LIMIT)}
+    with Broker(settings) as broker, connect(broker, LARGE) as large, connect(broker, SMALL) as small:
+        assert taken(large, begin) == (FOR_LARGE, {ErrorCode.POLICY_VIOLATION})
+        assert begin(small, "small") == 0
+        assert large.delete_topic("large-0") == large.delete_topic("large-1") == 0
+        assert begin(large, "larger") == 0, "what goes makes room for its holder"
+        assert begin(large, "largest") == ErrorCode.POLICY_VIOLATION

@@ -62,7 +62,11 @@ class ServerRows:
         default_text="$XDG_DATA_HOME/kafkalite, else ~/.local/share/kafkalite",
     )
     max_partitions: int = setting(
-        INT, 100_000, "The most partitions this broker holds; creating more is refused with POLICY_VIOLATION.", low=1
+        INT,
+        100_000,
+        "The most partitions this broker holds; creating more is refused with POLICY_VIOLATION. The last tenth is for"
+        " clients (principal and address) that created at most 100.",
+        low=1,
     )
     log_open_files_max: int = setting(
         INT,
