@@ -51,6 +51,7 @@ NO_CLIENT = {
     "producer ids could not be noted": START,
     "recovery points could not be written": DISK,
     "the data directory could not be closed cleanly": STOP,
+    "the journal was rewritten": "a chore of the housekeeping",
     "transactions cannot be read and are not served until the next start": START,
     "transactions loaded": START,
 }
