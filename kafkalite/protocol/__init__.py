@@ -14,11 +14,14 @@ Threads: any. Two that meet at the first use both compile; one result stays.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.wire.codec import OBJECTS_MAX, CodecError, DecodeError, EncodeError, Program
 from kafkalite.protocol import header
 from kafkalite.protocol.api import APIS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "OBJECTS_MAX",
@@ -68,7 +71,14 @@ def _compile(api_key: int, version: int, direction: str, *, strict: bool) -> Pro
     return Program(namespace[api.name + direction], version, api.is_flexible(version), namespace, strict)
 
 
-def decode_request(api_key: int, version: int, data: Buffer, *, objects_max: int = OBJECTS_MAX) -> Any:
+def decode_request(
+    api_key: int,
+    version: int,
+    data: Buffer,
+    *,
+    objects_max: int = OBJECTS_MAX,
+    pace: Callable[[], object] | None = None,
+) -> Any:
     """The request whose body (without its header) is `data`; DecodeError if it is not one.
 
     Bytes after it are ignored, as Kafka does: librdkafka 2.16 asks for all topics in Metadata v13 with a null array of
@@ -76,7 +86,7 @@ def decode_request(api_key: int, version: int, data: Buffer, *, objects_max: int
 
     `objects_max` bounds structs and array items together, whatever the peer claims.
     """
-    return request_program(api_key, version).decode(data, objects_max=objects_max, exact=False)
+    return request_program(api_key, version).decode(data, objects_max=objects_max, exact=False, pace=pace)
 
 
 def decode_response(
@@ -107,7 +117,9 @@ def encode_request_frame(
     return program.encode_frame(message, header.encode_request_header(api_key, version, correlation_id, client_id))
 
 
-def encode_response_frame(api_key: int, version: int, correlation_id: int, message: object) -> bytes:
-    """Length, header and body in one piece."""
+def encode_response_frame(
+    api_key: int, version: int, correlation_id: int, message: object, pace: Callable[[int], object] | None = None
+) -> bytes:
+    """Length, header and body in one piece; `pace` as in `Program.encode_frame`."""
     program = response_program(api_key, version)
-    return program.encode_frame(message, header.encode_response_header(api_key, version, correlation_id))
+    return program.encode_frame(message, header.encode_response_header(api_key, version, correlation_id), pace)

@@ -29,6 +29,8 @@ cdef struct Reader:               # lives for one decode call
     Cursor cursor
     const unsigned char* start
     int64_t objects_left
+    int64_t pause_below           # `pace` is called when fewer objects are left; 0: there is no pace
+    PyObject* pace                # called between objects of a long message, or NULL
     PyObject* view                # memoryview to slice records from, or NULL: copy them
     bint exact                    # nothing may follow the message
 
@@ -37,6 +39,8 @@ cdef struct Writer:               # lives for one encode call; `data` is the cal
     Py_ssize_t size
     Py_ssize_t capacity
     bint on_heap
+    int64_t items_left            # array items to write until `pace` is called; below 0: there is no pace
+    PyObject* pace                # called with the bytes written so far, or NULL
 
 
 cdef class Program:
@@ -56,8 +60,12 @@ cdef class Program:
     cdef object read_one(self, Reader* r, Op* op)
     cdef object read_string(self, Reader* r, Op* op)
     cdef object read_bytes(self, Reader* r, Op* op)
+    cdef int pause(self, Reader* r) except -1
     cdef object fail(self, Reader* r, Op* op)
-    cdef object encode_behind(self, object message, bytes header)
+    cdef object encode_behind(self, object message, bytes header, object pace)
+    cdef int64_t items_of(self, PyObject* instance, int32_t index) except -1
+    cdef int release_struct(self, PyObject* instance, int32_t index, object pace, int64_t* items_left) except -1
+    cdef int release_list(self, Op* op, list items, object pace, int64_t* items_left) except -1
     cdef object _decode(self, Reader* r, const unsigned char* data, Py_ssize_t size)
     cdef PyObject* _keep(self, value)
     cdef Py_ssize_t _size_min(self, Op* op)

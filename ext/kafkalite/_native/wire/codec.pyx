@@ -14,7 +14,12 @@ Fields that a version lacks get the schema's default when reading and are droppe
 equals its default is never written: old librdkafka cannot skip tags it does not know. A struct that may be null has a
 byte before it that says whether it is: below zero if it is; in a tag, as Kafka writes it, zero.
 
-Threads: a Program is immutable once built; everything a call needs is on its stack. The GIL is held throughout.
+A `pace` is called every PACE_ITEMS items of a long message, so that its caller can let other threads run: reading and
+writing a million items would hold the GIL for a second. It may raise, which ends the call. `release` frees a message in
+the same portions: a list of a million structs takes as long to free as to make.
+
+Threads: a Program is immutable once built; everything a call needs is on its stack. The GIL is held, but for the copy
+of a large message and for what a pace does.
 """
 
 cimport cython
@@ -79,6 +84,7 @@ cdef extern from "Python.h":
     object PyLong_FromUnsignedLong(unsigned long)
     double PyFloat_AsDouble(PyObject*) except? -1
     bint PyList_CheckExact(PyObject*)
+    Py_ssize_t Py_REFCNT(PyObject*)
     bint PyTuple_CheckExact(PyObject*)
     PyObject** PySequence_Fast_ITEMS(PyObject*)
     Py_ssize_t PySequence_Fast_GET_SIZE(PyObject*)
@@ -111,6 +117,8 @@ cdef enum:
     STACK_BUFFER_SIZE = 1024      # answers up to this size are built without an allocation
     UUID_SIZE = 16
     VARINT_SIZE_MAX = 5
+    PACE_ITEMS = 64
+    COPY_SIZE_MAX = 65536         # longer messages are copied without the GIL
 
 OBJECTS_MAX = 500_000             # structs and array items in one decoded message, unless the caller says otherwise
 
@@ -268,17 +276,19 @@ cdef class Program:
 
     # Reading.
 
-    def decode(self, data, *, int64_t objects_max=-1, bint views=False, bint exact=True):
+    def decode(self, data, *, int64_t objects_max=-1, bint views=False, bint exact=True, pace=None):
         """The message in `data` (any buffer); DecodeError otherwise. Not `exact`, bytes may follow it.
 
         `objects_max` bounds structs and array items together (default OBJECTS_MAX). With `views`, fields of type
-        records are memoryviews into `data` rather than copies.
+        records are memoryviews into `data` rather than copies. `pace()` is called every PACE_ITEMS objects.
         """
         cdef Reader r
         cdef Py_buffer buffer
         r.exact = exact
         view = memoryview(data).cast("B") if views else None
         r.objects_left = objects_max if objects_max >= 0 else OBJECTS_MAX
+        r.pace = <PyObject*>pace if pace is not None else NULL
+        r.pause_below = 0 if pace is None else max(<int64_t>0, r.objects_left - PACE_ITEMS)
         r.view = <PyObject*>view if views else NULL
         if PyBytes_CheckExact(data):
             return self._decode(&r, <const unsigned char*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
@@ -304,14 +314,22 @@ cdef class Program:
         return DecodeError(
             f"{self.message.__name__} v{self.version}{field}: {reason} (at byte {position})", position)
 
+    cdef int pause(self, Reader* r) except -1:
+        """Ends the message that has too many objects, or calls the pace."""
+        if r.objects_left < 0:
+            r.cursor.status = LIMIT
+            raise self.fail(r, NULL)
+        (<object>r.pace)()
+        r.pause_below = max(<int64_t>0, r.objects_left - PACE_ITEMS)
+        return 0
+
     cdef object read_struct(self, Reader* r, int32_t index):
         cdef StructProgram* s = &self.structs[index]
         cdef Op* op
         cdef int32_t i
         r.objects_left -= 1
-        if r.objects_left < 0:
-            r.cursor.status = LIMIT
-            raise self.fail(r, NULL)
+        if r.objects_left < r.pause_below:
+            self.pause(r)
         instance = PyType_GenericAlloc(<PyTypeObject*>s.cls, 0)
         cdef PyObject* raw = <PyObject*>instance
         for i in range(s.first, s.first + s.count):
@@ -388,6 +406,8 @@ cdef class Program:
             r.objects_left -= count
         items = PyList_New(count)
         for i in range(count):
+            if i & (PACE_ITEMS - 1) == PACE_ITEMS - 1 and r.pace != NULL and op.kind != STRUCT:
+                (<object>r.pace)()
             item = self.read_one(r, op)
             Py_INCREF(item)
             PyList_SET_ITEM(items, i, item)
@@ -464,19 +484,24 @@ cdef class Program:
 
     def encode(self, message):
         """The body of the message as bytes; EncodeError if a value does not fit."""
-        return self.encode_behind(message, None)
+        return self.encode_behind(message, None, None)
 
-    def encode_frame(self, message, bytes header not None):
-        """int32 size, `header`, body: what goes on the wire, in one piece."""
-        return self.encode_behind(message, header)
+    def encode_frame(self, message, bytes header not None, pace=None):
+        """int32 size, `header`, body: what goes on the wire, in one piece.
 
-    cdef object encode_behind(self, object message, bytes header):
+        `pace(size)` is called every PACE_ITEMS array items with the bytes written so far.
+        """
+        return self.encode_behind(message, header, pace)
+
+    cdef object encode_behind(self, object message, bytes header, object pace):
         cdef unsigned char inline_buffer[STACK_BUFFER_SIZE]
         cdef Writer w
         w.data = inline_buffer
         w.size = 0
         w.capacity = STACK_BUFFER_SIZE
         w.on_heap = False
+        w.pace = <PyObject*>pace
+        w.items_left = -1 if pace is None else PACE_ITEMS
         try:
             if header is not None:
                 put_raw(&w, <const unsigned char*>"\0\0\0\0", 4)
@@ -486,10 +511,71 @@ cdef class Program:
                 if w.size - 4 > 0x7FFFFFFF:
                     raise EncodeError(f"{self.message.__name__} v{self.version}: longer than 2 GiB")
                 store_i32(w.data, <int32_t>(w.size - 4))
+            if w.size > COPY_SIZE_MAX:
+                return copied(&w)
             return PyBytes_FromStringAndSize(<const char*>w.data, w.size)
         finally:
             if w.on_heap:
                 PyMem_Free(w.data)
+
+    def count_items(self, message):
+        """How many items the lists of a message have, those of its items included."""
+        return self.items_of(<PyObject*>message, self.structs_count - 1)
+
+    cdef int64_t items_of(self, PyObject* instance, int32_t index) except -1:
+        cdef StructProgram* s = &self.structs[index]
+        cdef Op* op
+        cdef PyObject* value
+        cdef int64_t count = 0
+        cdef Py_ssize_t at
+        cdef int32_t i
+        if <PyObject*>Py_TYPE(instance) != s.cls:
+            return 0
+        for i in range(s.first, s.absent_first):
+            op = &self.ops[i]
+            value = kl_slot(instance, op.slot)[0]
+            if op.is_array and value != NULL and PyList_CheckExact(value):
+                count += PySequence_Fast_GET_SIZE(value)
+                if op.kind == STRUCT:
+                    for at in range(PySequence_Fast_GET_SIZE(value)):
+                        count += self.items_of(PySequence_Fast_ITEMS(value)[at], op.child)
+        return count
+
+    def release(self, message, pace not None):
+        """Frees what the lists of a message hold and nothing else refers to, and calls `pace()` every PACE_ITEMS items.
+
+        The message is of no use afterwards. Lists and structs that are shared stay as they are.
+        """
+        cdef int64_t items_left = PACE_ITEMS
+        self.release_struct(<PyObject*>message, self.structs_count - 1, pace, &items_left)
+
+    cdef int release_struct(self, PyObject* instance, int32_t index, object pace, int64_t* items_left) except -1:
+        cdef StructProgram* s = &self.structs[index]
+        cdef PyObject* value
+        cdef int32_t i
+        if <PyObject*>Py_TYPE(instance) != s.cls:
+            return 0
+        for i in range(s.first, s.absent_first + s.absent_count):
+            if self.ops[i].is_array:
+                value = kl_slot(instance, self.ops[i].slot)[0]
+                if value != NULL and PyList_CheckExact(value) and Py_REFCNT(value) == 1:
+                    self.release_list(&self.ops[i], <list>value, pace, items_left)
+        return 0
+
+    cdef int release_list(self, Op* op, list items, object pace, int64_t* items_left) except -1:
+        cdef Py_ssize_t count
+        cdef PyObject* last
+        while items:
+            count = len(items)
+            last = PySequence_Fast_ITEMS(<PyObject*>items)[count - 1]
+            if op.kind == STRUCT and Py_REFCNT(last) == 1:
+                self.release_struct(last, op.child, pace, items_left)
+            items.pop()
+            items_left[0] -= 1
+            if items_left[0] == 0:
+                items_left[0] = PACE_ITEMS
+                pace()
+        return 0
 
     cdef object refuse(self, Op* op, str reason):
         return EncodeError(f"{self.message.__name__} v{self.version}, field {<object>op.name}: {reason}")
@@ -568,6 +654,10 @@ cdef class Program:
                 raise self.refuse(op, "the list changed while it was written")
             item = <object>PySequence_Fast_ITEMS(value)[i]
             self.write_one(w, op, <PyObject*>item)
+            w.items_left -= 1
+            if w.items_left == 0:
+                w.items_left = PACE_ITEMS
+                (<object>w.pace)(w.size)
         if PySequence_Fast_GET_SIZE(value) != count:
             raise self.refuse(op, "the list changed while it was written")
         return 0
@@ -686,6 +776,15 @@ cdef bint is_default(Op* op, PyObject* value) except -1:
     if value == op.default:
         return True
     return <object>value == <object>op.default
+
+
+cdef bytes copied(Writer* w):
+    """What was written, copied without the GIL: 100 MB take 50 ms, the first touch of their pages most of it."""
+    cdef bytes whole = PyBytes_FromStringAndSize(NULL, w.size)
+    cdef char* target = PyBytes_AS_STRING(whole)
+    with nogil:
+        memcpy(target, w.data, <size_t>w.size)
+    return whole
 
 
 cdef int reserve(Writer* w, Py_ssize_t size) except -1:
