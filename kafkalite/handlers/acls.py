@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.errors import ErrorCode, KafkaError, MalformedRequest, error_for
 from kafkalite.handlers.permissions import ALTER, CLUSTER, allows, refusal
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.create_acls import (
     AclCreation,
     AclCreationResult,
@@ -87,7 +88,7 @@ def describe(context: RequestContext, request: DescribeAclsRequest) -> DescribeA
 
 
 def create(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    acls = [_rule(creation) for creation in request.creations]
+    acls = [_rule(creation) for creation in checkpointed(request.creations)]
     authorizer = context.broker.authorizer
     results: Iterable[KafkaError | None]
     if not allows(context, ALTER, CLUSTER):
@@ -101,13 +102,13 @@ def create(context: RequestContext, request: CreateAclsRequest) -> CreateAclsRes
             AclCreationResult()
             if error is None
             else AclCreationResult(error_code=error.code, error_message=error.message)
-            for error in results
+            for error in checkpointed(results)
         ]
     )
 
 
 def delete(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    filters = [_deletion(asked) for asked in request.filters]
+    filters = [_deletion(asked) for asked in checkpointed(request.filters)]
     authorizer = context.broker.authorizer
     results: Iterable[list[Acl] | KafkaError]
     if not allows(context, ALTER, CLUSTER):
@@ -121,7 +122,7 @@ def delete(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsRes
             DeleteAclsFilterResult(error_code=found.code, error_message=found.message)
             if isinstance(found, KafkaError)
             else DeleteAclsFilterResult(error_message=None, matching_acls=[_deleted(acl) for acl in found])
-            for found in results
+            for found in checkpointed(results)
         ]
     )
 

@@ -43,6 +43,7 @@ from kafkalite.handlers.describe_configs import (
     group_config,
 )
 from kafkalite.handlers.permissions import ALTER_CONFIGS
+from kafkalite.limits.pace import checkpointed
 from kafkalite.logging import EVENT_LINES, RepeatLogger
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
@@ -112,9 +113,9 @@ def _answers(
     *,
     validate_only: bool,
 ) -> list[Any]:
-    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    named = Counter((resource.resource_type, resource.resource_name) for resource in checkpointed(resources))
     answers = []
-    for resource in resources:
+    for resource in checkpointed(resources):
         answer = make(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
@@ -131,11 +132,11 @@ def _answers(
 
 def _check_request(resource: Any) -> None:
     """What is wrong whatever the resource has now."""
-    named = Counter(item.name for item in resource.configs)
+    named = Counter(item.name for item in checkpointed(resource.configs))
     twice = sorted(name for name, count in named.items() if count > 1)
     if twice:
         raise InvalidRequest(f"settings in the request more than once: {', '.join(twice)}")
-    for item in resource.configs:
+    for item in checkpointed(resource.configs):
         operation = getattr(item, "config_operation", SET)
         if operation not in _OPERATIONS:
             raise InvalidRequest(f"operation {operation} of {item.name} is not known")
@@ -200,7 +201,7 @@ def _alter_client_metrics(
 ) -> None:
     name = resource.resource_name
     present = client_metrics_config(context, name)
-    for item in resource.configs:
+    for item in checkpointed(resource.configs):
         if getattr(item, "config_operation", SET) in (APPEND, SUBTRACT):
             raise InvalidConfig(f"{item.name} of client metrics is set as a whole, as in Kafka")
     overrides = result(resource.configs, CLIENT_METRICS_SETTINGS, present.overrides, present)
@@ -218,7 +219,7 @@ def _alter_broker(
     check_broker_name(context, resource.resource_name)
     services = context.broker
     if result is _changed and services.config.written_default:
-        for item in resource.configs:
+        for item in checkpointed(resource.configs):
             _check_written_default(resource.resource_name, item)
     cluster = resource.resource_name == CLUSTER_DEFAULT
     present = services.config.changes(cluster=cluster)
@@ -248,10 +249,12 @@ def _check_written_default(broker: str, item: Any) -> None:
 
 def _alter_loggers(context: RequestContext, resource: Any, *, validate_only: bool) -> None:
     check_broker_name(context, resource.resource_name, cluster_default=False)
-    for item in resource.configs:
+    for item in checkpointed(resource.configs):
         if item.config_operation not in (SET, DELETE):
             raise InvalidRequest(f"the level of {item.name} is set or deleted, nothing else")
-    levels = {item.name: item.value if item.config_operation == SET else None for item in resource.configs}
+    levels = {
+        item.name: item.value if item.config_operation == SET else None for item in checkpointed(resource.configs)
+    }
     for name, level in levels.items():
         broker_loggers.check(name, level)
     if not validate_only:

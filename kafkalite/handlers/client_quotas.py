@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite.errors import KafkaError
 from kafkalite.handlers.permissions import ALTER_CONFIGS, CLUSTER, CODES, DESCRIBE_CONFIGS, allows, refusal
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 def describe(context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     if not allows(context, DESCRIBE_CONFIGS, CLUSTER):
         return DescribeClientQuotasResponse(error_code=CODES[CLUSTER], error_message=None, entries=None)
-    components = [Component(item.entity_type, item.match_type, item.match) for item in request.components]
+    components = [Component(item.entity_type, item.match_type, item.match) for item in checkpointed(request.components)]
     try:
         found = list(context.broker.quotas.table.find(components, strict=request.strict))
     except KafkaError as error:
@@ -59,10 +60,10 @@ def alter(context: RequestContext, request: AlterClientQuotasRequest) -> AlterCl
         return _refused(request, refusal(CLUSTER))
     alterations = [
         Alteration(
-            entity_of((part.entity_type, part.entity_name) for part in entry.entity),
-            [(op.key, None if op.remove else op.value) for op in entry.ops],
+            entity_of((part.entity_type, part.entity_name) for part in checkpointed(entry.entity)),
+            [(op.key, None if op.remove else op.value) for op in checkpointed(entry.ops)],
         )
-        for entry in request.entries
+        for entry in checkpointed(request.entries)
     ]
     try:
         results = context.broker.quotas.alter(alterations, validate_only=request.validate_only)
@@ -75,7 +76,8 @@ def _refused(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClien
     """Nothing was changed: every entry of the request is told so."""
     return AlterClientQuotasResponse(
         entries=[
-            _answer([(part.entity_type, part.entity_name) for part in entry.entity], error) for entry in request.entries
+            _answer([(part.entity_type, part.entity_name) for part in checkpointed(entry.entity)], error)
+            for entry in checkpointed(request.entries)
         ]
     )
 

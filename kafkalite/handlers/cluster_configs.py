@@ -18,6 +18,7 @@ from kafkalite.errors import ErrorCode, InvalidRequest, KafkaError
 from kafkalite.handlers import alter_configs, forwarding, in_cluster, list_config_resources
 from kafkalite.handlers.cluster_table import find
 from kafkalite.handlers.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
 from kafkalite.protocol.messages.incremental_alter_configs import (
@@ -45,7 +46,7 @@ def alter(context: RequestContext, request: Forwarded) -> Any:
     """AlterConfigs and IncrementalAlterConfigs."""
     resources = request.message.resources
     settled: dict[int, KafkaError | None] = {}  # by the place in the request
-    named = Counter((each.resource_type, each.resource_name) for each in resources)
+    named = Counter((each.resource_type, each.resource_name) for each in checkpointed(resources))
     for place, resource in enumerate(resources):
         try:
             if named[resource.resource_type, resource.resource_name] > 1:

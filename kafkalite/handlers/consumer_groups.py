@@ -35,6 +35,7 @@ from kafkalite.handlers.permissions import (
     operations,
     refusal,
 )
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -135,10 +136,15 @@ def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str 
 def describe(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     tells = request.include_authorized_operations
     if _off(context):
-        off = [DescribedGroup(group_id=name, error_code=ErrorCode.UNSUPPORTED_VERSION) for name in request.group_ids]
+        off = [
+            DescribedGroup(group_id=name, error_code=ErrorCode.UNSUPPORTED_VERSION)
+            for name in checkpointed(request.group_ids)
+        ]
         return ConsumerGroupDescribeResponse(groups=off)
     return ConsumerGroupDescribeResponse(
-        groups=[_visible(context, _describe(context, group_id, tells=tells)) for group_id in request.group_ids]
+        groups=[
+            _visible(context, _describe(context, group_id, tells=tells)) for group_id in checkpointed(request.group_ids)
+        ]
     )
 
 
@@ -146,7 +152,7 @@ def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
     """A group as it was described, or, if it reads topics that the asker may not see, that he may not see it."""
     names = {
         topic.topic_name
-        for member in group.members
+        for member in checkpointed(group.members)
         for assignment in (member.assignment, member.target_assignment)
         for topic in assignment.topic_partitions
     }

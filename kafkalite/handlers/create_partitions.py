@@ -20,6 +20,7 @@ from kafkalite.errors import (
 from kafkalite.handlers.create_topics import check_replicas
 from kafkalite.handlers.permissions import ALTER, TOPIC, check
 from kafkalite.handlers.topics import charge, check_room
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -35,12 +36,12 @@ _STRICT_SINCE: Final = 3
 
 
 def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    named = Counter(topic.name for topic in request.topics)
-    unique = {topic.name: topic for topic in request.topics}
+    named = Counter(topic.name for topic in checkpointed(request.topics))
+    unique = {topic.name: topic for topic in checkpointed(request.topics)}
     mutations = context.mutations(strict_since=_STRICT_SINCE)
     results = [
         _grow(context, topic, mutations, count=named[name], validate_only=request.validate_only)
-        for name, topic in unique.items()
+        for name, topic in checkpointed(unique.items())
     ]
     return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_ms, results=results)
 
@@ -81,6 +82,6 @@ def _check(context: RequestContext, topic: CreatePartitionsTopic) -> int:
     if topic.assignments is not None:
         if len(topic.assignments) != added:
             raise InvalidReplicaAssignment(f"{added} partitions are added, {len(topic.assignments)} are assigned")
-        for assignment in topic.assignments:
+        for assignment in checkpointed(topic.assignments):
             check_replicas(context, assignment.broker_ids)
     return added

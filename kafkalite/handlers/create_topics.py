@@ -33,6 +33,7 @@ from kafkalite.handlers.topics import (
     check_room,
     partition_count,
 )
+from kafkalite.limits.pace import checkpointed
 from kafkalite.logging import RepeatLogger
 from kafkalite.model import INTERNAL_TOPICS
 from kafkalite.protocol.messages.create_topics import (
@@ -53,25 +54,35 @@ if TYPE_CHECKING:
 
 _STRICT_SINCE: Final = 6
 
+_Described = dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]]
+"""Settings of a topic's own → all that it has."""
+
 logger = RepeatLogger(logging.getLogger(__name__))
 
 
 def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    named = Counter(topic.name for topic in request.topics)
+    named = Counter(topic.name for topic in checkpointed(request.topics))
     mutations = context.mutations(strict_since=_STRICT_SINCE)
     creates_all = allows(context, CREATE, CLUSTER, probe=True)
-    unique = {topic.name: topic for topic in request.topics}
+    unique = {topic.name: topic for topic in checkpointed(request.topics)}
+    described: _Described = {}
     topics = [
         _failure(name, InvalidRequest("the topic is in the request more than once"))
         if named[name] > 1
-        else _create(context, topic, mutations, creates_all=creates_all, validate_only=request.validate_only)
-        for name, topic in unique.items()
+        else _create(context, topic, mutations, described, creates_all=creates_all, validate_only=request.validate_only)
+        for name, topic in checkpointed(unique.items())
     ]
     return CreateTopicsResponse(throttle_time_ms=mutations.throttle_ms, topics=topics)
 
 
 def _create(
-    context: RequestContext, topic: CreatableTopic, mutations: Mutations, *, creates_all: bool, validate_only: bool
+    context: RequestContext,
+    topic: CreatableTopic,
+    mutations: Mutations,
+    described: _Described,
+    *,
+    creates_all: bool,
+    validate_only: bool,
 ) -> CreatableTopicResult:
     services = context.broker
     try:
@@ -81,7 +92,7 @@ def _create(
         if topic.name in INTERNAL_TOPICS:
             raise InvalidRequest(f"{topic.name} is made by the broker itself")
         overrides = _overrides(topic)
-        config = _resolve(context, overrides)
+        configs = _configs(context, overrides, described)
         count = _manual_partitions(context, topic) if topic.assignments else _numbers(context, topic)
         mutations.record(count)
         topic_id = ZERO_UUID
@@ -104,17 +115,25 @@ def _create(
         error_message=None,
         num_partitions=count,
         replication_factor=1,
-        configs=list(_settings(context, config)),
+        configs=configs,
     )
 
 
 def _overrides(topic: CreatableTopic) -> dict[str, str]:
     overrides: dict[str, str] = {}
-    for item in topic.configs:
+    for item in checkpointed(topic.configs):
         if item.value is None:
             raise InvalidConfig(f"{item.name} has no value")
         overrides[item.name] = item.value
     return overrides
+
+
+def _configs(context: RequestContext, overrides: dict[str, str], described: _Described) -> list[CreatableTopicConfigs]:
+    """The settings that a topic gets; topics of one request that are given the same share one list."""
+    given = frozenset(overrides.items())
+    if given not in described:
+        described[given] = list(_settings(context, _resolve(context, overrides)))
+    return described[given]
 
 
 def _resolve(context: RequestContext, overrides: dict[str, str]) -> TopicConfig:
@@ -138,10 +157,10 @@ def _manual_partitions(context: RequestContext, topic: CreatableTopic) -> int:
         raise InvalidRequest("with a manual assignment the replication factor has to be -1")
     if topic.num_partitions != USE_DEFAULT:
         raise InvalidRequest("with a manual assignment the number of partitions has to be -1")
-    indexes = sorted(assignment.partition_index for assignment in topic.assignments)
+    indexes = sorted(assignment.partition_index for assignment in checkpointed(topic.assignments))
     if indexes != list(range(len(indexes))):
         raise InvalidReplicaAssignment(f"the assigned partitions have to be 0 to {len(indexes) - 1}, each once")
-    for assignment in topic.assignments:
+    for assignment in checkpointed(topic.assignments):
         check_replicas(context, assignment.broker_ids)
     check_room(context, len(indexes))
     return len(indexes)

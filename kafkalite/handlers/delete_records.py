@@ -6,7 +6,7 @@ topics (INVALID_TOPIC_EXCEPTION). The answer is the new log start, -1 with an er
 
 Where others follow, the answer waits until the logs of all followers that are alive start there too, and has the least
 of their starts, the low watermark; REQUEST_TIMED_OUT where that takes longer than the request says. What is deleted
-stays so.
+stays so. A partition that is named twice is answered once, with the offset that was named last, as by Kafka.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from kafkalite.deferred import Deferred
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.handlers.permissions import DELETE, TOPIC, allowed_names
 from kafkalite.handlers.topics import find_partition
+from kafkalite.limits.pace import checkpointed
 from kafkalite.model import INTERNAL_TOPICS
 from kafkalite.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -92,18 +93,21 @@ class _Waiting:
 def handle(
     context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Deferred[DeleteRecordsResponse]:
-    allowed = allowed_names(context, DELETE, TOPIC, (topic.name for topic in request.topics))
+    allowed = allowed_names(context, DELETE, TOPIC, (topic.name for topic in checkpointed(request.topics)))
+    asked: dict[str, dict[int, DeleteRecordsPartition]] = {}  # of what is named twice the last counts
+    for topic in checkpointed(request.topics):
+        asked.setdefault(topic.name, {}).update((item.partition_index, item) for item in checkpointed(topic.partitions))
     followed: list[_Followed] = []
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name,
+                name=name,
                 partitions=[
-                    _result(context, topic.name, item, followed, allowed=topic.name in allowed)
-                    for item in topic.partitions
+                    _result(context, name, item, followed, allowed=name in allowed)
+                    for item in checkpointed(items.values())
                 ],
             )
-            for topic in request.topics
+            for name, items in checkpointed(asked.items())
         ]
     )
     if not followed:

@@ -18,6 +18,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.handlers.permissions import CLUSTER, DELETE, DESCRIBE, TOPIC, allows, refusal
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -39,18 +40,19 @@ _STRICT_SINCE: Final = 5
 def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     states = request.topics
     if context.api_version < _STATES_SINCE:
-        states = [DeleteTopicState(name=name) for name in request.topic_names]
-    asked = Counter((state.name, state.topic_id) for state in states)
-    unique = {(state.name, state.topic_id): state for state in states}
+        states = [DeleteTopicState(name=name) for name in checkpointed(request.topic_names)]
+    asked = Counter((state.name, state.topic_id) for state in checkpointed(states))
+    unique = {(state.name, state.topic_id): state for state in checkpointed(states)}
     deletes_all = allows(context, DELETE, CLUSTER, probe=True)
     mutations = context.mutations(strict_since=_STRICT_SINCE)
     results = [
-        _delete(context, state, mutations, count=asked[key], deletes_all=deletes_all) for key, state in unique.items()
+        _delete(context, state, mutations, count=asked[key], deletes_all=deletes_all)
+        for key, state in checkpointed(unique.items())
     ]
     try:
         context.broker.logs.sync_renames()  # one sync for all of them
     except KafkaError as error:
-        for result in results:
+        for result in checkpointed(results):
             if result.error_code == 0:
                 result.error_code, result.error_message = error.code, error.message
     return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms, responses=results)

@@ -11,6 +11,7 @@ not. Resources of other kinds are INVALID_REQUEST.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.acls import CLUSTER_NAME, ResourceType
@@ -22,6 +23,7 @@ from kafkalite.errors import (
 )
 from kafkalite.handlers import broker_loggers
 from kafkalite.handlers.permissions import DESCRIBE_CONFIGS, check
+from kafkalite.limits.pace import checkpointed
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from kafkalite.acls import AclOperation
     from kafkalite.handlers.context import RequestContext
     from kafkalite.settings.rows import ConfigEntry
+    from kafkalite.settings.topic import TopicConfig
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -60,28 +63,28 @@ _GUARDED: Final = {
 }
 """Kind of settings → the type of resource whose permissions guard them."""
 
-_INLINE_RESOURCES_MAX: Final = 16
-"""A topic's settings take about 0.1 ms to describe; beyond so many a network worker has better things to do."""
-
-
-def needs_blocking(_context: RequestContext, request: DescribeConfigsRequest) -> bool:
-    """Whether this is long enough to belong on the I/O pool."""
-    return len(request.resources) > _INLINE_RESOURCES_MAX
+_Described = dict[Hashable, list[DescribeConfigsResourceResult]]
+"""What tells the settings of resources apart → the settings as an answer has them, described once in a request."""
 
 
 def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(context, item, request) for item in request.resources])
+    described: _Described = {}
+    return DescribeConfigsResponse(
+        results=[_describe(context, item, request, described) for item in checkpointed(request.resources)]
+    )
 
 
 def _describe(
-    context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest
+    context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest, described: _Described
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(error_message="", resource_type=item.resource_type, resource_name=item.resource_name)
     try:
         check_access(context, DESCRIBE_CONFIGS, item.resource_type, item.resource_name)
-        configs = _configs(context, item, request)
-        keys = frozenset(item.configuration_keys or ())
-        result.configs = [config for config in configs if not keys or config.name in keys]
+        configs = _configs(context, item, request, described)
+        if item.configuration_keys:
+            keys = frozenset(item.configuration_keys)
+            configs = [config for config in configs if config.name in keys]
+        result.configs = configs
     except KafkaError as error:
         result.error_code = error.code
         # Kafka has nothing to say about a topic that is not there.
@@ -90,29 +93,55 @@ def _describe(
 
 
 def _configs(
-    context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> Iterable[DescribeConfigsResourceResult]:
-    name = item.resource_name
-    if item.resource_type == TOPIC:
-        return [_from_entry(entry, request) for entry in _topic_entries(context, name)]
-    if item.resource_type == BROKER:
+    context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest, described: _Described
+) -> list[DescribeConfigsResourceResult]:
+    """The settings of a resource. Those that have the same share one list: describing one takes 0.3 ms."""
+    kind, name = item.resource_type, item.resource_name
+    given: Hashable = name
+    if kind == TOPIC:
+        topic = _topic_config(context, name)
+        given = frozenset(topic.overrides.items())
+        if topic.message_format == "classic":  # which may have settings of the broker's for this topic
+            given = (name, given)
+    elif kind == GROUP:
+        given = _group_overrides(context, name)
+    elif kind == CLIENT_METRICS:
+        given = frozenset(client_metrics_config(context, name).overrides.items())
+    elif kind == BROKER:
         check_broker_name(context, name)
+    elif kind == BROKER_LOGGER:
+        check_broker_name(context, name, cluster_default=False)
+    else:
+        raise InvalidRequest(f"resources of type {kind} have no settings here")
+    found = described.get((kind, given))
+    if found is None:
+        found = described[kind, given] = list(_settings(context, kind, name, request))
+    return found
+
+
+def _settings(
+    context: RequestContext, kind: int, name: str, request: DescribeConfigsRequest
+) -> Iterable[DescribeConfigsResourceResult]:
+    """The settings of a resource that was checked."""
+    config = context.broker.config
+    entries: Iterable[ConfigEntry]
+    if kind == BROKER_LOGGER:
+        return _loggers()
+    if kind == BROKER:
         if name == CLUSTER_DEFAULT:
             return _cluster_defaults(context, request)
-        config = context.broker.config
         return [
             *(_from_entry(entry, request) for entry in config.describe()),
             *_kept(context, ConfigSource.DYNAMIC_BROKER),
             *_kept(context, ConfigSource.DYNAMIC_DEFAULT_BROKER, alone=False),
         ]
-    if item.resource_type == GROUP:
-        return [_from_entry(entry, request) for entry in group_config(context, name).describe()]
-    if item.resource_type == CLIENT_METRICS:
-        return [_from_entry(entry, request) for entry in client_metrics_config(context, name).describe()]
-    if item.resource_type == BROKER_LOGGER:
-        check_broker_name(context, name, cluster_default=False)
-        return _loggers()
-    raise InvalidRequest(f"resources of type {item.resource_type} have no settings here")
+    if kind == TOPIC:
+        entries = _topic_config(context, name).describe(config, name)
+    elif kind == GROUP:
+        entries = group_config(context, name).describe()
+    else:
+        entries = client_metrics_config(context, name).describe()
+    return [_from_entry(entry, request) for entry in entries]
 
 
 def check_access(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
@@ -130,14 +159,19 @@ def check_broker_name(context: RequestContext, name: str, *, cluster_default: bo
         raise InvalidRequest(f"the broker is called {wanted} not {name!r}")
 
 
-def _topic_entries(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+def _topic_config(context: RequestContext, name: str) -> TopicConfig:
     problem = topic_name_error(name)
     if problem is not None:
         raise InvalidTopic(problem)
     config = context.broker.topic_config(name)
     if config is None:
         raise UnknownTopicOrPartition
-    return config.describe(context.broker.config, name)
+    return config
+
+
+def _group_overrides(context: RequestContext, group_id: str) -> frozenset[tuple[str, str]]:
+    own = context.broker.logs.group_configs.get(group_id)
+    return frozenset() if own is None and group_id else frozenset(group_config(context, group_id).overrides.items())
 
 
 def group_config(context: RequestContext, group_id: str) -> GroupConfig:

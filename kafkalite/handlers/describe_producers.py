@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.handlers.permissions import READ, TOPIC, allows, refusal
 from kafkalite.handlers.topics import find_partition
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -32,17 +33,17 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
                 name=topic.name,
                 partitions=_partitions(context, topic.name, topic.partition_indexes),
             )
-            for topic in request.topics
+            for topic in checkpointed(request.topics)
         ]
     )
 
 
 def _partitions(context: RequestContext, topic: str, indexes: list[int]) -> list[PartitionResponse]:
     if not allows(context, READ, TOPIC, topic):
-        return [_failure(index, refusal(TOPIC).code, told=True) for index in indexes]
+        return [_failure(index, refusal(TOPIC).code, told=True) for index in checkpointed(indexes)]
     if topic not in context.broker.logs.topics:
-        return [_failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, told=True) for index in indexes]
-    return [_partition(context, topic, index) for index in indexes]
+        return [_failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, told=True) for index in checkpointed(indexes)]
+    return [_partition(context, topic, index) for index in checkpointed(indexes)]
 
 
 def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:

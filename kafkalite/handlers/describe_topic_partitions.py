@@ -15,6 +15,7 @@ from kafkalite.acls import OPERATIONS_NOT_ASKED
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.metadata import partition_rows
 from kafkalite.handlers.permissions import DESCRIBE, TOPIC, allows, operations
+from kafkalite.limits.pace import checkpointed
 from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 from kafkalite.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -59,14 +60,14 @@ def answer(
     """Pages of the topics that are `known`; `describe` gives a topic's id and so many partitions from a number on, None
     for one that is not there."""
     cursor = request.cursor
-    named = {item.name for item in request.topics}
+    named = {item.name for item in checkpointed(request.topics)}
     if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
         return DescribeTopicPartitionsResponse(
             topics=[
                 _failure(
                     item.name, ErrorCode.INVALID_REQUEST, OPERATIONS_NOT_ASKED, internal=item.name in INTERNAL_TOPICS
                 )
-                for item in request.topics
+                for item in checkpointed(request.topics)
             ]
         )
     names = []
@@ -80,7 +81,7 @@ def answer(
             denied.append(name)
     room = min(max(request.response_partition_limit, 1), PAGE_PARTITIONS_MAX)
     response = DescribeTopicPartitionsResponse()
-    for name in names:
+    for name in checkpointed(names):
         start = 0
         if cursor is not None:
             start = cursor.partition_index if name == cursor.topic_name else 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.error_answers import error_answer
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -40,12 +41,12 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeader
         return failed
     election = request.election_type
     if request.topic_partitions is not None:
-        named = ((item.topic, item.partitions) for item in request.topic_partitions)
-        results = [_result(context, name, indexes, election) for name, indexes in named]
+        named = ((item.topic, item.partitions) for item in checkpointed(request.topic_partitions))
+        results = [_result(context, name, indexes, election) for name, indexes in checkpointed(named)]
     else:
         topics = context.broker.logs.topics.items()
         results = [_result(context, name, range(len(topic.partitions)), election) for name, topic in topics]
-        for result in results:
+        for result in checkpointed(results):
             result.partition_result = [
                 row for row in result.partition_result if row.error_code != ErrorCode.ELECTION_NOT_NEEDED
             ]
@@ -53,7 +54,7 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeader
 
 
 def _result(context: RequestContext, name: str, indexes: Iterable[int], election: int) -> ReplicaElectionResult:
-    codes = ((index, _code(context, name, index, election)) for index in indexes)
+    codes = ((index, _code(context, name, index, election)) for index in checkpointed(indexes))
     return ReplicaElectionResult(
         topic=name,
         partition_result=[

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.acls import ResourceType
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.handlers.permissions import DESCRIBE, check
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -43,7 +44,7 @@ def answered(
     """The answer, in the form of the request's version."""
     many = context.api_version >= _MANY_KEYS_SINCE
     keys = request.coordinator_keys if many else [request.key]
-    found = [coordinator_of(context, key, request.key_type) for key in keys]
+    found = [coordinator_of(context, key, request.key_type) for key in checkpointed(keys)]
     if many:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found

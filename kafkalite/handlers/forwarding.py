@@ -15,6 +15,8 @@ from kafkalite.handlers.table import PARTITIONS_MAX, Row
 from kafkalite.protocol import header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite.cluster.forwarding import Outcome
     from kafkalite.deferred import Deferred
     from kafkalite.handlers.context import RequestContext
@@ -42,8 +44,17 @@ class ForwardRow(Row):
     def gated(self) -> bool:
         return False  # the controller decides who may
 
-    def decode(self, version: int, body: bytes | bytearray | memoryview, partitions_max: int = PARTITIONS_MAX) -> Any:
-        return Forwarded(super().decode(version, body, partitions_max), bytes(body))
+    def decode(
+        self,
+        version: int,
+        body: bytes | bytearray | memoryview,
+        partitions_max: int = PARTITIONS_MAX,
+        pace: Callable[[], object] | None = None,
+    ) -> Any:
+        return Forwarded(super().decode(version, body, partitions_max, pace), bytes(body))
+
+    def cost_us(self, context: RequestContext, request: Forwarded) -> float:
+        return super().cost_us(context, request.message)
 
     def message(self, version: int, response: object) -> object:
         if not isinstance(response, ControllerAnswer):
@@ -51,11 +62,16 @@ class ForwardRow(Row):
         _, position = header.decode_response_header(self.key, version, response.data)
         return protocol.decode_response(self.key, version, memoryview(response.data)[position:])
 
-    def encode(self, version: int, correlation_id: int, response: object) -> bytes:
+    def encode(
+        self, version: int, correlation_id: int, response: object, pace: Callable[[int], object] | None = None
+    ) -> bytes:
         if not isinstance(response, ControllerAnswer):
-            return super().encode(version, correlation_id, response)
+            return super().encode(version, correlation_id, response, pace)
         data = response.data
         return len(data).to_bytes(4, "big") + correlation_id.to_bytes(4, "big", signed=True) + data[4:]
+
+    def release(self, version: int, request: Any, response: object, pace: Callable[[], object]) -> None:
+        super().release(version, request.message, response, pace)
 
 
 def handle(context: RequestContext, request: Forwarded) -> Deferred[Any]:

@@ -16,6 +16,7 @@ from kafkalite.coordinator.group import Group, State
 from kafkalite.deferred import Deferred, completed, gathered
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.permissions import CLUSTER, DELETE, DESCRIBE, GROUP, allows, operations
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -38,7 +39,9 @@ _NOT_FOUND_SINCE: Final = 6
 
 def describe(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     tells = request.include_authorized_operations
-    return DescribeGroupsResponse(groups=[_describe(context, group_id, tells=tells) for group_id in request.groups])
+    return DescribeGroupsResponse(
+        groups=[_describe(context, group_id, tells=tells) for group_id in checkpointed(request.groups)]
+    )
 
 
 def _describe(context: RequestContext, group_id: str, *, tells: bool) -> DescribedGroup:
@@ -79,7 +82,7 @@ def _described(group: Group) -> DescribedGroup:
                 member_metadata=member.metadata(group.protocol) if stable else b"",
                 member_assignment=member.assignment,
             )
-            for member in group.members.values()
+            for member in checkpointed(group.members.values())
         ],
     )
 
@@ -88,8 +91,8 @@ def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGrou
     code = context.broker.groups.loading_error
     if code:
         return ListGroupsResponse(error_code=code)
-    states = {state.casefold() for state in request.states_filter}
-    types = {kind.casefold() for kind in request.types_filter}
+    states = {state.casefold() for state in checkpointed(request.states_filter)}
+    types = {kind.casefold() for kind in checkpointed(request.types_filter)}
     listed = []
     describes_all = allows(context, DESCRIBE, CLUSTER, probe=True)
     for group in context.broker.groups.groups():
@@ -111,7 +114,7 @@ def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGrou
 
 def delete(context: RequestContext, request: DeleteGroupsRequest) -> Deferred[DeleteGroupsResponse]:
     names = list(dict.fromkeys(request.groups_names))
-    return gathered([_delete(context, name) for name in names]).map(
+    return gathered([_delete(context, name) for name in checkpointed(names)]).map(
         lambda codes: DeleteGroupsResponse(
             results=[
                 DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)

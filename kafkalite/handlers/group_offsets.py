@@ -23,6 +23,7 @@ from kafkalite.coordinator.offsets import UNSTABLE
 from kafkalite.deferred import completed
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.permissions import DELETE, DESCRIBE, GROUP, READ, TOPIC, allowed_names, allows
+from kafkalite.limits.pace import checkpointed
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -67,7 +68,7 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
     by_id = context.api_version >= _TOPIC_IDS_SINCE
     offsets = []
     member = allows(context, READ, GROUP, request.group_id)
-    for topic in request.topics:
+    for topic in checkpointed(request.topics):
         name = _name_of(context, topic.topic_id) if by_id else topic.name
         denied = ErrorCode.NONE
         if not member:
@@ -76,7 +77,7 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
             denied = ErrorCode.UNKNOWN_TOPIC_ID
         elif not allows(context, READ, TOPIC, name):
             denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        for partition in topic.partitions:
+        for partition in checkpointed(topic.partitions):
             offset = Offset(
                 TopicPartition(name or "", partition.partition_index),
                 partition.committed_offset,
@@ -116,10 +117,10 @@ def _commit_response(request: OffsetCommitRequest, offsets: list[Offset]) -> Off
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=next(results).code
                     )
-                    for partition in topic.partitions
+                    for partition in checkpointed(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            for topic in checkpointed(request.topics)
         ]
     )
 
@@ -129,7 +130,7 @@ def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRe
         return OffsetFetchResponse(
             groups=[
                 _of_one_coordinator(context, group.group_id, partial(_fetch_group, context, request, group))
-                for group in request.groups
+                for group in checkpointed(request.groups)
             ]
         )
     return _of_one_coordinator(context, request.group_id, partial(_fetch_only_group, context, request))
@@ -155,7 +156,7 @@ def _fetch_only_group(context: RequestContext, request: OffsetFetchRequest) -> O
     if request.topics is None:
         asked = _all_committed(context, request.group_id) if described else []
     else:
-        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        asked = [(topic.name, topic.partition_indexes) for topic in checkpointed(request.topics)]
     topics = [
         OffsetFetchResponseTopic(
             name=name,
@@ -164,7 +165,7 @@ def _fetch_only_group(context: RequestContext, request: OffsetFetchRequest) -> O
                 for number, found in _found(context, request, request.group_id, name, numbers, topic_code)
             ],
         )
-        for name, numbers in asked
+        for name, numbers in checkpointed(asked)
         for topic_code in (code or _topic_code(context, name),)
         if not code or context.api_version < _ERROR_FOR_ALL_SINCE
     ]
@@ -192,7 +193,7 @@ def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tupl
     if group.topics is not None:
         return [
             (_name_of(context, topic.topic_id) if by_id else topic.name, topic.topic_id, topic.partition_indexes)
-            for topic in group.topics
+            for topic in checkpointed(group.topics)
         ]
     committed = _all_committed(context, group.group_id)
     if not by_id:
@@ -204,7 +205,9 @@ def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tupl
 def _all_committed(context: RequestContext, group_id: str) -> list[tuple[str, list[int]]]:
     """(topic, partitions) of everything committed that the asker may see."""
     committed = context.broker.groups.committed_partitions(group_id)
-    return [(name, numbers) for name, numbers in committed.items() if allows(context, DESCRIBE, TOPIC, name)]
+    return [
+        (name, numbers) for name, numbers in checkpointed(committed.items()) if allows(context, DESCRIBE, TOPIC, name)
+    ]
 
 
 def _topic_code(context: RequestContext, name: str) -> int:
@@ -235,7 +238,7 @@ def _found(
     context: RequestContext, request: OffsetFetchRequest, group_id: str, topic: str, numbers: list[int], code: int
 ) -> Iterable[tuple[int, Committed | None]]:
     if code:
-        return [(number, None) for number in numbers]
+        return [(number, None) for number in checkpointed(numbers)]
     found = context.broker.groups.fetch(group_id, topic, numbers, stable=request.require_stable)
     return zip(numbers, found, strict=True)
 
@@ -258,14 +261,16 @@ def delete(context: RequestContext, request: OffsetDeleteRequest) -> Deferred[Of
     if not allows(context, DELETE, GROUP, request.group_id):
         return completed(OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     topics = context.broker.logs.topics
-    allowed = allowed_names(context, READ, TOPIC, (topic.name for topic in request.topics))
+    allowed = allowed_names(context, READ, TOPIC, (topic.name for topic in checkpointed(request.topics)))
     partitions = [
         TopicPartition(topic.name, partition.partition_index)
-        for topic in request.topics
+        for topic in checkpointed(request.topics)
         if topic.name in allowed
-        for partition in topic.partitions
+        for partition in checkpointed(topic.partitions)
     ]
-    present = [p for p in partitions if p.topic in topics and 0 <= p.partition < len(topics[p.topic].partitions)]
+    present = [
+        p for p in checkpointed(partitions) if p.topic in topics and 0 <= p.partition < len(topics[p.topic].partitions)
+    ]
     unknown = set(partitions).difference(present)
     done = context.broker.groups.delete_offsets(request.group_id, present)
     return done.map(lambda result: _delete_response(request, allowed, unknown, *result))
@@ -297,9 +302,9 @@ def _delete_response(
                         partition_index=partition.partition_index,
                         error_code=code_of(topic.name, partition.partition_index),
                     )
-                    for partition in topic.partitions
+                    for partition in checkpointed(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            for topic in checkpointed(request.topics)
         ]
     )

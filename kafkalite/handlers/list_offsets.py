@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.handlers.permissions import DESCRIBE, TOPIC, allowed_names
 from kafkalite.handlers.topics import NO_LEADER_EPOCH, find_partition
+from kafkalite.limits.pace import checkpointed
 from kafkalite.model import (
     OFFSET_EARLIEST,
     OFFSET_EARLIEST_LOCAL,
@@ -65,8 +66,8 @@ def needs_blocking(context: RequestContext, request: ListOffsetsRequest) -> bool
         partition.timestamp >= 0
         or partition.timestamp == OFFSET_MAX_TIMESTAMP
         or (committed and partition.timestamp == OFFSET_LATEST and _is_cold(context, topic.name, partition))
-        for topic in request.topics
-        for partition in topic.partitions
+        for topic in checkpointed(request.topics)
+        for partition in checkpointed(topic.partitions)
     )
 
 
@@ -77,10 +78,12 @@ def _is_cold(context: RequestContext, topic: str, partition: ListOffsetsPartitio
 
 def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     named = Counter(
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+        (topic.name, partition.partition_index)
+        for topic in checkpointed(request.topics)
+        for partition in checkpointed(topic.partitions)
     )
     committed = request.isolation_level == READ_COMMITTED
-    allowed = allowed_names(context, DESCRIBE, TOPIC, (topic.name for topic in request.topics))
+    allowed = allowed_names(context, DESCRIBE, TOPIC, (topic.name for topic in checkpointed(request.topics)))
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -91,10 +94,12 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
                     else _failure(partition, ErrorCode.INVALID_REQUEST)
                     if named[topic.name, index] > 1
                     else _partition(context, topic.name, partition, _Reader(request.replica_id, committed))
-                    for index, partition in {item.partition_index: item for item in topic.partitions}.items()
+                    for index, partition in {
+                        item.partition_index: item for item in checkpointed(topic.partitions)
+                    }.items()
                 ],
             )
-            for topic in request.topics
+            for topic in checkpointed(request.topics)
         ]
     )
 

@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -59,9 +60,9 @@ def describe(context: RequestContext, request: DescribeLogDirsRequest) -> Descri
 def alter(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     own = str(context.broker.config.data_directory.absolute())
     rows: dict[str, dict[int, AlterReplicaLogDirPartitionResult]] = {}  # of what is named twice the last counts
-    for directory in request.dirs:
-        for item in directory.topics:
-            for index in item.partitions:
+    for directory in checkpointed(request.dirs):
+        for item in checkpointed(directory.topics):
+            for index in checkpointed(item.partitions):
                 rows.setdefault(item.name, {})[index] = _result(context, item.name, index, known=directory.path == own)
     return AlterReplicaLogDirsResponse(
         results=[
@@ -96,10 +97,10 @@ def _asked(context: RequestContext, request: DescribeLogDirsRequest) -> Iterator
         for topic in topics.values():
             yield topic, range(len(topic.partitions))
         return
-    for item in request.topics:
+    for item in checkpointed(request.topics):
         found = topics.get(item.topic)
         if found is not None:
-            yield found, [index for index in item.partitions if 0 <= index < len(found.partitions)]
+            yield found, [index for index in checkpointed(item.partitions) if 0 <= index < len(found.partitions)]
 
 
 def _topic(topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
@@ -107,7 +108,7 @@ def _topic(topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
         name=topic.name,
         partitions=[
             DescribeLogDirsPartition(partition_index=index, partition_size=topic.partitions[index].size_bytes)
-            for index in indexes
+            for index in checkpointed(indexes)
             if topic.partitions[index].segments
         ],
     )

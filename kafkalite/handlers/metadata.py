@@ -39,6 +39,7 @@ from kafkalite.handlers.topics import (
     check_replication_factor,
     partition_count,
 )
+from kafkalite.limits.pace import checkpointed
 from kafkalite.logging import RepeatLogger
 from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 from kafkalite.protocol.messages.metadata import (
@@ -79,7 +80,7 @@ def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
         return False
     return any(
         topic.name not in topics and topic.topic_id == ZERO_UUID and may_describe(context, topic.name or "", probe=True)
-        for topic in request.topics or ()
+        for topic in checkpointed(request.topics or ())
     )
 
 
@@ -148,8 +149,8 @@ def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | Me
         every = context.broker.logs.topics.values()
         return [topic for topic in every if may_describe(context, topic.name, probe=True)]
     may_create = _may_create(context, request)
-    unique = {(item.topic_id, item.name): item for item in request.topics}
-    return [_find(context, item, may_create=may_create) for item in unique.values()]
+    unique = {(item.topic_id, item.name): item for item in checkpointed(request.topics)}
+    return [_find(context, item, may_create=may_create) for item in checkpointed(unique.values())]
 
 
 def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bool) -> Topic | MetadataResponseTopic:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.permissions import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, allows
 from kafkalite.handlers.topics import find_partition
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -29,11 +30,11 @@ def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Off
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_partition(context, topic.topic, partition) for partition in topic.partitions]
+                partitions=[_partition(context, topic.topic, partition) for partition in checkpointed(topic.partitions)]
                 if follows or allows(context, DESCRIBE, TOPIC, topic.topic)
-                else [_denied(partition) for partition in topic.partitions],
+                else [_denied(partition) for partition in checkpointed(topic.partitions)],
             )
-            for topic in request.topics
+            for topic in checkpointed(request.topics)
         ]
     )
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -33,7 +34,10 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def describe(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    asked = [(topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in request.topics]
+    asked = [
+        (topic.topic_name, [part.partition_index for part in checkpointed(topic.partitions)])
+        for topic in checkpointed(request.topics)
+    ]
     if asked != [(METADATA_TOPIC, [0])]:
         return _unknown(request)
     cluster = context.broker.cluster
@@ -70,10 +74,10 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
                     DescribeQuorumResponsePartitionData(
                         partition_index=part.partition_index, error_code=code, error_message=code.text
                     )
-                    for part in topic.partitions
+                    for part in checkpointed(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            for topic in checkpointed(request.topics)
         ]
     )
 

@@ -17,6 +17,7 @@ from kafkalite.errors import (
     NoReassignmentInProgress,
     UnknownTopicOrPartition,
 )
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -41,9 +42,10 @@ def alter(context: RequestContext, request: AlterPartitionReassignmentsRequest) 
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
             ReassignableTopicResponse(
-                name=topic.name, partitions=[_result(context, topic.name, partition) for partition in topic.partitions]
+                name=topic.name,
+                partitions=[_result(context, topic.name, partition) for partition in checkpointed(topic.partitions)],
             )
-            for topic in request.topics
+            for topic in checkpointed(request.topics)
         ],
     )
 

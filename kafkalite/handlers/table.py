@@ -34,6 +34,19 @@ OBJECTS_PER_PARTITION: Final = 5
 room for short lists. The codec counts structs and list items, not partitions."""
 
 
+INLINE_US: Final = 1_000
+"""What a request may cost a network thread by the estimate of its row; one that costs more runs on the thread for long
+requests (`kafkalite.limits.long_requests`). A slow machine takes twice as long as the estimates say."""
+
+
+INLINE_SIZE: Final = 4096
+"""The most bytes of a body that a network thread decodes: of one-byte items that takes half a millisecond."""
+REQUEST_US: Final = 30.0
+"""What a request costs that names nothing."""
+ITEM_US: Final = 5.0
+"""What an item of a request costs where its row says nothing else: decoding, handling, encoding and freeing it."""
+
+
 class LazyFunction:
     """The function of "module:function" in this room, imported when first called."""
 
@@ -70,9 +83,16 @@ def served_in_c(_context: RequestContext, _request: Any) -> Any:
 
 
 class Row:
-    """One API as this broker serves it: `handler` gives the response, `blocks` says whether it needs the I/O pool."""
+    """One API as this broker serves it: `handler` gives the response, `blocks` says whether it needs the I/O pool.
 
-    __slots__ = ("advertised", "blocks", "handler", "in_order", "key", "name", "newest", "oldest")
+
+    `item_us` and `unnamed` estimate what a request costs in microseconds: for each item that it names, and for what it
+    does not name, because a null list means everything, or one name stands for a lot.
+    """
+
+    __slots__ = (
+        "advertised", "blocks", "handler", "in_order", "item_us", "key", "name", "newest", "oldest", "unnamed",
+    )  # fmt: skip
 
     @property
     def gated(self) -> bool:
@@ -89,6 +109,8 @@ class Row:
         *,
         advertised: int | None = None,
         in_order: bool = False,
+        item_us: float = ITEM_US,
+        unnamed: Callable[[RequestContext, Any], float] | None = None,
     ) -> None:
         """`in_order`: what its connection sends after a request takes effect after it, even where it waits."""
         self.key = key
@@ -99,21 +121,45 @@ class Row:
         self.handler = handler
         self.blocks = blocks
         self.in_order = in_order
+        self.item_us = item_us
+        self.unnamed = unnamed
+
+    def cost_us(self, context: RequestContext, request: Any) -> float:
+        """Microseconds that a decoded request is expected to take."""
+        named = REQUEST_US + self.item_us * protocol.request_program(self.key, context.api_version).count_items(request)
+        return named if self.unnamed is None else named + self.unnamed(context, request)
 
     def serves(self, version: int) -> bool:
         return self.oldest <= version <= self.newest
 
-    def decode(self, version: int, body: bytes | bytearray | memoryview, partitions_max: int = PARTITIONS_MAX) -> Any:
-        """The request; ValueError (DecodeError) if the bytes are not one, or name far more partitions than allowed."""
-        return protocol.decode_request(self.key, version, body, objects_max=partitions_max * OBJECTS_PER_PARTITION)
+    def decode(
+        self,
+        version: int,
+        body: bytes | bytearray | memoryview,
+        partitions_max: int = PARTITIONS_MAX,
+        pace: Callable[[], object] | None = None,
+    ) -> Any:
+        """The request; ValueError (DecodeError) if the bytes are not one, or name far more partitions than allowed.
+
+        `pace` is called in between, as in `Program.decode`, and in `encode` and `release`.
+        """
+        objects_max = partitions_max * OBJECTS_PER_PARTITION
+        return protocol.decode_request(self.key, version, body, objects_max=objects_max, pace=pace)
 
     def message(self, _version: int, response: object) -> object:
         """The response as a message, whatever the handler gave."""
         return response
 
-    def encode(self, version: int, correlation_id: int, response: object) -> bytes:
+    def encode(
+        self, version: int, correlation_id: int, response: object, pace: Callable[[int], object] | None = None
+    ) -> bytes:
         """The whole response frame."""
-        return protocol.encode_response_frame(self.key, version, correlation_id, response)
+        return protocol.encode_response_frame(self.key, version, correlation_id, response, pace)
+
+    def release(self, version: int, request: Any, response: object, pace: Callable[[], object]) -> None:
+        """Frees both, which are of no use afterwards, in portions."""
+        protocol.request_program(self.key, version).release(request, pace)
+        protocol.response_program(self.key, version).release(response, pace)
 
 
 ROWS: Final[tuple[Row, ...]] = (
@@ -151,13 +197,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.DESCRIBE_ACLS, 1, 3, LazyFunction("acls:describe"), LazyFunction("acls:needs_blocking")),
     Row(api.CREATE_ACLS, 1, 3, LazyFunction("acls:create"), LazyFunction("acls:changes")),
     Row(api.DELETE_ACLS, 1, 3, LazyFunction("acls:delete"), LazyFunction("acls:changes")),
-    Row(
-        api.DESCRIBE_CONFIGS,
-        1,
-        4,
-        LazyFunction("describe_configs:handle"),
-        LazyFunction("describe_configs:needs_blocking"),
-    ),
+    Row(api.DESCRIBE_CONFIGS, 1, 4, LazyFunction("describe_configs:handle"), item_us=50.0),
     Row(api.ALTER_CONFIGS, 0, 2, LazyFunction("alter_configs:replace"), always),
     Row(api.ALTER_REPLICA_LOG_DIRS, 1, 2, LazyFunction("log_dirs:alter"), always),
     Row(api.DESCRIBE_LOG_DIRS, 1, 4, LazyFunction("log_dirs:describe"), always),

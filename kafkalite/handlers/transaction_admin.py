@@ -27,6 +27,7 @@ from kafkalite.handlers.permissions import (
     TRANSACTIONAL_ID,
     allows,
 )
+from kafkalite.limits.pace import checkpointed
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages import describe_transactions, list_transactions
 from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -49,7 +50,7 @@ _OPEN: Final = frozenset({ONGOING, *PREPARED})
 def write_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred[WriteTxnMarkersResponse]:
     results: list[Deferred[int]] = []
     may = allows(context, ALTER, CLUSTER, probe=True) or allows(context, CLUSTER_ACTION, CLUSTER)
-    for marker in request.markers:
+    for marker in checkpointed(request.markers):
         mark = Mark(
             marker.producer_id,
             marker.producer_epoch,
@@ -61,8 +62,8 @@ def write_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> D
             _write_marker(context, mark, TopicPartition(topic.name, number))
             if may
             else completed(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-            for topic in marker.topics
-            for number in topic.partition_indexes
+            for topic in checkpointed(marker.topics)
+            for number in checkpointed(topic.partition_indexes)
         ]
     return gathered(results).map(lambda codes: _written(request, codes))
 
@@ -86,20 +87,20 @@ def _written(request: WriteTxnMarkersRequest, codes: list[int]) -> WriteTxnMarke
                         name=topic.name,
                         partitions=[
                             WritableTxnMarkerPartitionResult(partition_index=number, error_code=next(left))
-                            for number in topic.partition_indexes
+                            for number in checkpointed(topic.partition_indexes)
                         ],
                     )
-                    for topic in marker.topics
+                    for topic in checkpointed(marker.topics)
                 ],
             )
-            for marker in request.markers
+            for marker in checkpointed(request.markers)
         ]
     )
 
 
 def describe(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_described(context, name) for name in request.transactional_ids]
+        transaction_states=[_described(context, name) for name in checkpointed(request.transactional_ids)]
     )
 
 
@@ -145,7 +146,7 @@ def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListT
         except InvalidRegularExpression:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         rows = [(name, now) for name, now in rows if name in matches]
-    states = {LABELS[name] for name in request.state_filters if name in LABELS}
+    states = {LABELS[name] for name in checkpointed(request.state_filters) if name in LABELS}
     producer_ids = set(request.producer_id_filters)
     time_ms = context.broker.clock.time_ms()
 
@@ -158,7 +159,7 @@ def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListT
         )
 
     return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in LABELS],
+        unknown_state_filters=[name for name in checkpointed(request.state_filters) if name not in LABELS],
         transaction_states=[
             list_transactions.TransactionState(
                 transactional_id=name, producer_id=now.producer_id, transaction_state=now.state.label

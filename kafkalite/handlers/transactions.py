@@ -30,6 +30,7 @@ from kafkalite.handlers.permissions import (
     allowed_names,
     allows,
 )
+from kafkalite.limits.pace import checkpointed
 from kafkalite.model import INTERNAL_TOPICS, TopicPartition
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafkalite.protocol.messages.add_partitions_to_txn import (
@@ -63,11 +64,15 @@ _BROKERS_SINCE: Final = 4
 
 
 def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) -> Deferred[AddPartitionsToTxnResponse]:
-    asked = [TopicPartition(topic.name, number) for topic in request.v3_and_below_topics for number in topic.partitions]
+    asked = [
+        TopicPartition(topic.name, number)
+        for topic in checkpointed(request.v3_and_below_topics)
+        for number in checkpointed(topic.partitions)
+    ]
     if not allows(context, WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         return completed(_added(request, dict.fromkeys(asked, _DENIED)))
-    allowed = allowed_names(context, WRITE, TOPIC, {p.topic for p in asked} - INTERNAL_TOPICS)
-    refusals = {partition: _refusal(context, partition, allowed) for partition in asked}
+    allowed = allowed_names(context, WRITE, TOPIC, {p.topic for p in checkpointed(asked)} - INTERNAL_TOPICS)
+    refusals = {partition: _refusal(context, partition, allowed) for partition in checkpointed(asked)}
     if any(refusals.values()):
         return completed(
             _added(request, {p: code or ErrorCode.OPERATION_NOT_ATTEMPTED for p, code in refusals.items()})
@@ -90,7 +95,7 @@ def add_partitions_in_cluster(
         return add_partitions(context, request)
     if not allows(context, CLUSTER_ACTION, CLUSTER):
         return completed(AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    answers = [_of_transaction(context, each) for each in request.transactions]
+    answers = [_of_transaction(context, each) for each in checkpointed(request.transactions)]
     return gathered(answers).map(lambda results: AddPartitionsToTxnResponse(results_by_transaction=results))
 
 
@@ -98,7 +103,11 @@ def _of_transaction(
     context: RequestContext, asked: AddPartitionsToTxnTransaction
 ) -> Deferred[AddPartitionsToTxnResult]:
     transactions = context.broker.transactions
-    partitions = [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partitions]
+    partitions = [
+        TopicPartition(topic.name, number)
+        for topic in checkpointed(asked.topics)
+        for number in checkpointed(topic.partitions)
+    ]
     who = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
 
     def answer(codes: dict[TopicPartition, int]) -> AddPartitionsToTxnResult:
@@ -108,8 +117,10 @@ def _of_transaction(
 
     if asked.verify_only:
         abortable = context.api_version > _BROKERS_SINCE
-        return completed(answer({each: transactions.verify(*who, each, abortable=abortable) for each in partitions}))
-    missing = [each for each in partitions if not _is_there(context, each)]
+        return completed(
+            answer({each: transactions.verify(*who, each, abortable=abortable) for each in checkpointed(partitions)})
+        )
+    missing = [each for each in checkpointed(partitions) if not _is_there(context, each)]
     if missing:
         codes = dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED))
         codes.update(dict.fromkeys(missing, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
@@ -144,7 +155,7 @@ def _by_topic(
                 AddPartitionsToTxnPartitionResult(
                     partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
                 )
-                for number in topic.partitions
+                for number in checkpointed(topic.partitions)
             ],
         )
         for topic in topics
@@ -195,17 +206,21 @@ def commit_offsets(context: RequestContext, request: TxnOffsetCommitRequest) -> 
             partition.committed_leader_epoch,
             partition.committed_metadata or "",
         )
-        for topic in request.topics
-        for partition in topic.partitions
+        for topic in checkpointed(request.topics)
+        for partition in checkpointed(topic.partitions)
     ]
     denied = _commit_refusal(context, request)
-    allowed = frozenset() if denied else allowed_names(context, READ, TOPIC, (topic.name for topic in request.topics))
-    for offset in offsets:
+    allowed = (
+        frozenset()
+        if denied
+        else allowed_names(context, READ, TOPIC, (topic.name for topic in checkpointed(request.topics)))
+    )
+    for offset in checkpointed(offsets):
         if offset.partition.topic not in allowed:
             offset.code = denied or ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not _is_there(context, offset.partition):
             offset.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    wanted = [offset for offset in offsets if not offset.code]
+    wanted = [offset for offset in checkpointed(offsets) if not offset.code]
     if not wanted:
         return completed(_committed(request, offsets))
     done = context.broker.transactions.commit_offsets(
@@ -240,9 +255,9 @@ def _committed(request: TxnOffsetCommitRequest, offsets: list[Offset]) -> TxnOff
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=next(results).code
                     )
-                    for partition in topic.partitions
+                    for partition in checkpointed(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            for topic in checkpointed(request.topics)
         ]
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.features import LEVELS, METADATA_LEVEL_MIN, METADATA_VERSION, Features
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.update_features import (
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
@@ -35,7 +36,9 @@ _changing = threading.Lock()
 
 
 def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    wanted = {item.feature: (item.max_version_level, item.upgrade_type) for item in request.feature_updates}
+    wanted = {
+        item.feature: (item.max_version_level, item.upgrade_type) for item in checkpointed(request.feature_updates)
+    }
     with _changing:
         present = context.broker.logs.features
         for name, (level, kind) in wanted.items():

@@ -8,11 +8,13 @@ Thread rule: both run on the I/O pool.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.handlers.permissions import ALTER, CLUSTER, CODES, DESCRIBE, allows
+from kafkalite.limits.pace import checkpointed
 from kafkalite.log.journal import credential_change, credential_deletion
 from kafkalite.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -56,9 +58,11 @@ def describe(
     for (mechanism, user), credential in sorted(context.broker.logs.credentials.items()):
         info = CredentialInfo(mechanism=_NUMBERS[mechanism], iterations=credential.iterations)
         by_user.setdefault(user, []).append(info)
-    names = [user.name for user in request.users or ()] or list(by_user)
+    named = Counter(user.name for user in checkpointed(request.users or ()))
     return DescribeUserScramCredentialsResponse(
-        results=[_described(name, by_user, twice=names.count(name) > 1) for name in dict.fromkeys(names)],
+        results=[
+            _described(name, by_user, twice=named[name] > 1) for name in checkpointed(list(named) or list(by_user))
+        ],
     )
 
 
@@ -84,9 +88,13 @@ def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) ->
     logs = context.broker.logs
     problems: dict[str, _Problem | None] = {}
     if not allows(context, ALTER, CLUSTER):
-        names = {item.name for item in request.deletions} | {item.name for item in request.upsertions}
+        names = {item.name for item in checkpointed(request.deletions)} | {
+            item.name for item in checkpointed(request.upsertions)
+        }
         denied = AlterUserScramCredentialsResult(error_code=CODES[CLUSTER], error_message=CODES[CLUSTER].text)
-        return AlterUserScramCredentialsResponse(results=[replace(denied, user=name) for name in sorted(names)])
+        return AlterUserScramCredentialsResponse(
+            results=[replace(denied, user=name) for name in checkpointed(sorted(names))]
+        )
 
     def decide() -> list[dict[str, Any]]:
         changes, found = _decide(request, logs.credentials)
@@ -104,7 +112,7 @@ def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) ->
                 error_code=ErrorCode.NONE if problem is None else problem[0],
                 error_message=None if problem is None else problem[1],
             )
-            for name, problem in sorted(problems.items(), key=lambda item: item[1] is not None)
+            for name, problem in checkpointed(sorted(problems.items(), key=lambda item: item[1] is not None))
         ]
     )
 
@@ -116,7 +124,7 @@ def _decide(
     problems: dict[str, _Problem | None] = {}
     changes: dict[str, dict[str, Any]] = {}
     items: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
-    for item in items:
+    for item in checkpointed(items):
         name = item.name
         if problems.get(name) is not None:
             continue

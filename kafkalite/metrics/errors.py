@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.handlers import table
 from kafkalite.handlers.table import PARTITIONS_MAX
+from kafkalite.limits.pace import checkpointed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from kafkalite.handlers.context import RequestContext
 
 DEPTH_MAX: Final = 3
 """Lists in lists, to where answers are searched for error codes: topics, their partitions."""
@@ -30,9 +33,9 @@ class ErrorCounts:
 
     def note(self, key: int, response: object) -> None:
         """Counts the error codes of an answer, 0 for good ones."""
-        codes = list(error_codes(response))
+        codes = Counter(error_codes(response))
         with self._lock:
-            self._counts.update((key, code) for code in codes)
+            self._counts.update({(key, code): count for code, count in codes.items()})
 
     def numbers(self) -> dict[tuple[int, int], int]:
         """(key, code) → count."""
@@ -54,6 +57,8 @@ class CountedRow(table.Row):
             row.blocks,
             advertised=row.advertised,
             in_order=row.in_order,
+            item_us=row.item_us,
+            unnamed=row.unnamed,
         )
         self._row = row
         self._note = note
@@ -62,12 +67,26 @@ class CountedRow(table.Row):
     def gated(self) -> bool:
         return self._row.gated
 
-    def decode(self, version: int, body: bytes | bytearray | memoryview, partitions_max: int = PARTITIONS_MAX) -> Any:
-        return self._row.decode(version, body, partitions_max)
+    def cost_us(self, context: RequestContext, request: Any) -> float:
+        return self._row.cost_us(context, request)
 
-    def encode(self, version: int, correlation_id: int, response: object) -> bytes:
+    def decode(
+        self,
+        version: int,
+        body: bytes | bytearray | memoryview,
+        partitions_max: int = PARTITIONS_MAX,
+        pace: Callable[[], object] | None = None,
+    ) -> Any:
+        return self._row.decode(version, body, partitions_max, pace)
+
+    def encode(
+        self, version: int, correlation_id: int, response: object, pace: Callable[[int], object] | None = None
+    ) -> bytes:
         self._note(self.key, self._row.message(version, response))
-        return self._row.encode(version, correlation_id, response)
+        return self._row.encode(version, correlation_id, response, pace)
+
+    def release(self, version: int, request: Any, response: object, pace: Callable[[], object]) -> None:
+        self._row.release(version, request, response, pace)
 
 
 def error_codes(message: Any, depth: int = 0) -> Iterator[int]:
@@ -80,7 +99,7 @@ def error_codes(message: Any, depth: int = 0) -> Iterator[int]:
     if depth < DEPTH_MAX:
         for name, kind, *_ in message.FIELDS:
             if kind.startswith("[]") and kind[2:3].isupper():
-                for item in getattr(message, name) or ():
+                for item in checkpointed(getattr(message, name) or ()):
                     for inner in error_codes(item, depth + 1):
                         found = True
                         yield inner

@@ -170,7 +170,8 @@ class LogsInMemory:
             config=TopicConfig.resolve(self.config, overrides),
             internal=name.startswith("__"),
         )
-        self.topics[name] = self.topics_by_id[topic.id] = topic
+        self.topics_by_id[topic.id] = topic
+        self.topics = {**self.topics, name: topic}  # another mapping at each change, as in LogManager
         self.deleted_names.pop(name, None)
         return topic
 
@@ -178,7 +179,8 @@ class LogsInMemory:
         self._fail()
         if name not in self.topics:
             raise UnknownTopicOrPartition
-        del self.topics_by_id[self.topics.pop(name).id]
+        del self.topics_by_id[self.topics[name].id]
+        self.topics = {other: topic for other, topic in self.topics.items() if other != name}
         self.deleted_names[name] = None
         if durable:
             self.sync_renames()
@@ -192,6 +194,7 @@ class LogsInMemory:
         self._fail()
         topic = self.topics[name]
         topic.partitions += tuple(LogInMemory() for _ in range(total - len(topic.partitions)))
+        self.topics = dict(self.topics)
         return topic
 
     def alter_topic(self, name: str, overrides: dict[str, str]) -> Any:

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from kafkalite.errors import ErrorCode, error_for
-from kafkalite.handlers import broker_loggers
+from kafkalite.handlers import broker_loggers, describe_configs
 from kafkalite.handlers.alter_configs import APPEND, DELETE, SET, SUBTRACT
 from kafkalite.handlers.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalite.protocol import api
@@ -131,13 +131,21 @@ def test_resources_that_cannot_be_described(broker, version, kind, name, code):
     assert describe(broker, version, kind, name) == (code, {})
 
 
-def test_many_resources_are_described_on_the_pool(broker):
+def test_resources_with_the_same_settings_are_described_once(broker):
     resources = [
-        DescribeConfigsResource(resource_type=TOPIC, resource_name="logs", configuration_keys=["retention.ms"])
+        DescribeConfigsResource(resource_type=TOPIC, resource_name="logs", configuration_keys=None),
+        DescribeConfigsResource(resource_type=GROUP, resource_name="a", configuration_keys=None),
+        DescribeConfigsResource(resource_type=TOPIC, resource_name="logs", configuration_keys=[]),
+        DescribeConfigsResource(resource_type=GROUP, resource_name="b", configuration_keys=None),
+        DescribeConfigsResource(resource_type=TOPIC, resource_name="logs", configuration_keys=["retention.ms"]),
     ]
-    response = broker.call(api.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=resources * 17))
-    assert len(response.results) == 17
-    assert broker.blocked
+    results = describe_configs.handle(
+        broker.context(api.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=resources)
+    ).results
+    assert results[0].configs is results[2].configs
+    assert results[1].configs is results[3].configs
+    assert [config.name for config in results[4].configs] == ["retention.ms"]
+    assert len(results[0].configs) > 1
 
 
 def replace_all(broker, version, *resources, validate_only=False):
