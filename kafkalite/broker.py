@@ -36,6 +36,7 @@ from kafkalite.dispatch import Dispatcher
 from kafkalite.errors import ConfigError
 from kafkalite.handlers.context import BrokerServices, ClusterView
 from kafkalite.handlers.table import find, native_apis
+from kafkalite.limits.long_requests import LongRequests
 from kafkalite.limits.shares import SMALL_COUNT
 from kafkalite.log.directory import is_used
 from kafkalite.log.manager import LogManager, open_segments_max
@@ -89,6 +90,7 @@ DRAIN_S: Final = 0.5
 LEAVE_S: Final = 5.0
 """How long a network worker that is one too many has for what its clients have asked for."""
 POOL_CLOSE_S: Final = 5.0
+LONG_REQUEST_STOP_S: Final = 1.0
 
 
 class Companion(Protocol):
@@ -169,6 +171,7 @@ class Broker:
         self._services: BrokerServices | None = None
         self._configuring = threading.Lock()  # one at a time tells the services of the cluster's settings
         self._pool: IoPool | None = None
+        self._long_requests: LongRequests | None = None
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
@@ -372,7 +375,8 @@ class Broker:
             config, logs, cluster, self.clock, pool, groups, transactions, quotas, member, authorizer
         )
         logs.topic_listeners.append(lambda name: services.partition_shares.topic_changed(name, logs.topics))
-        dispatcher = Dispatcher(services, self._find_row())
+        self._long_requests = long_requests = LongRequests(pool)
+        dispatcher = Dispatcher(services, self._find_row(), long_requests)
         sessions = FetchSessionCache(
             slots_max=config.max_incremental_fetch_session_cache_slots,
             partitions_max=config.fetch_session_cache_max_partitions,
@@ -933,6 +937,10 @@ class Broker:
                 bound.socket.close()
         if crash:
             self._stop_workers(0.0)
+        if self._long_requests is not None:  # before the coordinators, so that none of them begins what has no end
+            if not self._long_requests.close(LONG_REQUEST_STOP_S):
+                logger.warning("a long request did not end within %.0f s", LONG_REQUEST_STOP_S)
+            self._long_requests = None
         if self._transactions is not None:
             self._transactions.stop()
             self._transactions = None

@@ -52,10 +52,8 @@ class Deferred(Generic[T]):
         return self._response  # type: ignore[return-value]  # done, so it is a T
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """The one that is completed with `function` of this one's response. Takes the place of `then`."""
-        mapped: Deferred[U] = Deferred(self.abandoned)
-        self.then(lambda response: mapped.complete(function(response)))
-        return mapped
+        """The one whose response is `function` of this one's, called at its delivery. Takes the place of `then`."""
+        return _Mapped(self, function)
 
     def complete(self, response: T) -> bool:
         """Gives the response; False, and nothing happens, when there is one already."""
@@ -77,6 +75,41 @@ class Deferred(Generic[T]):
                 self._deliver = deliver
                 return
         deliver(self._response)  # type: ignore[arg-type]  # done, so it is a T
+
+    def then_make(self, deliver: Callable[[Callable[[], T]], object]) -> None:
+        """As `then`, with what makes the response in its place: what `map` adds to it is done by whoever calls that."""
+        self.then(lambda response: deliver(lambda: response))
+
+
+class _Mapped(Deferred[U], Generic[T, U]):
+    """What `map` gives. It has no state but its source's, and the response once it was made."""
+
+    __slots__ = ("_function", "_source")
+
+    def __init__(self, source: Deferred[T], function: Callable[[T], U]) -> None:
+        super().__init__(source.abandoned)
+        self._source = source
+        self._function = function
+
+    @property
+    def done(self) -> bool:
+        return self._source.done
+
+    @property
+    def response(self) -> U:
+        if not self._done:
+            self._response = self._function(self._source.response)
+            self._done = True
+        return self._response  # type: ignore[return-value]  # made, so it is a U
+
+    def complete(self, response: U) -> bool:  # noqa: ARG002  # as in the base
+        raise RuntimeError("this answer is made of another one, which is completed")
+
+    def then(self, deliver: Callable[[U], object]) -> None:
+        self._source.then(lambda _response: deliver(self.response))
+
+    def then_make(self, deliver: Callable[[Callable[[], U]], object]) -> None:
+        self._source.then(lambda _response: deliver(lambda: self.response))
 
 
 def completed(response: T) -> Deferred[T]:

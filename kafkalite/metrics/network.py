@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.families import Family, labels, most
 from kafkalite.handlers.sign_in import Outcome
+from kafkalite.metrics.requests import histogram_rows
 from kafkalite.metrics.slow import name_of
 from kafkalite.protocol import api
 
@@ -146,6 +147,21 @@ class Network:
             "gauge",
             "Longest turn of a network worker's loop since it first turned.",
             [(labels(networkprocessor=number), longest_s) for number, (_, longest_s) in turns.items()],
+        )
+        cpu = {
+            worker.number: worker.mailbox.turns.cpu() for worker in parts.workers if worker.mailbox.turns is not None
+        }
+        yield Family(
+            "kafkalite_worker_longest_turn_cpu_seconds",
+            "gauge",
+            "CPU time of the longest turn of a network worker's loop since it first turned.",
+            [(labels(networkprocessor=number), longest_s) for number, (longest_s, _) in cpu.items()],
+        )
+        yield Family(
+            "kafkalite_worker_turn_cpu_seconds",
+            "histogram",
+            "CPU time of the turns of a network worker's loop.",
+            [row for number, (_, numbers) in cpu.items() for row in histogram_rows(numbers, networkprocessor=number)],
         )
         yield Family(
             "kafkalite_worker_requests",

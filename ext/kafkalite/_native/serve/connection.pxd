@@ -26,8 +26,17 @@ cdef enum:
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
+    TURN_NS_MAX = 1000000               # the same in time, by what requests cost
+    SHARE_US_MAX = 2000                 # what a holder may have saved up of its share, in CPU time
+    REQUEST_NS = 4000                   # what Produce and Fetch cost at least, and their bytes one ns each
     CROWD_MIN = 64                      # handshakes under way: the selector is not asked for more that cannot go on yet
     OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
+
+
+cdef class InlineShare:
+    cdef object __weakref__
+    cdef double left_us
+    cdef double at                          # monotonic seconds of the last look
 
 
 cdef class WorkerResources(WorkerParts):
@@ -84,6 +93,11 @@ cdef class Connection:
     cdef bint awaited                       # it is one of `handshake_count`
     cdef LowWater low_water                 # of the socket, with TLS
     cdef Py_ssize_t room_min                # of what is received into `pending`
+    cdef double turn_of                     # `io.now` of the loop turn that the next two are of
+    cdef int64_t turn_left_ns               # of this connection's share of it
+    cdef bint first                         # the request being served is the first of what was received together
+    cdef public InlineShare share           # of its holder; None: it has asked for nothing that is charged
+    cdef bint gives_way                     # paused until the other connections had their turn
     cdef bint filled                        # the last recv took as much as it could: there may be more
 
     cdef AccessView access(self)
@@ -98,6 +112,8 @@ cdef class Connection:
     cdef int arrive(self) except -1
     cdef int fail(self, str problem) except -1
     cdef int pause(self) except -1
+    cdef int begin_turn(self) except -1
+    cdef int give_way(self) except -1
     cdef bint put_off(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int refuse_size(self, int32_t size) except -1
     cdef int end(self) except -1

@@ -47,7 +47,7 @@ from kafkalite._native.serve.produce_turns cimport has_to_wait
 from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.serve.worker_parts cimport (
-    RECEIVE_CAPACITY, TIMERS_PURGE_MIN, NativeApi, WorkerParts, is_over,
+    LOOP_NS_MAX, RECEIVE_CAPACITY, TIMERS_PURGE_MIN, NativeApi, WorkerParts, is_over,
 )
 from kafkalite._native.tls.tls_context cimport TlsContext
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsSession
@@ -71,6 +71,22 @@ cdef str TOO_MANY_HANDSHAKES = (
     "too many connections whose handshake is not done (connection.authentication.max): the oldest of its address goes")
 
 assert (EVENT_READ, EVENT_WRITE) == (select.EPOLLIN, select.EPOLLOUT)
+
+
+cdef double SHARE = 0.2     # of the time of one processor
+
+
+@cython.final
+cdef class InlineShare:
+    """What network threads spend on the longer or pipelined requests of one holder: a fifth of a processor's time.
+
+    A network thread that is busy does not let the others in when it releases the GIL, however short its requests are.
+    So what is beyond this goes to the thread for long requests, which sleeps in between.
+    Thread rule: any worker, with the GIL.
+    """
+
+    def __cinit__(self):
+        self.left_us = SHARE_US_MAX
 
 
 @cython.final
@@ -152,7 +168,7 @@ cdef class WorkerResources(WorkerParts):
 
     def next_deadline(self):
         """Monotonic seconds of the earliest parked fetch, end of a wait, or close, or None."""
-        if self.overdue or self.steps:
+        if self.overdue or self.steps or self.giving_way:
             return self.now
         while self.timers and is_over(self.timers[0][2]):
             heapq.heappop(self.timers)
@@ -180,6 +196,9 @@ cdef class WorkerResources(WorkerParts):
         if self.looks is not None:
             for connection in self.looks.due(self.now):
                 self.take_turn(connection, connection.look)
+        if self.giving_way:
+            self.take_turns()
+        self.loop_left_ns = LOOP_NS_MAX
 
     def handle_posted(self):
         """Does what other threads left in the mailbox; callables are called, which is how connections arrive."""
@@ -194,7 +213,7 @@ cdef class WorkerResources(WorkerParts):
                 elif type(item) is FetchPlan:
                     (<FetchPlan>item).resume(self.now)
                 elif type(item) is tuple:
-                    (<Connection>item[0]).close(item[1])
+                    (<Connection>item[0]).close(*item[2:], client_id=item[1])
                 else:
                     item()
             except Exception:
@@ -226,6 +245,7 @@ cdef class Connection:
         self.frame_size_min = HEADER_SIZE_MIN
         self.frame_size_max = io.request_size_max
         self.room_min = PENDING_CAPACITY_MIN
+        self.turn_left_ns = TURN_NS_MAX
         self.last_active = io.now
 
     def __dealloc__(self):
@@ -512,6 +532,9 @@ cdef class Connection:
         """Serves every whole frame; returns how many bytes are done with."""
         cdef Py_ssize_t at = 0
         cdef int32_t frame_size
+        if self.turn_of != self.io.now:
+            self.begin_turn()
+        self.first = True
         while size - at >= 4 and not self.closed and not self.paused:
             frame_size = load_i32(data + at)
             if frame_size < self.frame_size_min or frame_size > self.frame_size_max:
@@ -523,6 +546,11 @@ cdef class Connection:
                 break
             self.serve(data + at + 4, frame_size)
             at += 4 + frame_size
+            self.first = False
+            self.turn_left_ns -= REQUEST_NS + frame_size
+            self.io.loop_left_ns -= REQUEST_NS + frame_size
+            if self.turn_left_ns < 0 and size - at >= 4 and not self.closed and not self.paused:
+                self.give_way()
             if self.in_flight >= self.in_flight_max or self.queued_bytes > self.io.output_bytes_max:
                 self.pause()
             elif self.io.out.size > RECEIVE_CAPACITY:
@@ -535,6 +563,42 @@ cdef class Connection:
         """Neither reads nor serves until settle() finds that it may."""
         self.paused = True
         return self.set_interest(self.interest & ~EVENT_READ)
+
+    cdef int begin_turn(self) except -1:
+        """A loop turn begins, of which this connection has its share."""
+        self.turn_of = self.io.now
+        self.turn_left_ns = TURN_NS_MAX
+        return 0
+
+    cdef int give_way(self) except -1:
+        """What was received and not served waits until the other connections had their turn."""
+        self.gives_way = True
+        self.io.giving_way.append(self)
+        return self.pause()
+
+    def take_share(self):
+        """Serves what waited, in a loop turn after the one in which it gave way."""
+        self.gives_way = False
+        self.settle()
+
+    def affords(self, double cost_us, double limit_us):
+        """Whether a request that is expected to cost so much may be served now: it is within the limit, and of its
+        holder's share, which is charged.
+
+        Clients that wait for each answer and ask for little are not charged: no share is right for all of them, and
+        other threads have their turn in between.
+        """
+        cdef InlineShare share = self.share
+        if cost_us > limit_us:
+            return False
+        if self.first and cost_us * 10.0 <= limit_us:
+            return True
+        share.left_us = min(<double>SHARE_US_MAX, share.left_us + (self.io.now - share.at) * 1e6 * SHARE)
+        share.at = self.io.now
+        if share.left_us < cost_us:
+            return False
+        share.left_us -= cost_us
+        return True
 
     cdef bint put_off(self, unsigned char* frame, Py_ssize_t size) except -1:
         """Whether a request has to wait until nothing is owed; then nothing more is read."""
@@ -793,8 +857,12 @@ cdef class Connection:
     cdef int serve_other(self, int16_t key, int16_t version, int32_t correlation_id, bytes client_id,
                          unsigned char* body, Py_ssize_t size) except -1:
         cdef Py_ssize_t start = self.io.out.size
+        cdef int64_t began = now_ns(), spent
         cdef bytes response = self.io.dispatch(
             self, key, version, correlation_id, client_id, PyBytes_FromStringAndSize(<const char*>body, size))
+        spent = now_ns() - began
+        self.turn_left_ns -= spent
+        self.io.loop_left_ns -= spent
         if response is not None:
             self.io.out.put(<const unsigned char*>PyBytes_AS_STRING(response), PyBytes_GET_SIZE(response))
             self.requeue_out(start)
@@ -914,8 +982,9 @@ cdef class Connection:
         while not self.closed:
             self.write_out()
             self.drain_queue()
-            if self.closed or not self.paused or self.muted_until > 0.0 or self.in_flight > self.in_flight_max // 2 \
-                    or self.waits_turn and self.in_flight > 0 or self.queued_bytes > self.io.output_bytes_max // 2:
+            if self.closed or not self.paused or self.gives_way or self.muted_until > 0.0 \
+                    or self.in_flight > self.in_flight_max // 2 or self.waits_turn and self.in_flight > 0 \
+                    or self.queued_bytes > self.io.output_bytes_max // 2:
                 break
             self.paused = self.waits_turn = False
             self.set_interest(self.interest | EVENT_READ)

@@ -59,8 +59,12 @@ cdef class Turns:
     cdef int64_t sleeps_ns              # when it fell asleep; 0: it is awake
     cdef int64_t slept_ns               # in all
     cdef int64_t longest_ns             # turn, sleep left out
+    cdef int64_t cpu_ns                 # of the thread, when the present turn began; 0: none has
+    cdef int64_t longest_cpu_ns         # CPU time of a turn
+    cdef Buckets cpu_us                 # CPU time of the turns
     cdef int note_sleep(self) noexcept
     cdef int note_turn(self) noexcept
+    cdef int note_cpu(self, int64_t cpu_ns) noexcept
 
 cdef class RequestCounters:
     cdef ApiCounters* apis
@@ -97,11 +101,19 @@ cdef extern from "<time.h>" nogil:
         long tv_nsec
     int clock_gettime(int clock, timespec* out)
     int CLOCK_MONOTONIC
+    int CLOCK_THREAD_CPUTIME_ID
 
 
 cdef inline int64_t now_ns() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+
+cdef inline int64_t cpu_now_ns() noexcept nogil:
+    """CPU time of this thread."""
+    cdef timespec now
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now)
     return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
 
 

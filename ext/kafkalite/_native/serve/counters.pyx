@@ -68,12 +68,25 @@ cdef class Turns:
         if self.woke_ns != 0:       # before that the worker was started, which is no turn
             self.longest_ns = max(self.longest_ns, ended - self.woke_ns)
         self.woke_ns = now
+        self.note_cpu(cpu_now_ns())
+        return 0
+
+    cdef int note_cpu(self, int64_t cpu_ns) noexcept:
+        cdef int64_t spent = cpu_ns - self.cpu_ns
+        if self.cpu_ns != 0:
+            self.longest_cpu_ns = max(self.longest_cpu_ns, spent)
+            add_to(&self.cpu_us, spent // 1000)
+        self.cpu_ns = cpu_ns
         return 0
 
     def numbers(self):
         """(share of the time since the start that it slept, from 0 to 1; seconds of the longest turn)"""
         cdef int64_t elapsed = max(<int64_t>1, self.woke_ns - self.began_ns)
         return min(1.0, <double>self.slept_ns / <double>elapsed), <double>self.longest_ns / 1e9
+
+    def cpu(self):
+        """(seconds of CPU of the longest turn, (µs in all, counts of the turns by powers of two µs))"""
+        return <double>self.longest_cpu_ns / 1e9, numbers_of(&self.cpu_us)
 
 
 @cython.final

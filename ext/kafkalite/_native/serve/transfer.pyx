@@ -301,10 +301,10 @@ cdef class Answer:
             self.timing.note_ready()
         self.announce()
 
-    def fail(self):
-        """Ends a request whose only possible answer is a closed connection."""
+    def fail(self, str reason="a request failed that has no error answer", *values, bytes client_id=None):
+        """Ends a request whose only possible answer is a closed connection, as its `close` does: None logs nothing."""
         if self.connection is not None:
-            self.mailbox.post((self.connection, "a request failed that has no error answer"))
+            self.mailbox.post((self.connection, client_id, reason, *values))
 
     cdef int announce(self) except -1:
         """Tells the worker; a connection that is gone meanwhile has dropped its answers."""
@@ -322,13 +322,16 @@ cdef class Answer:
         cdef int error
         cdef LogSlice piece
         cdef off_t position
-        cdef size_t left
+        cdef size_t left, piece_size
         cdef int file_fd
         while True:
             cut = self.cuts[self.part] if self.part < count else total
             while self.sent < cut:
+                if budget <= 0:
+                    return 0
+                piece_size = <size_t>min(<int64_t>(cut - self.sent), budget)
                 with nogil:
-                    n = send(fd, base + self.sent, <size_t>(cut - self.sent),
+                    n = send(fd, base + self.sent, piece_size,
                              <int>(MSG_NOSIGNAL | MSG_DONTWAIT | (MSG_MORE if self.part < count else 0)))
                     error = errno
                 if n < 0:

@@ -15,6 +15,7 @@ from kafkalite._native.tls.tls_session cimport TlsBuffers
 cdef enum:
     RECEIVE_CAPACITY = 262144
     TIMERS_PURGE_MIN = 256
+    LOOP_NS_MAX = 5000000               # of one loop turn, by what requests cost
 
 
 # An API that connections serve by themselves, as the handler table says it.
@@ -86,10 +87,13 @@ cdef class WorkerParts:
     cdef int32_t step_count
     cdef object steps                       # deque of Connection: out of the selector until their handshakes may go on
     cdef bint stepping                      # those of `steps` go on now
+    cdef object giving_way                  # deque of Connection that have received more than their turn had room for
+    cdef int64_t loop_left_ns               # of the present loop turn
     cdef Looks looks                        # None where no listener speaks TLS
 
     cdef AccessView view_of(self, object principal, str host)
     cdef int add_timer(self, object plan, double deadline) except -1
     cdef bint may_step(self) except -1
     cdef int take_steps(self) except -1
+    cdef int take_turns(self) except -1
     cdef int take_turn(self, object connection, step) except -1

@@ -47,6 +47,8 @@ cdef class WorkerParts:
         self.request_size_max = request_size_max
         self.output_bytes_max = output_bytes_max
         self.in_flight_max = in_flight_max
+        self.giving_way = deque()
+        self.loop_left_ns = LOOP_NS_MAX
         self.timers = []
         self.timers_purge_at = TIMERS_PURGE_MIN
         self.receive_capacity = RECEIVE_CAPACITY
@@ -126,6 +128,21 @@ cdef class WorkerParts:
             self.take_turn(connection, connection.take_step)
         self.stepping = False
         return 0
+
+    cdef int take_turns(self) except -1:
+        """Goes on with the connections that gave way, as far as the loop turn has room for them."""
+        cdef Py_ssize_t _
+        for _ in range(len(self.giving_way)):
+            if self.loop_left_ns <= 0:
+                break
+            connection = self.giving_way.popleft()
+            self.take_turn(connection, connection.take_share)
+        return 0
+
+    @property
+    def exhausted(self):
+        """Whether the present loop turn has served for as long as one may."""
+        return self.loop_left_ns <= 0
 
     cdef int take_turn(self, object connection, step) except -1:
         """Does for a connection what no event of its own asks for now; it is closed where that fails."""

@@ -3,10 +3,11 @@
 import select
 import socket
 import struct
+import time
 
 import pytest
 
-from kafkalite._native.serve.connection import Connection, WorkerResources
+from kafkalite._native.serve.connection import Connection, InlineShare, WorkerResources
 from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.produce import ProduceServer
@@ -28,6 +29,8 @@ class Harness:
     def __init__(self, apis=None):
         self.interest = READ
         self.closed = 0
+        self.work_s = 0.0  # that serving a request takes
+        self.on_serve = lambda: None
         self.parked = []
         self.served = []
         out, self.mailbox, table = OutBuffer(), Mailbox(), TopicTable()
@@ -60,6 +63,10 @@ class Harness:
 
     def dispatch(self, connection, key, version, correlation_id, client_id, body):
         self.served.append(correlation_id)
+        self.on_serve()
+        until = time.monotonic() + self.work_s
+        while time.monotonic() < until:
+            pass
         if key == PARK:
             self.parked.append((correlation_id, connection.park()))
             return None
@@ -75,10 +82,12 @@ class Harness:
 
     def turn(self):
         """One loop turn: whatever the client sent is readable, the socket is writable, the mailbox is emptied."""
+        self.io.now += 1.0
         events = self.interest & (READ | WRITE)
         if events and not self.connection.closed:
             self.connection.on_event(events)
         self.io.handle_posted()
+        self.io.expire_timers()
 
     def complete(self, index):
         correlation_id, place = self.parked[index]
@@ -290,8 +299,59 @@ def test_connection_owed_an_answer_is_not_idle(harness):
     assert not harness.connection.idle(5000.0)
     harness.complete(0)
     harness.receive_frame()
-    assert not harness.connection.idle(999.0)
-    assert harness.connection.idle(1000.0)
+    last = harness.io.now
+    assert not harness.connection.idle(last - 1.0)
+    assert harness.connection.idle(last)
+
+
+def test_a_turn_serves_a_share_of_what_was_pipelined_and_the_next_turns_the_rest(harness):
+    count = 1000
+    harness.work_s = 0.0005
+    harness.client.sendall(b"".join(request(ECHO, number) for number in range(count)))
+    harness.turn()
+    assert 1 <= len(harness.served) < count // 10
+    assert harness.io.next_deadline() == harness.io.now, "the rest is not waited for"
+    assert not harness.interest & READ, "nor is more of it read"
+    harness.work_s = 0.0
+    before = len(harness.served)
+    while len(harness.served) < count:
+        harness.turn()
+        assert len(harness.served) > before
+        before = len(harness.served)
+    assert [harness.receive_frame()[0] for _ in range(count)] == list(range(count))
+    assert harness.interest & READ
+
+
+def test_a_connection_that_closes_while_it_gives_way_is_served_no_more(harness):
+    harness.work_s = 0.002
+    harness.client.sendall(b"".join(request(ECHO, number) for number in range(10)))
+    harness.turn()
+    served = len(harness.served)
+    assert served < 10
+    harness.connection.close()
+    harness.turn()
+    assert len(harness.served) == served
+
+
+def test_what_one_connection_asks_for_in_a_turn_is_bounded_by_its_holders_share(harness):
+    asked = []
+    harness.connection.share = InlineShare()
+    harness.on_serve = lambda: asked.append(
+        [harness.connection.affords(cost, 1000.0) for cost in (100.0, 900.0, 1001.0)]
+    )
+    harness.client.sendall(b"".join(request(ECHO, number) for number in range(4)))
+    harness.turn()
+    assert asked[0] == [True, True, False], "the first of a turn is short, or charged, or too long"
+    assert asked[1] == [True, True, False], "as far as the share goes"
+    assert asked[2:] == [[True, False, False], [False, False, False]], "until that is used up"
+    harness.client.sendall(request(ECHO, 4))
+    harness.turn()
+    assert asked[4] == [True, True, False], "and comes back with time"
+    other = InlineShare()
+    harness.connection.share = other
+    harness.client.sendall(request(ECHO, 5))
+    harness.turn()
+    assert asked[5] == [True, True, False]
 
 
 def test_lingering_serves_each_request_once_and_in_order_whoever_gets_to_it(harness):
