@@ -44,6 +44,7 @@ from kafkalite.errors import (
     error_for,
 )
 from kafkalite.executors import THREADS
+from kafkalite.limits.pace import checkpointed
 from kafkalite.limits.shares import Shares, note_refusal
 from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.model import TopicPartition
@@ -261,7 +262,7 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             return group.leave(leaving, lambda: self.leave(group_id, leaving))
         if isinstance(group, Group):
-            return completed([group.leave(*names) for names in leaving])
+            return completed([group.leave(*names) for names in checkpointed(leaving)])
         return completed([int(code or ErrorCode.UNKNOWN_MEMBER_ID)] * len(leaving))
 
     def _timing(self, group_id: str) -> Timing:
@@ -445,17 +446,27 @@ class GroupCoordinator:
                 tells = version >= 9 and producer is None
                 code = ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.ILLEGAL_GENERATION
         answer: Deferred[int] = Deferred()
-        accepted = {}
+        accepted: dict[TopicPartition, Committed] = {}
         if group is not None:
+            # Before the lock, which other members' heartbeats wait for. Under a transaction's lock there is no rest.
+            wanted, refused = self._acceptable(offsets, retention_ms, rests=producer is None)
+            records = [
+                offset_record(group_id, partition.topic, partition.partition, committed.stored())
+                for partition, committed in (checkpointed(wanted.items()) if producer is None else wanted.items())
+            ]
             with group.changing():
                 code = group.commit_error_locked(
                     member_id, instance_id, generation, version, transactional=producer is not None
                 )
                 if watch is not None and watch.home != group.environment.home:
                     code = code or ErrorCode.NOT_COORDINATOR  # it has not seen all
-                accepted = {} if code else self._accept(group, offsets, retention_ms)
-                if accepted:
-                    self._write_commit(group, accepted, offsets, answer, producer, watch)
+                for asked, refusal in () if code else refused:
+                    asked.code = refusal
+                if not code and wanted:
+                    group.offsets.order += 1
+                    order = group.offsets.order
+                    accepted = {partition: made._replace(order=order) for partition, made in wanted.items()}
+                    self._write_commit(group, accepted, records, offsets, answer, producer, watch)
         if not accepted:
             self.unwatch(watch)
             for asked in offsets:
@@ -474,31 +485,35 @@ class GroupCoordinator:
             left = left or not asked.code
         return left
 
-    def _accept(self, group: GroupBase, offsets: list[Offset], retention_ms: int) -> dict[TopicPartition, Committed]:
-        """The partitions that may be committed; the others get their code."""
-        group.offsets.order += 1
+    def _acceptable(
+        self, offsets: list[Offset], retention_ms: int, *, rests: bool
+    ) -> tuple[dict[TopicPartition, Committed], list[tuple[Offset, int]]]:
+        """The partitions that may be committed, without their order, and the others with their codes; between two of
+        them there is a checkpoint if it `rests`."""
         now_ms = self._clock.time_ms()
         expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
         topics = self._logs.topics
-        accepted = {}
-        for asked in offsets:
+        accepted: dict[TopicPartition, Committed] = {}
+        refused: list[tuple[Offset, int]] = []
+        for asked in checkpointed(offsets) if rests else offsets:
             topic = topics.get(asked.partition.topic)
             if asked.code:
                 continue
             if topic is None:
-                asked.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                refused.append((asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             elif len(asked.metadata.encode()) > self._config.offset_metadata_max_bytes:
-                asked.code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                refused.append((asked, ErrorCode.OFFSET_METADATA_TOO_LARGE))
             else:
                 accepted[asked.partition] = Committed(
-                    asked.offset, asked.leader_epoch, asked.metadata, now_ms, expire_ms, topic.id, group.offsets.order
+                    asked.offset, asked.leader_epoch, asked.metadata, now_ms, expire_ms, topic.id
                 )
-        return accepted
+        return accepted, refused
 
     def _write_commit(
         self,
         group: GroupBase,
         accepted: dict[TopicPartition, Committed],
+        records: list[Record],
         offsets: list[Offset],
         answer: Deferred[int],
         producer: Producer | None,
@@ -532,10 +547,6 @@ class GroupCoordinator:
                 asked.code = asked.code or write_error(code)
             answer.complete(0)
 
-        records = [
-            offset_record(group.group_id, partition.topic, partition.partition, committed.stored())
-            for partition, committed in accepted.items()
-        ]
         group.environment.write(group.group_id, records, stored, producer, watch)
 
     def _answer_later(self, offsets: list[Offset], answer: Deferred[int]) -> Timer:
@@ -698,6 +709,11 @@ class GroupCoordinator:
         group.environment.write(group.group_id, records, erased)
 
     # --- groups -------------------------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """Groups there are."""
+        return len(self._groups)
 
     def groups(self) -> list[GroupBase]:
         """Every group, in no order."""

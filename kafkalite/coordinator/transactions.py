@@ -346,6 +346,11 @@ class TransactionCoordinator:
 
         return self.log.lookup(transactional_id, ask)
 
+    @property
+    def count(self) -> int:
+        """Transactional ids there are."""
+        return len(self._transactions)
+
     def all(self) -> list[Transaction]:
         """Every id, in no order."""
         with self._lock:

@@ -44,14 +44,6 @@ if TYPE_CHECKING:
 
 _DISABLED: Final = "this broker has no authoriser"
 _UNKNOWN: Final = 0
-_INLINE_RULES_MAX: Final = 1000
-"""Looking at so many rules takes a millisecond; beyond that a network worker has better things to do."""
-
-
-def needs_blocking(context: RequestContext, _request: DescribeAclsRequest) -> bool:
-    """Whether there are so many rules that looking at them belongs on the I/O pool."""
-    authorizer = context.broker.authorizer
-    return authorizer is not None and len(authorizer) > _INLINE_RULES_MAX
 
 
 def changes(context: RequestContext, _request: object) -> bool:
@@ -73,7 +65,7 @@ def describe(context: RequestContext, request: DescribeAclsRequest) -> DescribeA
     if authorizer is None:
         return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_DISABLED)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for acl in authorizer.acls(wanted):
+    for acl in checkpointed(authorizer.acls(wanted)):
         key = (acl.resource_type, acl.name, acl.pattern_type)
         if key not in resources:
             resources[key] = DescribeAclsResource(

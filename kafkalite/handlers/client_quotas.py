@@ -69,7 +69,9 @@ def alter(context: RequestContext, request: AlterClientQuotasRequest) -> AlterCl
         results = context.broker.quotas.alter(alterations, validate_only=request.validate_only)
     except KafkaError as error:
         return _refused(request, error)
-    return AlterClientQuotasResponse(entries=[_answer(entity, error) for entity, error in results.items()])
+    return AlterClientQuotasResponse(
+        entries=[_answer(entity, error) for entity, error in checkpointed(results.items())]
+    )
 
 
 def _refused(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:

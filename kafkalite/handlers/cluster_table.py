@@ -93,13 +93,25 @@ ROWS: Final[tuple[Row, ...]] = tuple(
     sorted(
         (
             Row(api.FETCH, 4, 18, served_in_c),  # followers send 18 and do not ask before
-            Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata")),
+            Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata"), unnamed=LazyFunction("costs:metadata")),
             Row(api.FIND_COORDINATOR, 0, 6, LazyFunction("cluster_coordinators:find")),
             Row(api.ADD_PARTITIONS_TO_TXN, 0, 5, LazyFunction("transactions:add_partitions_in_cluster"), in_order=True),
             Row(api.API_VERSIONS, 0, 4, LazyFunction("in_cluster:api_versions")),
             Row(api.DESCRIBE_CLUSTER, 0, 2, LazyFunction("in_cluster:describe_cluster")),
-            Row(api.DESCRIBE_TOPIC_PARTITIONS, 0, 0, LazyFunction("in_cluster:describe_topic_partitions")),
-            Row(api.LIST_CONFIG_RESOURCES, 0, 1, LazyFunction("cluster_configs:list_resources")),
+            Row(
+                api.DESCRIBE_TOPIC_PARTITIONS,
+                0,
+                0,
+                LazyFunction("in_cluster:describe_topic_partitions"),
+                unnamed=LazyFunction("costs:topic_pages"),
+            ),
+            Row(
+                api.LIST_CONFIG_RESOURCES,
+                0,
+                1,
+                LazyFunction("cluster_configs:list_resources"),
+                unnamed=LazyFunction("costs:config_names"),
+            ),
             *(row for row in table.ROWS if row.key in _ALIKE),
             Row(api.DESCRIBE_DELEGATION_TOKEN, 1, 3, LazyFunction("delegation_tokens:describe")),
             *(_forward_row(key, _TO_CONTROLLER) for key in FORWARDED if key not in (*_CONFIGS, *_TOKENS)),

@@ -65,7 +65,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> PartitionResp
                 coordinator_epoch=row.coordinator_epoch,
                 current_txn_start_offset=row.transaction_offset,
             )
-            for row in rows
+            for row in checkpointed(rows)
         ],
     )
 

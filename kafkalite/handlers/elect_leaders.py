@@ -45,7 +45,9 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeader
         results = [_result(context, name, indexes, election) for name, indexes in checkpointed(named)]
     else:
         topics = context.broker.logs.topics.items()
-        results = [_result(context, name, range(len(topic.partitions)), election) for name, topic in topics]
+        results = [
+            _result(context, name, range(len(topic.partitions)), election) for name, topic in checkpointed(topics)
+        ]
         for result in checkpointed(results):
             result.partition_result = [
                 row for row in result.partition_result if row.error_code != ErrorCode.ELECTION_NOT_NEEDED

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.errors import ErrorCode
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol import api
 from kafkalite.protocol.schema import covers
 
@@ -139,7 +140,7 @@ class _Builder:
                 setattr(made, name, _UNKNOWN[name])
             elif type_.startswith("[]") and name in self._lists:
                 item = self._namespace[type_.removeprefix("[]")]
-                setattr(made, name, [self.make(item, one) for one in self._named(source, name)])
+                setattr(made, name, [self.make(item, one) for one in checkpointed(self._named(source, name))])
             elif not top and name in _NAMES:
                 self._name(made, name, source)
         return made

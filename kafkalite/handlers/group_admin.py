@@ -82,7 +82,7 @@ def _described(group: Group) -> DescribedGroup:
                 member_metadata=member.metadata(group.protocol) if stable else b"",
                 member_assignment=member.assignment,
             )
-            for member in checkpointed(group.members.values())
+            for member in group.members.values()
         ],
     )
 
@@ -95,7 +95,7 @@ def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGrou
     types = {kind.casefold() for kind in checkpointed(request.types_filter)}
     listed = []
     describes_all = allows(context, DESCRIBE, CLUSTER, probe=True)
-    for group in context.broker.groups.groups():
+    for group in checkpointed(context.broker.groups.groups()):
         if not describes_all and not allows(context, DESCRIBE, GROUP, group.group_id, probe=True):
             continue
         state = group.state_name
@@ -117,7 +117,8 @@ def delete(context: RequestContext, request: DeleteGroupsRequest) -> Deferred[De
     return gathered([_delete(context, name) for name in checkpointed(names)]).map(
         lambda codes: DeleteGroupsResponse(
             results=[
-                DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)
+                DeletableGroupResult(group_id=name, error_code=code)
+                for name, code in checkpointed(zip(names, codes, strict=True))
             ]
         )
     )

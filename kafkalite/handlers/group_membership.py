@@ -18,6 +18,7 @@ from kafkalite.coordinator.group import Caller
 from kafkalite.deferred import completed
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.permissions import GROUP, READ, allows
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.heartbeat import HeartbeatResponse
 from kafkalite.protocol.messages.join_group import JoinGroupResponse
 from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -93,14 +94,15 @@ def leave(context: RequestContext, request: LeaveGroupRequest) -> Deferred[Leave
         done = groups.leave(request.group_id, [(request.member_id, None)])
         return done.map(lambda codes: LeaveGroupResponse(error_code=codes[0]))
     leaving = request.members
-    left = groups.leave(request.group_id, [(member.member_id, member.group_instance_id) for member in leaving])
+    names = [(member.member_id, member.group_instance_id) for member in checkpointed(leaving)]
+    left = groups.leave(request.group_id, names)
     return left.map(
         lambda codes: LeaveGroupResponse(
             members=[
                 MemberResponse(
                     member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error_code
                 )
-                for member, error_code in zip(leaving, codes, strict=True)
+                for member, error_code in checkpointed(zip(leaving, codes, strict=True))
             ]
         )
     )

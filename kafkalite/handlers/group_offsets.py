@@ -62,6 +62,8 @@ NO_OFFSET: Final = -1
 _TOPIC_IDS_SINCE: Final = 10
 _MANY_GROUPS_SINCE: Final = 8
 _ERROR_FOR_ALL_SINCE: Final = 2
+_AT_ONCE: Final = 500
+"""Partitions that are looked up in one go."""
 
 
 def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
@@ -239,8 +241,11 @@ def _found(
 ) -> Iterable[tuple[int, Committed | None]]:
     if code:
         return [(number, None) for number in checkpointed(numbers)]
-    found = context.broker.groups.fetch(group_id, topic, numbers, stable=request.require_stable)
-    return zip(numbers, found, strict=True)
+    found: list[Committed | None] = []
+    for start in checkpointed(range(0, len(numbers), _AT_ONCE)):  # the group's lock is held for each of these
+        some = numbers[start : start + _AT_ONCE]
+        found += context.broker.groups.fetch(group_id, topic, some, stable=request.require_stable)
+    return checkpointed(zip(numbers, found, strict=True))
 
 
 def _fields(number: int, found: Committed | None, code: int) -> dict[str, Any]:

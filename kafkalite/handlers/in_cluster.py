@@ -25,6 +25,7 @@ from kafkalite.handlers.cluster_table import FORWARDED, ROWS
 from kafkalite.handlers.describe_cluster import BROKERS, CONTROLLERS
 from kafkalite.handlers.metadata import may_describe, may_make
 from kafkalite.handlers.permissions import TOPIC, cluster_operations, operations
+from kafkalite.limits.pace import checkpointed
 from kafkalite.log.assignment import LOST
 from kafkalite.model import INTERNAL_TOPICS, ZERO_UUID, topic_name_error
 from kafkalite.protocol.messages.api_versions import (
@@ -127,14 +128,16 @@ def _topics(context: RequestContext, request: MetadataRequest, view: View) -> li
     version = context.api_version
     tells = request.include_topic_authorized_operations
     if request.topics is None or (not request.topics and version < _ALL_TOPICS_NULL_SINCE):
-        described = (each for each in view.image.topics.values() if may_describe(context, each.name, probe=True))
+        described = (
+            each for each in checkpointed(view.image.topics.values()) if may_describe(context, each.name, probe=True)
+        )
         found = [_topic(view, each, version) for each in described]
     else:
-        unique = {(item.topic_id, item.name): item for item in request.topics}
-        found = [_asked(context, view, item, version) for item in unique.values()]
+        unique = {(item.topic_id, item.name): item for item in checkpointed(request.topics)}
+        found = [_asked(context, view, item, version) for item in checkpointed(unique.values())]
         if request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
             _ask_for(context, found)
-    for each in found:
+    for each in checkpointed(found):
         if tells and each.name and each.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             each.topic_authorized_operations = operations(context, TOPIC, each.name)
     return found
@@ -143,7 +146,7 @@ def _topics(context: RequestContext, request: MetadataRequest, view: View) -> li
 def _ask_for(context: RequestContext, found: list[MetadataResponseTopic]) -> None:
     """Has the controller make what is not there, and the asker may make; he asks again."""
     missing = []
-    for each in found:
+    for each in checkpointed(found):
         if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not each.name:
             continue
         if not may_make(context, each.name):
@@ -184,7 +187,9 @@ def _topic(view: View, topic: TopicState, version: int) -> MetadataResponseTopic
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(view, index, each, version) for index, each in sorted(topic.partitions.items())],
+        partitions=[
+            _partition(view, index, each, version) for index, each in checkpointed(sorted(topic.partitions.items()))
+        ],
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -39,7 +40,9 @@ def listed(
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind) for kind in sorted(wanted) for name in names(kind)
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in sorted(wanted)
+            for name in checkpointed(names(kind))
         ]
     )
 

@@ -94,7 +94,7 @@ def _moved(context: RequestContext, name: str, index: int, *, known: bool) -> Er
 def _asked(context: RequestContext, request: DescribeLogDirsRequest) -> Iterator[tuple[Topic, Iterable[int]]]:
     topics = context.broker.logs.topics
     if request.topics is None:
-        for topic in topics.values():
+        for topic in checkpointed(topics.values()):
             yield topic, range(len(topic.partitions))
         return
     for item in checkpointed(request.topics):

@@ -62,8 +62,6 @@ logger = RepeatLogger(logging.getLogger(__name__))
 NO_LEADER: Final = -1
 _NULL_NAMES_SINCE: Final = 12
 _NULL_TOPICS_SINCE: Final = 1
-_INLINE_QUESTIONS_MAX: Final = 500
-"""A question takes an authoriser some microseconds; beyond so many a network worker has better things to do."""
 _ROWS_MAX: Final = 100_000
 
 _rows: dict[tuple[int, int, int], MetadataResponsePartition] = {}
@@ -72,10 +70,8 @@ topics, so an answer for 10,000 partitions makes no objects for them. Nobody may
 
 
 def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
-    """Whether a topic has to be created first, or an authoriser asked about very many."""
+    """Whether a topic has to be created first."""
     topics = context.broker.logs.topics
-    if context.broker.authorizer is not None and len(request.topics or topics) > _INLINE_QUESTIONS_MAX:
-        return True
     if not _may_create(context, request):
         return False
     return any(
@@ -147,7 +143,7 @@ def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | Me
     """The topics to describe, and finished answers for those that cannot be; each once, in the order asked."""
     if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
         every = context.broker.logs.topics.values()
-        return [topic for topic in every if may_describe(context, topic.name, probe=True)]
+        return [topic for topic in checkpointed(every) if may_describe(context, topic.name, probe=True)]
     may_create = _may_create(context, request)
     unique = {(item.topic_id, item.name): item for item in checkpointed(request.topics)}
     return [_find(context, item, may_create=may_create) for item in checkpointed(unique.values())]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kafkalite.acls import CLUSTER_NAME, OPERATIONS, AclOperation, ResourceType, operation_bits
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.handlers.error_answers import error_answer
+from kafkalite.limits.pace import checkpointed
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def allowed_names(
     """Those of the names with which the asker may do this; each is asked about once."""
     if context.broker.authorizer is None:
         return frozenset(names)
-    return frozenset(name for name in set(names) if allows(context, operation, kind, name, probe=probe))
+    return frozenset(name for name in checkpointed(set(names)) if allows(context, operation, kind, name, probe=probe))
 
 
 def describer(context: RequestContext, kind: ResourceType) -> Callable[[frozenset[str]], frozenset[str]] | None:

@@ -90,6 +90,11 @@ def _census(topics: Mapping[str, Topic]) -> _Census:
     return census
 
 
+def partition_total(topics: Mapping[str, Topic]) -> int:
+    """Partitions of all these topics, which are those that there are."""
+    return _census(topics).partition_count
+
+
 def _squashed(name: str) -> str:
     return name.replace(".", "_")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.coordinator.mark import Mark
+from kafkalite.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.coordinator.topic_regex import matching
 from kafkalite.coordinator.transaction import DEAD, LABELS, ONGOING, PREPARED
 from kafkalite.deferred import Deferred, completed, gathered
@@ -27,6 +28,7 @@ from kafkalite.handlers.permissions import (
     TRANSACTIONAL_ID,
     allows,
 )
+from kafkalite.handlers.transactions import is_there
 from kafkalite.limits.pace import checkpointed
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages import describe_transactions, list_transactions
@@ -69,7 +71,7 @@ def write_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> D
 
 
 def _write_marker(context: RequestContext, mark: Mark, partition: TopicPartition) -> Deferred[int]:
-    if partition.partition < 0:
+    if partition.partition < 0 or (partition.topic != OFFSETS_TOPIC and not is_there(context, partition)):
         return completed(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     answer: Deferred[int] = Deferred()
     context.broker.transactions.markers.write_one(mark, partition, answer.complete)
@@ -137,7 +139,7 @@ def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListT
         return ListTransactionsResponse(error_code=code)
     rows = [
         (found.transactional_id, found.now)
-        for found in context.broker.transactions.all()
+        for found in checkpointed(context.broker.transactions.all())
         if allows(context, DESCRIBE, TRANSACTIONAL_ID, found.transactional_id, probe=True)
     ]
     if request.transactional_id_pattern:
@@ -164,7 +166,7 @@ def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListT
             list_transactions.TransactionState(
                 transactional_id=name, producer_id=now.producer_id, transaction_state=now.state.label
             )
-            for name, now in rows
+            for name, now in checkpointed(rows)
             if wanted(now)
         ],
     )

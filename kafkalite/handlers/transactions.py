@@ -120,7 +120,7 @@ def _of_transaction(
         return completed(
             answer({each: transactions.verify(*who, each, abortable=abortable) for each in checkpointed(partitions)})
         )
-    missing = [each for each in checkpointed(partitions) if not _is_there(context, each)]
+    missing = [each for each in checkpointed(partitions) if not is_there(context, each)]
     if missing:
         codes = dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED))
         codes.update(dict.fromkeys(missing, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
@@ -132,10 +132,11 @@ def _refusal(context: RequestContext, partition: TopicPartition, allowed: frozen
     """Why a client may not write to a partition in a transaction, or NONE; to the broker's own topics nobody may."""
     if partition.topic not in allowed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return ErrorCode.NONE if _is_there(context, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if is_there(context, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _is_there(context: RequestContext, partition: TopicPartition) -> bool:
+def is_there(context: RequestContext, partition: TopicPartition) -> bool:
+    """Whether a partition exists."""
     topic = context.broker.logs.topics.get(partition.topic)
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
@@ -218,7 +219,7 @@ def commit_offsets(context: RequestContext, request: TxnOffsetCommitRequest) -> 
     for offset in checkpointed(offsets):
         if offset.partition.topic not in allowed:
             offset.code = denied or ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif not _is_there(context, offset.partition):
+        elif not is_there(context, offset.partition):
             offset.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     wanted = [offset for offset in checkpointed(offsets) if not offset.code]
     if not wanted:

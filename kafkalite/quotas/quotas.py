@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.serve.quota import QuotaControl
 from kafkalite.errors import InvalidRequest, KafkaError, PolicyViolation
+from kafkalite.limits.pace import checkpointed
 from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.quotas.entities import IP, Change, Entity, check_entity, check_value, entity_text
 from kafkalite.quotas.table import QuotaTable
@@ -71,7 +72,7 @@ class Quotas:
         results: dict[Entity, KafkaError | None] = {}
         changes: list[Change] = []
         with self._changing:
-            for alteration in alterations:
+            for alteration in checkpointed(alterations):
                 entity = alteration.entity
                 if entity in results:
                     results[entity] = InvalidRequest(f"{entity_text(entity)} is in the request more than once")

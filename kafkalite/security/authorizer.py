@@ -35,6 +35,7 @@ from kafkalite.acls import (
 )
 from kafkalite.clock import SystemClock
 from kafkalite.errors import InvalidRequest, KafkaError
+from kafkalite.limits.pace import checkpointed
 from kafkalite.logging import fields
 from kafkalite.security.rules import Rules, host_key, is_network, network
 
@@ -183,14 +184,15 @@ class Authorizer:
         """The rules that a filter means; all without one."""
         wanted = wanted or AclFilter()
         with self._lock:
-            return [acl for acl in self._rules if wanted.matches(acl)]
+            present = list(self._rules)  # looked through without the lock, which network threads wait for
+        return [acl for acl in checkpointed(present) if wanted.matches(acl)]
 
     def create(self, acls: Iterable[Acl]) -> list[KafkaError | None]:
         """Adds rules: for each None, or why not. One that is there already is a success, and stays once."""
         results: list[KafkaError | None] = []
         fresh: dict[Acl, None] = {}
         with self._changing:
-            for acl in acls:
+            for acl in checkpointed(acls):
                 try:
                     _check(acl)
                 except InvalidRequest as error:
@@ -210,7 +212,7 @@ class Authorizer:
         results: list[list[Acl] | KafkaError] = []
         gone: dict[Acl, None] = {}
         with self._changing:
-            for wanted in filters:
+            for wanted in checkpointed(filters):
                 if wanted.is_unknown:
                     results.append(InvalidRequest("the filter asks for something that has no name"))
                     continue

@@ -267,7 +267,7 @@ def test_a_commit_that_was_asked_for_before_an_election_is_not_acknowledged_and_
         log.leader_epoch = 6
         led._led[log.partition] = _Led(6)
 
-    when_found(monkeypatch, bench.groups, "_accept", elected)
+    when_found(monkeypatch, bench.groups.log, "waits_for_others", elected)
     asked = Offset(TopicPartition("t", 0), 6, -1, "")
     bench.groups.commit("g", "", None, -1, [asked])
     append, bench.jobs.waiting = bench.jobs.waiting, deque()
