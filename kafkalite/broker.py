@@ -91,6 +91,7 @@ LEAVE_S: Final = 5.0
 """How long a network worker that is one too many has for what its clients have asked for."""
 POOL_CLOSE_S: Final = 5.0
 LONG_REQUEST_STOP_S: Final = 1.0
+"""How long a stop waits for the thread for long requests, which ends at its next checkpoint."""
 
 
 class Companion(Protocol):
@@ -582,6 +583,7 @@ class Broker:
         if told is None:
             return
         told.logs, told.pool, told.sessions = logs, self._pool, sessions
+        told.long_requests = self._long_requests
         told.groups, told.transactions = self._groups, self._transactions
         told.quotas, told.authorizer, told.sign_ins = services.quotas, services.authorizer, self._sign_ins
         told.acceptor = self._acceptor

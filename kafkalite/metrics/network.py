@@ -180,6 +180,19 @@ class Network:
             yield Family(
                 "kafkalite_pool_queued_jobs", "gauge", "Jobs that wait for the I/O pool.", [("", parts.pool.queued)]
             )
+        if parts.long_requests is not None:
+            yield Family(
+                "kafkalite_long_requests_waiting",
+                "gauge",
+                "Requests that wait for the thread for long requests, or run on it.",
+                [("", parts.long_requests.waiting_count)],
+            )
+            yield Family(
+                "kafkalite_long_requests",
+                "counter",
+                "Requests that the thread for long requests has served.",
+                [("", parts.long_requests.served_count)],
+            )
         if parts.sessions is not None:
             cache = "kafka_server_fetchsessioncache"
             yield Family(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.transactions import TransactionCoordinator
     from kafkalite.families import Source
     from kafkalite.handlers.sign_in import SignIns
+    from kafkalite.limits.long_requests import LongRequests
     from kafkalite.log.manager import LogManager
     from kafkalite.metrics.errors import ErrorCounts
     from kafkalite.metrics.slow import SlowLog
@@ -38,6 +39,7 @@ class Parts:
     errors: ErrorCounts
     logs: LogManager | None = None
     pool: IoPool | None = None
+    long_requests: LongRequests | None = None
     groups: GroupCoordinator | None = None
     transactions: TransactionCoordinator | None = None
     sessions: FetchSessionCache | None = None

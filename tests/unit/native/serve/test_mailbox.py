@@ -51,6 +51,26 @@ def test_the_longest_turn_is_none_of_before_the_loop():
     assert turns.numbers()[1] >= 0.02
 
 
+def test_the_cpu_time_of_turns_is_counted_and_sleep_is_not():
+    mailbox = Mailbox()
+    turns = mailbox.turns = Turns()
+    assert turns.cpu() == (0.0, (0, (0,) * 24))
+    mailbox.end_sleep()
+    for _ in range(10):
+        assert mailbox.begin_sleep()
+        mailbox.end_sleep()
+    longest, (total, counts) = turns.cpu()
+    assert sum(counts) == 10, "from the first wake-up on"
+    until = time.thread_time() + 0.02
+    while time.thread_time() < until:
+        pass
+    mailbox.end_sleep()
+    longest_with_work, (total_with_work, counts) = turns.cpu()
+    assert sum(counts) == 11
+    assert longest_with_work >= 0.02 > longest
+    assert total_with_work - total >= 20_000
+
+
 def test_no_wake_up_is_lost_between_two_threads():
     """A poster and a sleeper race 20,000 times; the sleeper may only ever block when a wake-up is still to come."""
     mailbox = Mailbox()
