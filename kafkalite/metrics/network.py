@@ -70,6 +70,7 @@ class Network:
             ],
         )
         yield from self._sign_ins(prefix)
+        yield from self._turns()
         yield from self._threads()
         yield from _parked(connection for _, connections in by_worker for connection in connections)
 
@@ -121,7 +122,7 @@ class Network:
             [("", sum(bound.is_open for bound in self._parts.listeners))],
         )
 
-    def _threads(self) -> Iterator[Family]:
+    def _turns(self) -> Iterator[Family]:
         parts = self._parts
         now = time.monotonic()
         turns = {
@@ -163,6 +164,9 @@ class Network:
             "CPU time of the turns of a network worker's loop.",
             [row for number, (_, numbers) in cpu.items() for row in histogram_rows(numbers, networkprocessor=number)],
         )
+
+    def _threads(self) -> Iterator[Family]:
+        parts = self._parts
         yield Family(
             "kafkalite_worker_requests",
             "counter",

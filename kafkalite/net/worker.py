@@ -32,8 +32,9 @@ logger = RepeatLogger(logging.getLogger("kafkalite.net"))
 
 HOUSEKEEPING_INTERVAL_S: Final = 1.0
 RECEIVE_BUFFER_IDLE_S: Final = 2.0
-CROWD_MIN: Final = 4
-"""More connections that are ready are served for a loop turn's time, and the others in the next one."""
+EVENTS_MAX: Final = 8
+"""Connections that are served in a loop turn, of those that are ready; each has up to a millisecond. The others are
+first in the next turn: the kernel moves the ones that it has reported to the end of its list."""
 
 
 @functools.cache
@@ -80,8 +81,8 @@ class BareSelector(selectors.EpollSelector):
         self._selector.unregister(fd)
 
     def ready(self, timeout_s: float) -> list[tuple[int, int]]:
-        """(descriptor, its epoll events) of who is ready, or becomes so within the time."""
-        return self._selector.poll(timeout_s)
+        """(descriptor, its epoll events) of some who are ready, or become so within the time."""
+        return self._selector.poll(timeout_s, EVENTS_MAX)
 
 
 class Worker:
@@ -167,16 +168,14 @@ class Worker:
         wake_fd = mailbox.wake_fd
         connection: Connection | None = None
         brisk: Connection | None = None
-        left: list[tuple[int, int]] = []
         while True:
-            timeout = 0.0 if brisk is not None or left else self._timeout()
+            timeout = 0.0 if brisk is not None else self._timeout()
             if timeout > 0.0 and not mailbox.begin_sleep():
                 timeout = 0.0
-            events = left or ready(timeout)
+            events = ready(timeout)
             mailbox.end_sleep()
             io.now = time.monotonic()
-            left = self._serve_crowd(events) if len(events) > CROWD_MIN else []
-            for fd, mask in events if len(events) <= CROWD_MIN else ():
+            for fd, mask in events:
                 connection = connections.get(fd)  # None, too, where one before it in this turn has closed it
                 if connection is None:
                     if fd == wake_fd:
@@ -199,24 +198,6 @@ class Worker:
             if self._stopping and self._drained(io.now):
                 break
         self._close_all()
-
-    def _serve_crowd(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Serves those who are ready, and returns the ones for whom a loop turn has no room."""
-        io, mailbox = self.io, self.mailbox
-        for position, (fd, mask) in enumerate(events):
-            if io.exhausted:
-                return events[position:]
-            connection = self._connections.get(fd)
-            if connection is None:
-                if fd == mailbox.wake_fd:
-                    mailbox.clear_wake()
-                continue
-            try:
-                connection.on_event(mask)
-            except Exception:
-                logger.exception("serving %r failed; its connection is closed", connection)
-                connection.close()
-        return []
 
     def _linger(self, connection: Connection) -> bool:
         """Serves a client that answers each answer at once; True while it stays worth not sleeping."""

@@ -16,8 +16,6 @@ from kafkalite.protocol.messages import (
     offset_commit,
 )
 
-HEAVY = 10.0 * table.INLINE_US
-
 
 def cost(broker, key, version, request):
     row = table.find(key)

@@ -130,19 +130,14 @@ cdef class WorkerParts:
         return 0
 
     cdef int take_turns(self) except -1:
-        """Goes on with the connections that gave way, as far as the loop turn has room for them."""
+        """Goes on with the connections that gave way: with one, and with others if the loop turn has room for them."""
         cdef Py_ssize_t _
         for _ in range(len(self.giving_way)):
-            if self.loop_left_ns <= 0:
-                break
             connection = self.giving_way.popleft()
             self.take_turn(connection, connection.take_share)
+            if self.loop_left_ns <= 0:
+                break
         return 0
-
-    @property
-    def exhausted(self):
-        """Whether the present loop turn has served for as long as one may."""
-        return self.loop_left_ns <= 0
 
     cdef int take_turn(self, object connection, step) except -1:
         """Does for a connection what no event of its own asks for now; it is closed where that fails."""
