@@ -56,6 +56,9 @@ class ForwardRow(Row):
     def cost_us(self, context: RequestContext, request: Forwarded) -> float:
         return super().cost_us(context, request.message)
 
+    def quick_cost_us(self, context: RequestContext, request: Forwarded, size: int) -> float:
+        return super().quick_cost_us(context, request.message, size)
+
     def message(self, version: int, response: object) -> object:
         if not isinstance(response, ControllerAnswer):
             return response

@@ -41,6 +41,8 @@ requests (`kafkalite.limits.long_requests`). A slow machine takes twice as long 
 
 INLINE_SIZE: Final = 4096
 """The most bytes of a body that a network thread decodes: of one-byte items that takes half a millisecond."""
+SHORT_SIZE: Final = 128
+"""The bytes of a body whose items are not counted."""
 REQUEST_US: Final = 30.0
 """What a request costs that names nothing."""
 ITEM_US: Final = 5.0
@@ -128,6 +130,12 @@ class Row:
         """Microseconds that a decoded request is expected to take."""
         named = REQUEST_US + self.item_us * protocol.request_program(self.key, context.api_version).count_items(request)
         return named if self.unnamed is None else named + self.unnamed(context, request)
+
+    def quick_cost_us(self, context: RequestContext, request: Any, size: int) -> float:
+        """`cost_us`, without a look at the items of a body of so few bytes that they cannot be many."""
+        if size > SHORT_SIZE:
+            return self.cost_us(context, request)
+        return REQUEST_US if self.unnamed is None else REQUEST_US + self.unnamed(context, request)
 
     def serves(self, version: int) -> bool:
         return self.oldest <= version <= self.newest

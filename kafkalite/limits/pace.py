@@ -146,32 +146,30 @@ def has_gone(peer: Peer) -> bool:
     return bool(poll.poll(0))
 
 
-class _Running(threading.local):
-    """The Pace of the request that this thread runs."""
-
-    pace: Pace | None = None
-
-
-_running = _Running()
+_paces: dict[int, Pace] = {}
+"""Thread → the Pace of the request that it runs. Empty at most times, which is all that a network thread looks at."""
 
 
 def run_with(pace: Pace, work: Callable[[Pace], T]) -> T:
     """The result of `work`, whose checkpoints are those of `pace`."""
-    _running.pace = pace
+    ident = threading.get_ident()
+    _paces[ident] = pace
     try:
         return work(pace)
     finally:
-        _running.pace = None
+        del _paces[ident]
 
 
 def checkpoint() -> None:
     """Between two items of a request: ends the portion of a long one, and raises Stopped if it is useless."""
-    pace = _running.pace
+    pace = _paces.get(threading.get_ident()) if _paces else None
     if pace is not None:
         pace.check()
 
 
 def checkpointed(items: Iterable[T]) -> Iterable[T]:
     """The items themselves; in a long request, with a checkpoint before each."""
-    pace = _running.pace
+    if not _paces:
+        return items
+    pace = _paces.get(threading.get_ident())
     return items if pace is None else pace.each(items)

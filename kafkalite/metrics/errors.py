@@ -70,6 +70,9 @@ class CountedRow(table.Row):
     def cost_us(self, context: RequestContext, request: Any) -> float:
         return self._row.cost_us(context, request)
 
+    def quick_cost_us(self, context: RequestContext, request: Any, size: int) -> float:
+        return self._row.quick_cost_us(context, request, size)
+
     def decode(
         self,
         version: int,

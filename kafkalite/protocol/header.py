@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from kafkalite._native.wire.codec import DecodeError, EncodeError
+from kafkalite._native.wire.codec import DecodeError, EncodeError, tags_size
 from kafkalite.protocol.api import API_VERSIONS, APIS
 
 _REQUEST: Final = struct.Struct(">hhih")
@@ -72,7 +72,7 @@ def decode_request_header(data: bytes | bytearray | memoryview) -> RequestHeader
 def request_body(api_key: int, api_version: int, data: bytes) -> memoryview:
     """What is left of a request after its client id once the header's tag buffer, if it has one, is stepped over."""
     view = memoryview(data)
-    return view[_skip_tags(view, 0) :] if request_header_version(api_key, api_version) == 2 else view
+    return view[tags_size(data) :] if request_header_version(api_key, api_version) == 2 else view
 
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:

@@ -8,6 +8,7 @@ from kafkalite.protocol.header import (
     decode_response_header,
     encode_request_header,
     encode_response_header,
+    request_body,
     request_header_version,
     response_header_version,
 )
@@ -70,6 +71,24 @@ def test_request_header_with_each_bit_flipped_is_read_or_refused():
 def test_broken_request_header_says_why(data, reason):
     with pytest.raises(DecodeError, match=reason):
         decode_request_header(bytes.fromhex(data))
+
+
+@pytest.mark.parametrize(
+    ("tags", "size"),
+    [("00", 1), ("01 00 00", 3), ("02 05 01 ff 07 02 0102", 8), ("80 01" + "0000" * 128, 258)],
+    ids=["none", "empty", "two", "many"],
+)
+def test_the_body_begins_behind_the_headers_tags(tags, size):
+    data = bytes.fromhex(tags) + b"body"
+    assert request_body(api.METADATA, 12, data) == b"body"
+    assert request_body(api.METADATA, 0, data) == data, "this version has none"
+    assert len(data) == size + 4
+
+
+@pytest.mark.parametrize("tags", ["", "01", "01 00", "01 00 05 01", "ffffffff7f", "ffffffff0f"])
+def test_header_tags_that_do_not_follow_their_schema(tags):
+    with pytest.raises(DecodeError, match="header tags"):
+        request_body(api.METADATA, 12, bytes.fromhex(tags))
 
 
 def test_unknown_header_tags_are_skipped():

@@ -34,7 +34,7 @@ from libc.string cimport memcpy, memmove
 from kafkalite._native.base.debug cimport KL_DEBUG
 from kafkalite._native.wire.cursor cimport (
     Cursor, cursor_init, load_u16, load_u64, read_compact_count, read_count, read_i8, read_i16, read_i32, read_i64,
-    read_raw, read_u32, read_uvarint, remaining, store_i16, store_i32, store_i64, store_u32, store_uvarint,
+    read_raw, read_u32, read_uvarint, remaining, skip_tags, store_i16, store_i32, store_i64, store_u32, store_uvarint,
 )
 from kafkalite._native.wire.status cimport (
     BAD_UTF8, BAD_VALUE, LIMIT, NEGATIVE, OK, OVERLONG, TOO_MANY, TRAILING, TRUNCATED,
@@ -148,6 +148,17 @@ def covers(str versions, int version):
         return version >= int(versions.rstrip("+"))
     first, _, last = versions.partition("-")
     return int(first) <= version <= int(last or first)
+
+
+def tags_size(bytes data not None):
+    """How many bytes the tag buffer at the start of `data` takes; DecodeError if there is none."""
+    cdef Cursor c
+    cursor_init(&c, <const unsigned char*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    with nogil:                     # 100 MB may hold 50 million tags
+        skip_tags(&c)
+    if c.status != OK:
+        raise DecodeError(f"header tags: {REASONS.get(<int>c.status, 'malformed')}", 0)
+    return c.pos - <const unsigned char*>PyBytes_AS_STRING(data)
 
 
 class CodecError(ValueError):
