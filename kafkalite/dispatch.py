@@ -23,7 +23,7 @@ from kafkalite.deferred import Deferred
 from kafkalite.errors import MalformedRequest
 from kafkalite.handlers import permissions, table
 from kafkalite.handlers.context import BrokerServices, RequestContext
-from kafkalite.handlers.table import INLINE_SIZE, INLINE_US
+from kafkalite.handlers.table import INLINE_SIZE, INLINE_US, REQUEST_US, SHORT_SIZE
 from kafkalite.limits.long_requests import LongRequests
 from kafkalite.protocol import header
 
@@ -162,6 +162,7 @@ class Dispatcher:
         self._services = services
         self._find = find
         self.long_requests = long_requests or LongRequests(services.pool)
+        self._strands = self.long_requests.strands
 
     def __call__(
         self,
@@ -176,10 +177,14 @@ class Dispatcher:
         row = self._find(key)
         if row is None or not row.serves(version):
             return self._refuse(connection, key, version, correlation_id)
-        long = len(body) > INLINE_SIZE or self.long_requests.has_jobs(connection)
+        long = len(body) > INLINE_SIZE or connection in self._strands
         try:
             name = None if client_id is None else client_id.decode()
-            request = None if long else self.decode(row, version, body)
+            if long:
+                request = None
+            else:
+                partitions_max = self._services.config.request_max_partitions
+                request = row.decode(version, header.request_body(key, version, body), partitions_max)
         except ValueError as error:
             connection.close(_does_not_follow(row, version, error))
             return None
@@ -194,7 +199,9 @@ class Dispatcher:
                 task, answer = _Task(self, row, context, correlation_id, body, request), connection.park()
                 self._services.pool.submit_ordered(connection, self._after_pool, task, answer, long)
                 return None
-            if long or not connection.affords(row.quick_cost_us(context, request, len(body)), INLINE_US):
+            short = len(body) <= SHORT_SIZE and row.unnamed is None
+            cost_us = REQUEST_US if short or long else row.quick_cost_us(context, request, len(body))
+            if long or not connection.affords(cost_us, INLINE_US):
                 task = _Task(self, row, context, correlation_id, body, request)
                 self.long_requests.submit(connection, _LongTask(task, connection.park()))
                 return None

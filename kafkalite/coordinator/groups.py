@@ -465,7 +465,7 @@ class GroupCoordinator:
                 if not code and wanted:
                     group.offsets.order += 1
                     order = group.offsets.order
-                    accepted = {partition: made._replace(order=order) for partition, made in wanted.items()}
+                    accepted = {partition: Committed(*made[:-1], order) for partition, made in wanted.items()}
                     self._write_commit(group, accepted, records, offsets, answer, producer, watch)
         if not accepted:
             self.unwatch(watch)

@@ -103,7 +103,8 @@ class LongRequests:
         self._pool = pool
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
-        self._strands: dict[Client, _Strand] = {}
+        self.strands: dict[Client, _Strand] = {}
+        """Connection → what it has here; one without is not in it."""
         self._turns = _Turns()
         self._disk_turns = _Turns()
         self._thread: threading.Thread | None = None
@@ -115,13 +116,13 @@ class LongRequests:
 
     def has_jobs(self, client: Client) -> bool:
         """Whether requests of this connection wait or run here."""
-        return client in self._strands
+        return client in self.strands
 
     @property
     def waiting_count(self) -> int:
         """Requests that wait or run."""
         with self._lock:
-            return sum(len(strand.jobs) for strand in self._strands.values())
+            return sum(len(strand.jobs) for strand in self.strands.values())
 
     def share_of(self, client: Client) -> InlineShare:
         """What network threads spend on this client's holder, one for all its connections."""
@@ -132,10 +133,10 @@ class LongRequests:
         with self._ready:
             dropped = self._stopping
             if not dropped:
-                strand = self._strands.get(client)
+                strand = self.strands.get(client)
                 if strand is None:
                     holder = holder_of(client.principal, client.client_host)
-                    strand = self._strands[client] = _Strand(client, holder)
+                    strand = self.strands[client] = _Strand(client, holder)
                     self._begin_locked(strand)
                 strand.jobs.append(job)
         if dropped:
@@ -157,7 +158,7 @@ class LongRequests:
         with self._ready:
             self._stopping = True
             self._ready.notify_all()
-            jobs = [job for strand in self._strands.values() for job in strand.jobs]
+            jobs = [job for strand in self.strands.values() for job in strand.jobs]
             thread = self._thread
         for job in jobs:
             job.drop()
@@ -225,8 +226,8 @@ class LongRequests:
         strand.jobs.popleft()
         if strand.jobs:
             self._begin_locked(strand)
-        elif self._strands.get(strand.client) is strand:
-            del self._strands[strand.client]
+        elif self.strands.get(strand.client) is strand:
+            del self.strands[strand.client]
 
     def _submit_to_pool(self, strand: _Strand) -> None:
         try:
