@@ -4,6 +4,10 @@
                                         │               └─▶ Deferred: parked, encoded by the thread that completes it
                                         └─▶ long: all of that, in portions, by kafkalite.limits.long_requests
 
+Requests of one connection take effect in order, as in Apache Kafka, which serves one at a time. What follows a request
+on the I/O pool goes there, too; what follows a Deferred of an API that is `in_order` is kept back until its answer. The
+answers of Deferreds are in order in any case. Produce and Fetch do not come here.
+
 This is the one place where exceptions become answers: a request that does not follow its schema, an API or version that
 is not served, and a handler's own failure close the connection with one log line, as Kafka does; what a client did
 wrong inside a well-formed request is an error code in the response, which is the handler's business.
@@ -17,7 +21,7 @@ import copy
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.deferred import Deferred
 from kafkalite.errors import MalformedRequest
@@ -25,6 +29,7 @@ from kafkalite.handlers import permissions, table
 from kafkalite.handlers.context import BrokerServices, RequestContext
 from kafkalite.handlers.table import INLINE_SIZE, INLINE_US, REQUEST_US, SHORT_SIZE
 from kafkalite.limits.long_requests import LongRequests
+from kafkalite.logging import RepeatLogger
 from kafkalite.protocol import header
 
 if TYPE_CHECKING:
@@ -32,7 +37,11 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.transfer import Answer
     from kafkalite.limits.pace import Pace
 
-logger = logging.getLogger("kafkalite.dispatch")
+logger = RepeatLogger(logging.getLogger("kafkalite.dispatch"))
+
+
+NO_REQUEST: Final = "%s v%d that does not follow its schema: %s"
+"""Why a connection is closed whose bytes are not a request."""
 
 
 class _Task:
@@ -56,6 +65,11 @@ class _Task:
         self.body = body
         self.request = request
 
+    @property
+    def client_id(self) -> bytes | None:
+        """As the request's header had it."""
+        return id_of(self.context)
+
 
 _Step = Callable[[Any], Any]
 """A part of a long request, called with its Pace; it returns what is left to do on the I/O pool, or None."""
@@ -64,33 +78,44 @@ _Step = Callable[[Any], Any]
 class _LongTask:
     """A request as a job of the thread for long requests: decode ─▶ handler ─▶ encode ─▶ free, each in portions."""
 
-    __slots__ = ("_answer", "_make", "_task")
+    __slots__ = ("_answer", "_make", "_release", "_task")
 
     def __init__(self, task: _Task, answer: Answer, make: Callable[[], Any] | None = None) -> None:
         """`make`: what makes the response of a request whose handler has returned; None: it is still to be called."""
         self._task = task
         self._answer = answer
         self._make = make
+        self._release: Callable[[], None] | None = None
+        """Lets what its connection has sent meanwhile take effect, once the answer is made."""
 
     def run(self, pace: Pace) -> _Step | None:
         """Serves the request; one that may wait for a disk has its handler called by what this returns."""
         if self._make is not None:
-            return self._guarded(pace, self._deliver_made)
+            try:
+                return self._guarded(pace, self._deliver_made)
+            finally:
+                self._let_go()
         return self._guarded(pace, self._begin)
 
     def drop(self) -> None:
         """Closes the connection, since nothing answers the request."""
         self._answer.fail(None)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        release, self._release = self._release, None
+        if release is not None:
+            release()
 
     def _guarded(self, pace: Pace, step: Callable[[Pace], _Step | None]) -> _Step | None:
         row, version = self._task.row, self._task.context.api_version
         try:
             return step(pace)
         except MalformedRequest as error:
-            self._answer.fail(f"{row.name} v{version}: {error}")
+            self._answer.fail("%s v%d: %s", row.name, version, error, client_id=self._task.client_id)
         except Exception:
             logger.exception("%s v%d failed", row.name, version)
-            self._answer.fail(f"{row.name} v{version} failed inside the broker")
+            self._answer.fail("%s v%d failed inside the broker", row.name, version, client_id=self._task.client_id)
         return None
 
     def _begin(self, pace: Pace) -> _Step | None:
@@ -99,7 +124,7 @@ class _LongTask:
             try:
                 task.request = task.dispatcher.decode(task.row, task.context.api_version, task.body, pace.check)
             except ValueError as error:
-                self._answer.fail(_does_not_follow(task.row, task.context.api_version, error))
+                self._answer.fail(NO_REQUEST, task.row.name, task.context.api_version, error, client_id=task.client_id)
                 return None
         task.body = b""
         if task.row.blocks(task.context, task.request):
@@ -118,11 +143,13 @@ class _LongTask:
             if response.abandoned is not None:
                 self._answer.when_abandoned(response.abandoned)
             self._charge(pace)
-            response.then_make(self._finish)
+            release = task.context.broker.pool.hold(task.context.connection) if task.row.in_order else None
+            response.then_make(lambda make: self._finish(make, release))
 
-    def _finish(self, make: Callable[[], Any]) -> None:
-        """A Deferred is completed, on whatever thread: the answer is made on the one for long requests."""
+    def _finish(self, make: Callable[[], Any], release: Callable[[], None] | None) -> None:
+        """A Deferred is completed, on any thread: the answer is made on the one for long requests."""
         job = _LongTask(self._task, self._answer, make)
+        job._release = release
         self._task.dispatcher.long_requests.finish(self._task.context.connection, job)
 
     def _deliver_made(self, pace: Pace) -> None:
@@ -144,9 +171,9 @@ class _LongTask:
             meter.charge(100.0 * pace.spent_s, time.monotonic())
 
 
-def _does_not_follow(row: table.Row, version: int, error: ValueError) -> str:
-    """Why a connection is closed whose bytes are not a request."""
-    return f"{row.name} v{version} that does not follow its schema: {error}"
+def id_of(context: RequestContext) -> bytes | None:
+    """The client id as its header had it."""
+    return None if context.client_id is None else context.client_id.encode()
 
 
 class Dispatcher:
@@ -176,7 +203,7 @@ class Dispatcher:
         """The response frame, or None when it follows through a parked Answer or the connection was closed."""
         row = self._find(key)
         if row is None or not row.serves(version):
-            return self._refuse(connection, key, version, correlation_id)
+            return self._refuse(connection, key, version, correlation_id, client_id)
         long = len(body) > INLINE_SIZE or connection in self._strands
         try:
             name = None if client_id is None else client_id.decode()
@@ -186,7 +213,7 @@ class Dispatcher:
                 partitions_max = self._services.config.request_max_partitions
                 request = row.decode(version, header.request_body(key, version, body), partitions_max)
         except ValueError as error:
-            connection.close(_does_not_follow(row, version, error))
+            connection.close(NO_REQUEST, row.name, version, error, client_id=client_id)
             return None
         context = RequestContext(
             self._services, connection, key, version, name, connection.throttle_ms, connection.request_meter()
@@ -214,11 +241,11 @@ class Dispatcher:
                 self._deliver_later(row, context, correlation_id, response, connection.park())
                 return None
         except MalformedRequest as error:
-            connection.close(f"{row.name} v{version}: {error}")
+            connection.close("%s v%d: %s", row.name, version, error, client_id=client_id)
             return None
         except Exception:
             logger.exception("%s v%d failed", row.name, version)
-            connection.close(f"{row.name} v{version} failed inside the broker")
+            connection.close("%s v%d failed inside the broker", row.name, version, client_id=client_id)
             return None
         task = _Task(self, row, context, correlation_id, body, request)
         self._services.pool.submit_ordered(connection, self._after_pool, task, connection.park(), False)
@@ -254,7 +281,7 @@ class Dispatcher:
         try:
             response = Dispatcher.respond(row, context, request)
         except MalformedRequest as error:
-            answer.fail(f"{row.name} v{context.api_version}: {error}")
+            answer.fail("%s v%d: %s", row.name, context.api_version, error, client_id=id_of(context))
             return
         except Exception:
             logger.exception("%s v%d failed", row.name, context.api_version)
@@ -272,9 +299,17 @@ class Dispatcher:
     def _deliver_later(
         row: table.Row, context: RequestContext, correlation_id: int, deferred: Deferred[Any], answer: Answer
     ) -> None:
-        if deferred.abandoned is not None:
-            answer.when_abandoned(deferred.abandoned)
-        deferred.then(lambda response: Dispatcher._deliver(row, context, correlation_id, response, answer))
+        abandoned = deferred.abandoned
+        if abandoned is not None:
+            answer.when_abandoned(abandoned)
+        release = context.broker.pool.hold(context.connection) if row.in_order and not deferred.done else None
+
+        def deliver(response: object) -> None:
+            Dispatcher._deliver(row, context, correlation_id, response, answer)
+            if release is not None:
+                release()
+
+        deferred.then(deliver)
 
     @staticmethod
     def _deliver(
@@ -304,9 +339,11 @@ class Dispatcher:
         return row.encode(context.api_version, correlation_id, response, pace)
 
     @staticmethod
-    def _refuse(connection: Connection, key: int, version: int, correlation_id: int) -> bytes | None:
+    def _refuse(
+        connection: Connection, key: int, version: int, correlation_id: int, client_id: bytes | None
+    ) -> bytes | None:
         """ApiVersions is answered in its oldest form, so that the client can step down (KIP-511); else closes."""
         if key == table.API_VERSIONS_KEY:
             return table.unsupported_api_versions(correlation_id)
-        connection.close(f"API {key} version {version} is not served")
+        connection.close("API %d version %d is not served", key, version, client_id=client_id)
         return None

@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 from kafkalite._native.serve.connection import InlineShare
 from kafkalite.limits.holder import Holder, holder_of
 from kafkalite.limits.pace import Pace, Peer, Stopped, has_gone, run_with
+from kafkalite.logging import RepeatLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     Work = Callable[[Pace], "Work | None"]
     """A step of a request. It returns what is left to do on the I/O pool, or None."""
 
-logger = logging.getLogger("kafkalite.limits")
+logger = RepeatLogger(logging.getLogger("kafkalite.limits"))
 
 _OLD_NEVER: Final = 1_000_000_000
 """The collector's third threshold while long requests run: for the million objects of a message it would look through

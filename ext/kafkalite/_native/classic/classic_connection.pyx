@@ -255,7 +255,7 @@ cdef class PendingSets:
         if reason is not None:
             self.flush_anyway()
             if self.answer.connection is not None:
-                self.answer.mailbox.post((self.answer.connection, reason))
+                self.answer.fail("%s", reason)
         else:
             self.wait_for_flushes()
 
@@ -465,8 +465,7 @@ cdef class ClassicConnection(Connection):
                 out.put_i64(offset)
             answer.complete(PyBytes_FromStringAndSize(<const char*>out.data, out.size))
         except ValueError as error:
-            if answer.connection is not None:
-                answer.mailbox.post((answer.connection, str(error)))
+            answer.fail("%s", str(error))
         except Exception:
             logger.exception("a 0.7 client's OFFSETS failed")
             answer.fail()
