@@ -121,7 +121,7 @@ def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPart
     """
     source.refresh([])
     try:
-        reached = Progress(target, name, source.cluster_id or "").load()
+        reached = Progress(target, name, source.cluster_id or "", prefix=None).load()
     except UnknownTopicOrPartition as error:
         raise NothingToCompare(f"no mirror called {name} has ever copied to there") from error
     except ValueError as error:

@@ -4,6 +4,9 @@
   kafkalite mirror --from live:9092 --to offline:9092 --name all --topics 'logs[.].*' --exclude '.*[.]debug'
   kafkalite mirror --from old:9092 --to new:9092 --name move --sync-topic-configs --sync-group-offsets --sync-acls
 
+Two mirrors of opposite directions would copy each other's copies without end: the second one is refused, unless it
+gives the topics that it makes a --prefix. What has another mirror's prefix is not copied back.
+
 Partition, key, value, headers and timestamp of each record stay, offsets do not. What the target lacks is created:
 topics with their settings, partitions. Topics of Kafka 0.7 on a kafkalite broker are copied too, as ordinary ones.
 
@@ -56,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
     )
     parser.add_argument("--exclude", metavar="REGEX", help="topics to leave out of these")
+    parser.add_argument(
+        "--prefix",
+        default="",
+        help="of the target's names of topics, before the source's names (default: none)",
+    )
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end that there is now")
     parser.add_argument(
         "--commit-interval", metavar="S", type=seconds, default=1.0, help="age of a transaction (default: 1)"
@@ -116,7 +124,7 @@ def sync_options(arguments: argparse.Namespace) -> SyncOptions:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.mirror import CONFIG_EXCLUDE, Mirror, MirrorStatus, TopicFilter
+    from kafkalite.mirror import CONFIG_EXCLUDE, Mirror, MirrorLoop, MirrorStatus, TopicFilter
 
     try:
         topics = TopicFilter(arguments.topics, arguments.exclude)
@@ -137,6 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
                 target,
                 name=arguments.name,
                 topics=topics,
+                prefix=arguments.prefix,
                 commit_interval_s=arguments.commit_interval,
                 commit_size=arguments.commit_size,
                 refresh_s=arguments.refresh,
@@ -151,13 +160,15 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             with on_ending(stop.set):
                 mirror.run(stop, to_end=arguments.exit)
+        except MirrorLoop as error:
+            raise UsageError(str(error)) from error
         finally:
             progress.finish(mirror.copied.record_count, mirror.copied.size)
             report(mirror, sync, as_json=arguments.json)
             if mirror.copied.topics:
                 say_isolation("read_committed")
             mirror.close()
-    if not mirror.copied.topics:
+    if not mirror.copied.topics and not mirror.copied.skipped:
         # Without -e they may come as long as it runs, so it is no mistake that there were none.
         none = f"no topic matches {arguments.topics}" + (f" and not {arguments.exclude}" if arguments.exclude else "")
         if arguments.exit:

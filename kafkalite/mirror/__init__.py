@@ -2,6 +2,7 @@
 
     mirror.py     Mirror: fetched batches to the target, as they are where that is allowed, else their records
     progress.py   Progress: how far each source partition is copied, kept in the target
+    upstream.py   Upstream: which of the source's topics are copies themselves
     topics.py     TopicFilter: which topics are copied; TargetTopics: the target's topics for them, their settings
     offsets.py    OffsetMap: which offset of the target each source offset became, kept in the target
     sync.py       SyncOptions, Synchroniser: what is carried beside records, every so often
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
     from kafkalite.mirror.sync import SyncOptions as SyncOptions
     from kafkalite.mirror.topics import CONFIG_EXCLUDE as CONFIG_EXCLUDE
     from kafkalite.mirror.topics import TopicFilter as TopicFilter
+    from kafkalite.mirror.upstream import MirrorLoop as MirrorLoop
 
 _WHERE: Final = {
     "CONFIG_EXCLUDE": "kafkalite.mirror.topics",
     "Copied": "kafkalite.mirror.mirror",
     "GroupFilter": "kafkalite.mirror.groups",
     "Mirror": "kafkalite.mirror.mirror",
+    "MirrorLoop": "kafkalite.mirror.upstream",
     "MirrorStatus": "kafkalite.mirror.status",
     "Progress": "kafkalite.mirror.progress",
     "SyncOptions": "kafkalite.mirror.sync",

@@ -50,7 +50,8 @@ SWITCHES: Final = (
     "sync.quotas.enabled",
 )
 INTERVALS: Final = {"sync.group.offsets.interval.seconds": 60.0, "refresh.topics.interval.seconds": 30.0}
-KEYS: Final = ("name", "bootstrap.servers", *LISTS, *SWITCHES, *INTERVALS)
+PREFIX: Final = "mirror.topic.prefix"
+KEYS: Final = ("name", "bootstrap.servers", PREFIX, *LISTS, *SWITCHES, *INTERVALS)
 RETRY_S_MIN: Final = 0.2
 RETRY_S_MAX: Final = 15.0
 TIMEOUT_S: Final = 30.0
@@ -131,6 +132,8 @@ def check(values: Mapping[str, str]) -> None:
     wrong = topic_name_error(f"kafkalite.mirror-offsets.{name}") if name else "it needs a name"
     if wrong is not None:
         raise ConfigError("name", f"no mirror can be called {name!r}: {wrong}")
+    if (prefix := values.get(PREFIX)) and (wrong := topic_name_error(prefix)) is not None:
+        raise ConfigError(PREFIX, f"no topic's name can begin with {prefix[:64]!r}: {wrong}")
     for key in LISTS:
         for part in parts_of(values.get(key, "")):
             try:
@@ -272,6 +275,7 @@ class EmbeddedMirror:
             target,
             name=options.name,
             topics=TopicFilter(options.pattern("topics") or ".*", options.pattern("topics.exclude")),
+            prefix=options.values.get(PREFIX, ""),
             refresh_s=options.seconds("refresh.topics.interval.seconds"),
             sync=self._sync(),
             config_exclude=CONFIG_EXCLUDE if left_out is None else parts_of(left_out),

@@ -63,13 +63,16 @@ class GroupOffsets:
         offsets: OffsetMap,
         wanted: GroupFilter,
         note: Callable[[str], object],
+        *,
+        named: Callable[[str], str],
     ) -> None:
-        """`note` is told what an operator should know."""
+        """`note` is told what an operator should know; `named` is the target's name of a topic."""
         self._source = source
         self._target = target
         self._offsets = offsets
         self._filter = wanted
         self._note = note
+        self._named = named
         self._put: dict[tuple[str, TopicPartition], int] = {}
         """Where groups were put in the target."""
         self.carried: dict[str, dict[TopicPartition, int]] = {}
@@ -94,10 +97,15 @@ class GroupOffsets:
     def _starts(self) -> dict[TopicPartition, int]:
         """Where the target's partitions begin: a position before that would be out of range."""
         known = self._offsets.partitions
-        counts = self._target.with_retries(lambda: self._target.partition_counts({key.topic for key in known}))
-        there = [key for key in known if key.partition < counts.get(key.topic, 0)]  # others were deleted
-        rows = self._target.list_offsets(dict.fromkeys(there, OFFSET_EARLIEST))
-        return {key: row.offset for key, row in rows.items()}
+        names = {self._named(key.topic) for key in known}
+        counts = self._target.with_retries(lambda: self._target.partition_counts(names))
+        there = [key for key in known if key.partition < counts.get(self._named(key.topic), 0)]  # others were deleted
+        rows = self._target.list_offsets({self._in_target(key): OFFSET_EARLIEST for key in there})
+        return {key: rows[self._in_target(key)].offset for key in there}
+
+    def _in_target(self, key: TopicPartition) -> TopicPartition:
+        """The target's partition of one of the source."""
+        return TopicPartition(self._named(key.topic), key.partition)
 
     def _carry(self, group_id: str, starts: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Brings a group's positions over; where it stands in the source, in partitions that are mirrored."""
@@ -122,11 +130,12 @@ class GroupOffsets:
                 wanted[key] = CommittedOffset(max(offset, starts[key]), metadata=row.metadata)
         if not wanted or self._has_members(group_id):
             return
-        there = self._target.groups.committed(group_id)
+        committed = self._target.groups.committed(group_id)
+        there = {key: committed[self._in_target(key)] for key in wanted if self._in_target(key) in committed}
         moved = {key: row for key, row in wanted.items() if self._may_move(group_id, key, row, there.get(key))}
         try:
             if moved:
-                self._target.groups.commit(group_id, moved)
+                self._target.groups.commit(group_id, {self._in_target(key): row for key, row in moved.items()})
         except KafkaError as error:
             if error.code in HAS_MEMBERS:
                 return  # somebody came meanwhile: from now on the group is the target's own

@@ -31,16 +31,17 @@ from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
 from kafkalite.mirror.offsets import OffsetMap, OffsetUnknown
-from kafkalite.mirror.progress import CopiedUpTo, Progress
+from kafkalite.mirror.progress import PREFIX, CopiedUpTo, Origin, Progress
 from kafkalite.mirror.sync import Synchroniser, SyncOptions
-from kafkalite.mirror.topics import CONFIG_EXCLUDE, TargetTopics, TopicFilter
-from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
+from kafkalite.mirror.topics import CONFIG_EXCLUDE, OWN_PREFIXES, TargetTopics, TopicFilter
+from kafkalite.mirror.upstream import MirrorLoop, Upstream
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, topic_name_error
 from kafkalite.record.batches import BatchReader, next_whole
 from kafkalite.record.compression import CompressionError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kafkalite._native.wire.aborted_filter import AbortedFilter
     from kafkalite._native.wire.batch import BatchInfo
@@ -92,6 +93,8 @@ class Copied:
 
     topics: set[str] = field(default_factory=set)
     """Those that were followed, whether they had records or not."""
+    skipped: set[str] = field(default_factory=set)
+    """Those that are the target's own: another mirror's copies, with its prefix."""
     records: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of batches in the source."""
@@ -111,9 +114,10 @@ class Copied:
 class Copier:
     """Fetched batches to a producer: as they are where that is allowed, else their records."""
 
-    def __init__(self, producer: Producer, offsets: OffsetMap | None) -> None:
-        """`offsets` is told which records are sent."""
+    def __init__(self, producer: Producer, offsets: OffsetMap | None, named: Callable[[str], str]) -> None:
+        """`offsets` is told which records are sent; `named` is the target's name of a topic."""
         self._producer = producer
+        self._named = named
         self._offsets = offsets
         self._batches = BatchReader()
         self.passed = 0
@@ -155,7 +159,7 @@ class Copier:
                 count += self._send_collected(key, codec)
                 if self._offsets is not None:
                     self._offsets.sent_run(key, info.base_offset, info.record_count)
-                count += self._producer.send_batch(key.topic, key.partition, batch)
+                count += self._producer.send_batch(self._named(key.topic), key.partition, batch)
                 self.passed += 1
             else:
                 if info.codec != codec and self._batches.count:
@@ -172,7 +176,7 @@ class Copier:
         if len(columns):
             if self._offsets is not None:
                 self._offsets.sent_offsets(key, columns.offsets)
-            self._producer.send(key.topic, key.partition, columns, codec=codec)
+            self._producer.send(self._named(key.topic), key.partition, columns, codec=codec)
         return len(columns)
 
 
@@ -195,11 +199,20 @@ def may_pass(info: BatchInfo, offset: int, end: int) -> bool:
     )
 
 
+def check_prefix(prefix: str) -> None:
+    """ValueError for one that no topic's name may begin with."""
+    wrong = topic_name_error(prefix + "x")
+    if wrong is not None or prefix.startswith(OWN_PREFIXES):
+        raise ValueError(f"no topic's name can begin with the prefix {prefix!r}: {wrong or 'it is that of progress'}")
+
+
 class Mirror:
     """See the module. One at a time of each `name`: a newer one fences the older.
 
     `name`               of the mirror: its progress and its transactional id
     `topics`             which topics are copied
+    `prefix`             what the target's names of topics begin with; MirrorMaker 2's way to keep two mirrors of
+                         opposite directions from copying each other's copies
     `commit_interval_s`, `commit_size`   when a transaction ends: its age, the bytes fetched for it
     `refresh_s`          how often new topics and partitions are looked for
     `sync`               what is carried beside records; None: nothing
@@ -215,6 +228,7 @@ class Mirror:
         *,
         name: str,
         topics: TopicFilter | None = None,
+        prefix: str = "",
         commit_interval_s: float = COMMIT_INTERVAL_S,
         commit_size: int = COMMIT_SIZE,
         refresh_s: float = REFRESH_S,
@@ -224,7 +238,8 @@ class Mirror:
         on_commit: Callable[[Copied], None] | None = None,
         on_note: Callable[[str], object] | None = None,
     ) -> None:
-        """ValueError for a name or a pattern that is none, and when source and target are the same cluster."""
+        """ValueError for a name, prefix or pattern that is none, and when source and target are the same cluster."""
+        check_prefix(prefix)
         self._source = source
         self._target = target
         self._filter = TopicFilter() if topics is None else topics
@@ -237,17 +252,19 @@ class Mirror:
         self._sync = SyncOptions() if sync is None else sync
         self.copied = Copied()
         source_id = self._source_id()
-        self._progress = Progress(target, name, source_id)
+        self._progress = Progress(target, name, source_id, prefix)
+        self._prefix = prefix
+        self._upstream = Upstream(source, self._note)
         self._offsets = OffsetMap(target, name, source_id) if self._sync.group_offsets else None
         self._targets = TargetTopics(
-            source, target, self._progress.topic, config_exclude=config_exclude, note=self._note
+            source, target, self._progress.topic, prefix=prefix, config_exclude=config_exclude, note=self._note
         )
         self._producer = target.producer(
             transactional_id=f"kafkalite-mirror-{name}",
             transaction_timeout_s=max(TRANSACTION_TIMEOUT_S, 2 * commit_interval_s),
-            on_acknowledged=None if self._offsets is None else self._offsets.acknowledged,
+            on_acknowledged=None if self._offsets is None else self._acknowledged,
         )
-        self._copier = Copier(self._producer, self._offsets)
+        self._copier = Copier(self._producer, self._offsets, self._targets.named)
         self.carried = Synchroniser(
             source, target, self._sync, topics=self._targets, offsets=self._offsets, note=self._note
         )
@@ -255,6 +272,8 @@ class Mirror:
         self._reader = self._make_reader(await_topics=False)
         self._to_end = False
         self._ids: dict[str, bytes] = {}
+        self._origins: dict[str, frozenset[Origin]] = {}
+        """Of what the source's topics are copies themselves."""
         self._reached: dict[TopicPartition, CopiedUpTo] = {}
         """What the target has, of topics out of sight too."""
         self._committed: dict[TopicPartition, int] = {}
@@ -269,6 +288,12 @@ class Mirror:
         self.last_success: float | None = None
         """When, by time.monotonic(), the last transaction was committed or there was nothing to copy. Any thread may
         read it."""
+
+    def _acknowledged(self, key: TopicPartition, base_offset: int, count: int) -> None:
+        assert self._offsets is not None, "called only with them"
+        self._offsets.acknowledged(
+            TopicPartition(key.topic.removeprefix(self._prefix), key.partition), base_offset, count
+        )
 
     def _note(self, text: str) -> None:
         if text not in self.copied.notes:
@@ -330,6 +355,7 @@ class Mirror:
         """Copies until `stop` is set, or all that the source has now.
 
         ProducerFenced: a newer mirror of this name. TransactionAborted: none could be committed for GIVE_UP_S.
+        MirrorLoop: what it would copy are copies of the target's topics.
         """
         self._to_end = to_end
         self._reader.close()
@@ -340,22 +366,22 @@ class Mirror:
         if self._offsets is not None:
             self._offsets.create()
             self._offsets.load()
-        self._take_topics()
-        looked = failing_since = time.monotonic()
+        looked = -math.inf
+        failing_since = time.monotonic()
         synced = -math.inf
         done = -1
         while True:
             try:
+                if time.monotonic() - looked > (math.inf if to_end and looked > 0 else self._refresh_s):
+                    self._commit()
+                    self._take_topics()
+                    looked = time.monotonic()
                 if stop.is_set() or (to_end and self._reader.done):
                     self._commit()
                     if stop.is_set() or self._reader.done:
                         self._synchronise()
                         return self.copied
                 self._round()
-                if not to_end and time.monotonic() - looked > self._refresh_s:
-                    looked = time.monotonic()
-                    self._commit()
-                    self._take_topics()
                 if not to_end and time.monotonic() - synced > self._sync.interval_s:
                     synced = time.monotonic()
                     self._commit()
@@ -385,11 +411,12 @@ class Mirror:
         there = self._source.with_retries(self._source.topics)
         for name in [name for name in self._ids if name not in there]:
             self._forget(name)
-        for topic in there.values():
-            if self._filter.takes(topic):
-                self._targets.ensure(topic)
-                self._forget_old(topic)
-                fresh.update(self._starts(topic))
+        taken = [topic for topic in there.values() if self._filter.takes(topic)]
+        for topic in self._without_copies(taken, there):
+            self._targets.ensure(topic)
+            self._forget_old(topic)
+            fresh.update(self._starts(topic))
+        self._claim(fresh, taken)
         if not fresh:
             return
         earliest = self._source.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
@@ -406,14 +433,71 @@ class Mirror:
             ends = {key: row.offset for key, row in latest.items()}
         self._reader.add({key: self._committed[key] for key in fresh}, ends)
 
+    def _without_copies(
+        self, topics: list[TopicDescription], there: Mapping[str, TopicDescription]
+    ) -> list[TopicDescription]:
+        """Those of the topics that may be copied: not those that another mirror has brought here out of the target,
+        under a prefix of its own. MirrorLoop for one that has the target's name."""
+        self._upstream.refresh(there)
+        target_id = self._target.cluster_id
+        found = []
+        for topic in topics:
+            origins = self._upstream.origins(topic.name)
+            same = Origin(target_id or "", self._targets.named(topic.name))
+            if same in origins and target_id:
+                other = self._upstream.mirror(topic.name, same)
+                raise MirrorLoop(
+                    f"topic {topic.name} came to the source from the target's topic {same.topic}, by the mirror "
+                    f"{other}: two mirrors would copy each other's copies without end, so leave the topic out with "
+                    "--exclude, or give this mirror a --prefix; if that mirror has ended for good, delete "
+                    f"{PREFIX}{other} in the source"
+                )
+            if any(origin.cluster_id == target_id and origin.topic != topic.name for origin in origins):
+                self.copied.skipped.add(topic.name)
+                self._note(f"topic {topic.name} is not copied: it came to the source from the target")
+                continue
+            self._origins[topic.name] = origins
+            found.append(topic)
+        return found
+
+    def _claim(self, fresh: dict[TopicPartition, int], taken: list[TopicDescription]) -> None:
+        """Writes the progress of partitions that have none, before their first record, then looks once more: of two
+        mirrors of opposite directions that begin together one at least sees the other. MirrorLoop."""
+        new = {key: CopiedUpTo(at, self._ids[key.topic]) for key, at in fresh.items() if key not in self._reached}
+        known = self._progress.origins
+        changed = {name for name, origins in self._origins.items() if known.get(name, frozenset()) != origins}
+        claimed = {key: row for key, row in self._reached.items() if key.topic in changed} | new
+        known.update(self._origins)
+        if not claimed:
+            return
+        self._write(lambda: self._progress.write(self._producer, claimed))
+        try:
+            self._without_copies(taken, self._source.with_retries(self._source.topics))
+        except MirrorLoop:
+            if new:
+                self._write(lambda: self._progress.withdraw(self._producer, new))
+            raise
+        self._reached.update(new)
+
+    def _write(self, send: Callable[[], object]) -> None:
+        """A transaction of the progress topic alone."""
+        assert not self._open, "what was copied is committed with its own progress"
+        self._producer.begin_transaction()
+        self._open = True
+        send()
+        self._producer.commit_transaction()
+        self._open = False
+
     def _begin_offsets(self, offsets: OffsetMap, fresh: dict[TopicPartition, int]) -> None:
         """Which offsets these partitions will have is kept from here on."""
-        rows = self._target.with_retries(lambda: self._target.refresh({key.topic for key in fresh})).topics
+        in_target = {key: TopicPartition(self._targets.named(key.topic), key.partition) for key in fresh}
+        names = {key.topic for key in in_target.values()}
+        rows = self._target.with_retries(lambda: self._target.refresh(names)).topics
         target_ids = {row.name: row.topic_id for row in rows}
-        ends = self._target.list_offsets(dict.fromkeys(fresh, OFFSET_LATEST))
+        ends = self._target.list_offsets(dict.fromkeys(in_target.values(), OFFSET_LATEST))
         for key, offset in fresh.items():
-            ids = (self._ids[key.topic], target_ids[key.topic])
-            offsets.begin(key, self._committed[key], ids, ends[key].offset, from_start=offset == 0)
+            ids = (self._ids[key.topic], target_ids[in_target[key].topic])
+            offsets.begin(key, self._committed[key], ids, ends[in_target[key]].offset, from_start=offset == 0)
 
     def _starts(self, topic: TopicDescription) -> Iterator[tuple[TopicPartition, int]]:
         """Partitions that are not being copied yet, and where to begin with them."""

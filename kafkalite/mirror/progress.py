@@ -2,7 +2,12 @@
 
     topic    kafkalite.mirror.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition]                          JSON
-    value    {"offset": next offset to copy, "topic_id": "of the source's topic"}   JSON
+    value    {"offset": next offset to copy, "topic_id": "of the source's topic"}   JSON, and where they apply
+             "target": "the target's topic"              where it has another name: the mirror has a prefix
+             "origins": [["cluster id", "topic"], …]     of what the source's topic is a copy itself
+
+A partition's row is written before its first record is copied. So a mirror that begins sees in its source what the
+mirrors of the other direction copy, whichever of the two was first: see upstream.py.
 
 Records and progress become visible together or not at all, so that a mirror killed at any moment goes on where its last
 transaction ended. A topic and not a group's offsets, since those expire when a mirror rests for a week.
@@ -16,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client import ColumnReader
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
@@ -24,13 +29,20 @@ from kafkalite.model import TopicPartition, topic_name_error, uuid_bytes, uuid_t
 from kafkalite.record.columns import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from kafkalite.client import Client, Producer
 
 PREFIX: Final = "kafkalite.mirror."
 """Topics of this prefix are mirrors' own and are not mirrored."""
 SETTINGS: Final = {"cleanup.policy": "compact"}
+
+
+class Origin(NamedTuple):
+    """A topic of a cluster, out of which another one was copied."""
+
+    cluster_id: str
+    topic: str
 
 
 class CopiedUpTo(NamedTuple):
@@ -43,8 +55,13 @@ class CopiedUpTo(NamedTuple):
 class Progress:
     """See the module."""
 
-    def __init__(self, target: Client, name: str, source_id: str) -> None:
+    def __init__(self, target: Client, name: str, source_id: str, prefix: str | None = "") -> None:
+        """`prefix` is what the names of the target's topics begin with; None, for readers alone: any. ValueError for a
+        name that no mirror can have."""
         self.topic = f"{PREFIX}{name}"
+        self._prefix = prefix
+        self.origins: dict[str, frozenset[Origin]] = {}
+        """Of the source's topics, as they are written with the progress."""
         wrong = topic_name_error(self.topic) if name else "it needs a name"
         if wrong is not None:
             raise ValueError(f"no mirror can be called {name!r}: {wrong}")
@@ -68,18 +85,38 @@ class Progress:
         for columns in reader.read_numpy(self.topic, 0, start, end):
             for key, value in zip(columns.keys, columns.values, strict=True):
                 source_id, topic, partition = json.loads(key or b"[null, null, null]")
-                if source_id == self._source_id and value is not None:
-                    fields = json.loads(value)
-                    found[TopicPartition(topic, partition)] = CopiedUpTo(
-                        fields["offset"], uuid_bytes(fields["topic_id"])
-                    )
+                if source_id != self._source_id or partition < 0:
+                    continue
+                where = TopicPartition(topic, partition)
+                fields = None if value is None else json.loads(value)
+                prefix = self._prefix
+                if fields is None or (prefix is not None and fields.get("target", topic) != prefix + topic):
+                    found.pop(where, None)  # withdrawn, or copied to a topic of another name
+                    continue
+                found[where] = CopiedUpTo(fields["offset"], uuid_bytes(fields["topic_id"]))
+                self.origins[topic] = origins_of(fields)
         return found
 
     def write(self, producer: Producer, reached: Mapping[TopicPartition, CopiedUpTo]) -> None:
         """Into the producer's open transaction."""
         records = []
         for key, value in reached.items():
-            name = json.dumps([self._source_id, key.topic, key.partition], separators=(",", ":"))
-            text = json.dumps({"offset": value.offset, "topic_id": uuid_text(value.topic_id)}, separators=(",", ":"))
-            records.append(Record(-1, -1, name.encode(), text.encode()))
+            fields: dict[str, object] = {"offset": value.offset, "topic_id": uuid_text(value.topic_id)}
+            if self._prefix:
+                fields["target"] = self._prefix + key.topic
+            if origins := self.origins.get(key.topic):
+                fields["origins"] = sorted(origins)
+            records.append(Record(-1, -1, self._key(key), json.dumps(fields, separators=(",", ":")).encode()))
         producer.send(self.topic, 0, records)
+
+    def withdraw(self, producer: Producer, keys: Iterable[TopicPartition]) -> None:
+        """Deletes rows, in the producer's open transaction."""
+        producer.send(self.topic, 0, [Record(-1, -1, self._key(key), None) for key in keys])
+
+    def _key(self, key: TopicPartition) -> bytes:
+        return json.dumps([self._source_id, key.topic, key.partition], separators=(",", ":")).encode()
+
+
+def origins_of(fields: Mapping[str, Any]) -> frozenset[Origin]:
+    """Those that a value of the topic has."""
+    return frozenset(Origin(*origin) for origin in fields.get("origins", ()))

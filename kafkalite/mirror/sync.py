@@ -59,7 +59,9 @@ class Synchroniser:
         """`offsets` are what group positions are translated by; `note` is told what an operator should know."""
         self._topics = topics if options.topic_configs else None
         self._note = note
-        self.groups = None if offsets is None else GroupOffsets(source, target, offsets, options.groups, note)
+        self.groups = (
+            None if offsets is None else GroupOffsets(source, target, offsets, options.groups, note, named=topics.named)
+        )
         self.rules = RulesCopy(source, target, note) if options.acls else None
         self.quotas = QuotasCopy(source, target, note) if options.quotas else None
         self.users = UsersMissing(source, target, note) if options.users else None

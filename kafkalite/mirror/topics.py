@@ -72,15 +72,18 @@ class TargetTopics:
         target: Client,
         sample_topic: str,
         *,
+        prefix: str = "",
         config_exclude: Iterable[str] = CONFIG_EXCLUDE,
         note: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`sample_topic` is one of the target's: its settings are those that the target knows. `config_exclude` are
+        """`sample_topic` is one of the target's: its settings are those that the target knows. The target's topics have
+        the source's names with `prefix` before them. `config_exclude` are
         regular expressions for settings that are left out, ValueError for one that is none; `note` is told what an
         operator should know."""
         self._source = source
         self._target = target
         self._sample_topic = sample_topic
+        self._prefix = prefix
         self._exclude = compiled("|".join(f"(?:{compiled(pattern).pattern})" for pattern in config_exclude) or "(?!)")
         self._note = note
         self._known: frozenset[str] = frozenset()
@@ -95,15 +98,20 @@ class TargetTopics:
         wanted = len(topic.partitions)
         if self._counts.get(topic.name, 0) >= wanted:
             return
-        there = self._target.partition_counts([topic.name]).get(topic.name, 0)
+        name = self.named(topic.name)
+        there = self._target.partition_counts([name]).get(name, 0)
         if not there:
             with contextlib.suppress(TopicAlreadyExists):
-                self._target.admin.create_topic(topic.name, wanted, configs=self._settings(topic.name))
-                self.created.append(topic.name)
+                self._target.admin.create_topic(name, wanted, configs=self._settings(topic.name))
+                self.created.append(name)
         elif there < wanted:
             with contextlib.suppress(InvalidPartitions):  # somebody was faster
-                self._target.admin.add_partitions(topic.name, wanted)
+                self._target.admin.add_partitions(name, wanted)
         self._counts[topic.name] = max(there, wanted)
+
+    def named(self, name: str) -> str:
+        """The target's name of a topic of the source."""
+        return self._prefix + name
 
     def follow(self, name: str) -> None:
         """The target's topic has the settings of its own that the source's has, and no others, but those that are left
@@ -111,14 +119,14 @@ class TargetTopics:
         wanted = self._settings(name)
         there = {
             entry.name: entry.value
-            for entry in self._target.admin.describe_topic_configs(name)
+            for entry in self._target.admin.describe_topic_configs(self.named(name))
             if entry.source == OWN_SETTING and not self._left_out(entry.name)
         }
         changes: dict[str, str | None] = {key: value for key, value in wanted.items() if there.get(key) != value}
         changes |= {key: None for key in there if key not in wanted}
         if changes:
-            self._target.admin.alter_topic_configs(name, changes)
-            self.changed.setdefault(name, {}).update(changes)
+            self._target.admin.alter_topic_configs(self.named(name), changes)
+            self.changed.setdefault(self.named(name), {}).update(changes)
 
     def _settings(self, name: str) -> dict[str, str]:
         """Those that the source's topic has of its own, and that the target takes."""
