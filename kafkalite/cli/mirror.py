@@ -2,6 +2,7 @@
 
   kafkalite mirror --from live:9092 --to offline:9092 --name nightly -e
   kafkalite mirror --from live:9092 --to offline:9092 --name all --topics 'logs[.].*' --exclude '.*[.]debug'
+  kafkalite mirror status --to offline:9092 --name nightly
   kafkalite mirror --from old:9092 --to new:9092 --name move --sync-topic-configs --sync-group-offsets --sync-acls
 
 Two mirrors of opposite directions would copy each other's copies without end: the second one is refused, unless it
@@ -23,6 +24,7 @@ serves its lag and rate, and whether it copies, for Prometheus and whoever super
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
@@ -30,13 +32,18 @@ from kafkalite.cli.common import Progress, add_config_argument, count, open_clie
 from kafkalite.cli.ending import on_ending
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.cli.output import note, print_json, print_table, say
+from kafkalite.client.errors import UNREACHED
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
-    from kafkalite.mirror import Mirror, SyncOptions
+    from kafkalite.client import Client
+    from kafkalite.mirror import Mirror, SyncOptions, TopicFilter
 
 CLIENT_ID: Final = "kafkalite-mirror"
+AWAIT_PAUSE_S: Final = 0.2
+AWAIT_PAUSE_S_MAX: Final = 5.0
 GROUPS_EXCLUDE: Final = "console-consumer-.*|connect-.*|__.*"
 """Kafka's default of groups.exclude."""
 WORDS: Final = {
@@ -50,11 +57,14 @@ WORDS: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", dest="source", metavar="HOST:PORT", required=True, help="brokers to copy from")
+    parser.add_argument(
+        "action", nargs="?", choices=["status"], metavar="status", help="print the state of each topic instead"
+    )
+    parser.add_argument("--from", dest="source", metavar="HOST:PORT", help="brokers to copy from")
     parser.add_argument("--to", dest="target", metavar="HOST:PORT", required=True, help="brokers to copy to")
     add_config_argument(parser, "--from-config", " for the source")
     add_config_argument(parser, "--to-config", " for the target")
-    parser.add_argument("--name", required=True, help="of this mirror: its progress is kept under it in the target")
+    parser.add_argument("--name", help="of this mirror: its progress is kept under it in the target")
     parser.add_argument(
         "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
     )
@@ -124,7 +134,20 @@ def sync_options(arguments: argparse.Namespace) -> SyncOptions:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.mirror import CONFIG_EXCLUDE, Mirror, MirrorLoop, MirrorStatus, TopicFilter
+    if arguments.action == "status":
+        from kafkalite.cli import mirror_status
+
+        return mirror_status.run(arguments)
+    missing = [flag for flag, value in (("--from", arguments.source), ("--name", arguments.name)) if value is None]
+    if missing:
+        required = ", ".join(missing)
+        raise UsageError(f"the following arguments are required: {required} (see kafkalite mirror --help)")
+    return copy(arguments)
+
+
+def copy(arguments: argparse.Namespace) -> int:
+    """Copies, until the end that there is or until it is stopped."""
+    from kafkalite.mirror import MirrorLoop, MirrorStatus, TopicFilter
 
     try:
         topics = TopicFilter(arguments.topics, arguments.exclude)
@@ -139,23 +162,14 @@ def run(arguments: argparse.Namespace) -> int:
         open_client(arguments, "--from", arguments.source, config=arguments.from_config, client_id=CLIENT_ID) as source,
         open_client(arguments, "--to", arguments.target, config=arguments.to_config, client_id=CLIENT_ID) as target,
     ):
-        try:
-            mirror = Mirror(
-                source,
-                target,
-                name=arguments.name,
-                topics=topics,
-                prefix=arguments.prefix,
-                commit_interval_s=arguments.commit_interval,
-                commit_size=arguments.commit_size,
-                refresh_s=arguments.refresh,
-                sync=sync,
-                config_exclude=arguments.config_properties_exclude or CONFIG_EXCLUDE,
-                on_note=lambda text: note(f"kafkalite: {text}"),
-                on_commit=lambda copied: progress.update(copied.record_count, copied.size),
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        make = mirror_maker(arguments, source, target, topics=topics, sync=sync, progress=progress)
+        with on_ending(stop.set):
+            try:
+                mirror = make() if arguments.exit else awaited(make, stop)
+            except ValueError as error:
+                raise UsageError(str(error)) from error
+            if mirror is None:
+                return 0
         status.follows(mirror)
         try:
             with on_ending(stop.set):
@@ -168,6 +182,11 @@ def run(arguments: argparse.Namespace) -> int:
             if mirror.copied.topics:
                 say_isolation("read_committed")
             mirror.close()
+    if behind := mirror.states.rows:
+        sentence = f"topics left behind, the others are copied: {', '.join(sorted(behind))}"
+        if arguments.exit:
+            raise CommandError(sentence)
+        warn(sentence)
     if not mirror.copied.topics and not mirror.copied.skipped:
         # Without -e they may come as long as it runs, so it is no mistake that there were none.
         none = f"no topic matches {arguments.topics}" + (f" and not {arguments.exclude}" if arguments.exclude else "")
@@ -175,6 +194,57 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError(f"{none}: nothing is copied", status=EXIT_USAGE)
         note(f"kafkalite: {none}: nothing was copied")
     return 0
+
+
+def mirror_maker(
+    arguments: argparse.Namespace,
+    source: Client,
+    target: Client,
+    *,
+    topics: TopicFilter,
+    sync: SyncOptions,
+    progress: Progress,
+) -> Callable[[], Mirror]:
+    """Makes the mirror that the flags ask for."""
+    from kafkalite.mirror import CONFIG_EXCLUDE, Mirror
+
+    return lambda: Mirror(
+        source,
+        target,
+        name=arguments.name,
+        topics=topics,
+        prefix=arguments.prefix,
+        commit_interval_s=arguments.commit_interval,
+        commit_size=arguments.commit_size,
+        refresh_s=arguments.refresh,
+        sync=sync,
+        config_exclude=arguments.config_properties_exclude or CONFIG_EXCLUDE,
+        on_note=warn,
+        on_commit=lambda copied: progress.update(copied.record_count, copied.size),
+    )
+
+
+def awaited(make: Callable[[], Mirror], stop: threading.Event) -> Mirror | None:
+    """The mirror, once both clusters are there; None when it was stopped before. The last error after GIVE_UP_S."""
+    from kafkalite.mirror.mirror import GIVE_UP_S
+
+    began, pause_s = time.monotonic(), AWAIT_PAUSE_S
+    while not stop.is_set():
+        try:
+            return make()
+        except UNREACHED as error:
+            if time.monotonic() - began > GIVE_UP_S:
+                raise CommandError(f"{error}, for {GIVE_UP_S:.0f} s") from error
+            if pause_s == AWAIT_PAUSE_S:
+                warn(f"waiting for the brokers: {error}")
+        stop.wait(pause_s)
+        pause_s = min(2 * pause_s, AWAIT_PAUSE_S_MAX)
+    return None
+
+
+def warn(text: str) -> None:
+    """One sentence on stderr."""
+    note(f"kafkalite: {text}")
 
 
 def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:

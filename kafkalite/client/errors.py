@@ -19,7 +19,10 @@ ClientError
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kafkalite.model import TopicPartition
 
 
 class ClientError(Exception):
@@ -63,11 +66,13 @@ class ProtocolError(ClientError):
 
 
 class DeliveryFailed(ClientError):
-    """Some records were not written, or nobody can tell. `unacknowledged` counts them; `__cause__` says why."""
+    """Some records were not written, or nobody can tell. `unacknowledged` counts them, `partition` is that of the first
+    of them; `__cause__` says why."""
 
-    def __init__(self, message: str, unacknowledged: int) -> None:
+    def __init__(self, message: str, unacknowledged: int, partition: TopicPartition | None = None) -> None:
         super().__init__(message)
         self.unacknowledged = unacknowledged
+        self.partition = partition
 
 
 class CommitFailed(ClientError):

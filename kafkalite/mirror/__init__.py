@@ -9,6 +9,8 @@
     groups.py     GroupOffsets: positions of consumer groups
     rules.py      rules (ACLs), quotas, and which users need a password
     status.py     MirrorStatus: what a mirror tells of itself
+    states.py     TopicStates: topics that are left behind, and when they are tried again
+    reports.py    what the progress in a target says of its mirrors
     embedded.py   EmbeddedMirror: one inside a broker
 
 It is a program of the columnar client: everything goes through `kafkalite.client`.

@@ -186,7 +186,7 @@ class EmbeddedMirror:
 
     def notes(self) -> list[str]:
         """What whoever asks for the broker's health should know."""
-        return self.status.not_ready()
+        return self.status.not_ready() + self.status.left_behind()
 
     # --- its thread ---------------------------------------------------------------------------------------------------
 

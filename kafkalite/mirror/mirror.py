@@ -25,13 +25,16 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kafkalite._native.wire.batch import CODEC_MASK, TRANSACTIONAL, BatchError, crc_matches
-from kafkalite.client import READ_COMMITTED, Reader, TransactionAborted
+from kafkalite.client import READ_COMMITTED, DeliveryFailed, Reader, TransactionAborted
+from kafkalite.client.errors import UNREACHED
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
+from kafkalite.client.write.transactions import FINAL
 from kafkalite.dataclass import dataclass
-from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
+from kafkalite.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_for
 from kafkalite.mirror.offsets import OffsetMap, OffsetUnknown
-from kafkalite.mirror.progress import PREFIX, CopiedUpTo, Origin, Progress
+from kafkalite.mirror.progress import PREFIX, WHOLE_TOPIC, CopiedUpTo, Origin, Progress
+from kafkalite.mirror.states import TopicFailed, TopicStates
 from kafkalite.mirror.sync import Synchroniser, SyncOptions
 from kafkalite.mirror.topics import CONFIG_EXCLUDE, OWN_PREFIXES, TargetTopics, TopicFilter
 from kafkalite.mirror.upstream import MirrorLoop, Upstream
@@ -56,6 +59,12 @@ REFRESH_S: Final = 30.0
 GIVE_UP_S: Final = 300.0
 """How long transactions may fail one after the other, counted from the first that did."""
 RETRY_PAUSE_S: Final = 0.5
+"""After a transaction that failed; twice as long each time."""
+RETRY_PAUSE_S_MAX: Final = 10.0
+REFUSAL_TIMEOUT_S: Final = 5.0
+"""How long the target may refuse a batch with an error that may pass, before its topic is left behind."""
+TRIES_AT_END: Final = 3
+"""How often a run to the end tries a topic that is refused."""
 POLL_S: Final = 0.2
 MAX_WAIT_MS: Final = 100
 PASS_SIZE_MIN: Final = 16 * 1024
@@ -199,6 +208,11 @@ def may_pass(info: BatchInfo, offset: int, end: int) -> bool:
     )
 
 
+def refusal_of(error: KafkaError) -> str:
+    """The reason of a topic that is left behind."""
+    return f"{error} ({error.name})"
+
+
 def check_prefix(prefix: str) -> None:
     """ValueError for one that no topic's name may begin with."""
     wrong = topic_name_error(prefix + "x")
@@ -262,6 +276,7 @@ class Mirror:
         self._producer = target.producer(
             transactional_id=f"kafkalite-mirror-{name}",
             transaction_timeout_s=max(TRANSACTION_TIMEOUT_S, 2 * commit_interval_s),
+            refusal_timeout_s=REFUSAL_TIMEOUT_S,
             on_acknowledged=None if self._offsets is None else self._acknowledged,
         )
         self._copier = Copier(self._producer, self._offsets, self._targets.named)
@@ -283,7 +298,14 @@ class Mirror:
         self._pending_sizes: dict[str, int] = {}
         self._began = 0.0
         self._open = False
-        self._aborted: TransactionAborted | None = None
+        self._looked = self._synced = -math.inf
+        self._failing_since = 0.0
+        self._done = -1
+        """Transactions that were committed when the first one failed that was not followed by a success."""
+        self._pause_s = RETRY_PAUSE_S
+        self.states = TopicStates()
+        """Of the topics that are left behind."""
+        self._aborted: Exception | None = None
         """Why the last transaction could not be committed; None when it could."""
         self.last_success: float | None = None
         """When, by time.monotonic(), the last transaction was committed or there was nothing to copy. Any thread may
@@ -360,43 +382,144 @@ class Mirror:
         self._to_end = to_end
         self._reader.close()
         self._reader = self._make_reader(await_topics=not to_end)
-        self._progress.create()
-        self._producer.init_transactions()
-        self._reached = self._progress.load()
-        if self._offsets is not None:
-            self._offsets.create()
-            self._offsets.load()
-        looked = -math.inf
-        failing_since = time.monotonic()
-        synced = -math.inf
-        done = -1
+        if not self._begun(stop):
+            return self.copied
         while True:
             try:
-                if time.monotonic() - looked > (math.inf if to_end and looked > 0 else self._refresh_s):
-                    self._commit()
-                    self._take_topics()
-                    looked = time.monotonic()
-                if stop.is_set() or (to_end and self._reader.done):
-                    self._commit()
-                    if stop.is_set() or self._reader.done:
-                        self._synchronise()
-                        return self.copied
-                self._round()
-                if not to_end and time.monotonic() - synced > self._sync.interval_s:
-                    synced = time.monotonic()
-                    self._commit()
-                    self._synchronise()
+                if self._step(stop):
+                    return self.copied
             except TransactionAborted as error:
-                self._aborted = error
-                if self.copied.transactions != done:
-                    done, failing_since = self.copied.transactions, time.monotonic()
-                if time.monotonic() - failing_since > GIVE_UP_S:
-                    raise
+                self._after_abort(error, stop)
+                if stop.is_set():
+                    return self.copied
+            except TopicFailed as error:
                 self._roll_back()
-                stop.wait(RETRY_PAUSE_S)
+                self._leave(error.topic, error.reason)
             except OffsetOutOfRange as error:
                 self._roll_back()
                 self._step_over(error)
+
+    def _begun(self, stop: threading.Event) -> bool:
+        """Begins, once the target lets it: what is away is waited for, but by a run to the end. False: stopped first."""
+        began, pause_s = time.monotonic(), RETRY_PAUSE_S
+        while not stop.is_set():
+            try:
+                self._begin()
+            except (KafkaError, *UNREACHED) as error:
+                passing = not isinstance(error, KafkaError) or error.retriable
+                if self._to_end or not passing or time.monotonic() - began > GIVE_UP_S:
+                    raise
+                self._aborted = error
+                self._note(f"waiting for the target: {error}")
+                stop.wait(pause_s)
+                pause_s = min(2 * pause_s, RETRY_PAUSE_S_MAX)
+            else:
+                self._aborted = None
+                return True
+        return False
+
+    def _begin(self) -> None:
+        """Takes the transactional id, then reads how far the last mirror of the name was."""
+        self._progress.create()
+        self._producer.init_transactions()
+        self._reached = self._progress.load()
+        self.states.restore(self._progress.left_behind)
+        if self._offsets is not None:
+            self._offsets.create()
+            self._offsets.load()
+        self._looked = self._synced = -math.inf
+        self._failing_since = time.monotonic()
+
+    def _step(self, stop: threading.Event) -> bool:
+        """One round, and what is due before and after it; whether that was the last one."""
+        if self._looks():
+            self._commit()
+            self._take_topics()
+            self._looked = time.monotonic()
+        if stop.is_set() or self._at_end():
+            self._commit()
+            if stop.is_set() or self._at_end():
+                self._recover(self.states.tried if self._at_end() else set())
+                self._synchronise()
+                return True
+        self._round()
+        if not self._to_end and time.monotonic() - self._synced > self._sync.interval_s:
+            self._synced = time.monotonic()
+            self._commit()
+            self._synchronise()
+        return False
+
+    def _looks(self) -> bool:
+        """Whether it is time to look for topics, or to try one again."""
+        interval_s = math.inf if self._to_end and self._looked > 0 else self._refresh_s
+        return time.monotonic() - self._looked > interval_s or self.states.is_due()
+
+    def _at_end(self) -> bool:
+        """Whether all is copied, of a run to the end; what was left behind is tried once or twice more."""
+        return self._to_end and self._reader.done and not self.states.untried(TRIES_AT_END)
+
+    def _after_abort(self, error: TransactionAborted, stop: threading.Event) -> None:
+        """Gives the transaction up. A topic that the target refuses is left behind; else it is done again, ever more
+        slowly. Raises the error when none could be committed for GIVE_UP_S."""
+        refused = self._refused(error)
+        if refused is not None:
+            self._roll_back()
+            self._leave(*refused)
+            return
+        self._aborted = error
+        if self.copied.transactions != self._done:
+            self._done, self._failing_since = self.copied.transactions, time.monotonic()
+        if time.monotonic() - self._failing_since > GIVE_UP_S:
+            raise error
+        self._roll_back()
+        stop.wait(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, RETRY_PAUSE_S_MAX)
+
+    def _refused(self, error: TransactionAborted) -> tuple[str, str] | None:
+        """The source's topic whose records the target refused, and why; None when the transaction failed otherwise."""
+        cause = error.__cause__
+        while cause is not None and not isinstance(cause, DeliveryFailed):
+            cause = cause.__cause__
+        if cause is None or cause.partition is None or not isinstance(cause.__cause__, KafkaError):
+            return None
+        topic = cause.partition.topic
+        if topic.startswith(OWN_PREFIXES):
+            return None
+        return topic.removeprefix(self._prefix), refusal_of(cause.__cause__)
+
+    # --- topics that are left behind ----------------------------------------------------------------------------------
+
+    def _leave(self, name: str, reason: str) -> None:
+        """Copies a topic no longer, until it is tried again."""
+        if name in self._ids:
+            self._forget(name)
+        self._targets.forget(name)
+        row = self.states.leave(name, reason)
+        self._note(f"topic {name} is left behind: {reason}")
+        self._write_if_possible(lambda: self._progress.write_state(self._producer, name, row))
+
+    def _recover(self, names: Iterable[str]) -> None:
+        """These topics are left behind no longer."""
+        keys = [TopicPartition(name, WHOLE_TOPIC) for name in names]
+        if keys:
+            self._write_if_possible(lambda: self._progress.withdraw(self._producer, keys))
+            self.states.forget(names)
+
+    def _recover_idle(self) -> None:
+        """Of the topics that are tried again, those that have nothing to be copied."""
+        idle = set()
+        for name in self.states.tried:
+            keys = [key for key in self._committed if key.topic == name]
+            if keys and all(0 <= self._reader.readable_end(key) <= self._committed[key] for key in keys):
+                idle.add(name)
+        self._recover(idle)
+
+    def _write_if_possible(self, send: Callable[[], object]) -> None:
+        """As `_write`, of what may be missing: a topic's state is known here in any case."""
+        try:
+            self._write(send)
+        except TransactionAborted:
+            self._roll_back()
 
     def _synchronise(self) -> None:
         """Carries what is wanted beside records, of topics that are being copied."""
@@ -412,10 +535,13 @@ class Mirror:
         for name in [name for name in self._ids if name not in there]:
             self._forget(name)
         taken = [topic for topic in there.values() if self._filter.takes(topic)]
-        for topic in self._without_copies(taken, there):
-            self._targets.ensure(topic)
-            self._forget_old(topic)
-            fresh.update(self._starts(topic))
+        allowed = self._without_copies(taken, there)
+        self._recover(self.states.rows.keys() - {topic.name for topic in allowed})
+        for topic in allowed:
+            self.copied.topics.add(topic.name)
+            if self.states.begin(topic.name) and self._is_ready(topic):
+                self._forget_old(topic)
+                fresh.update(self._starts(topic))
         self._claim(fresh, taken)
         if not fresh:
             return
@@ -432,6 +558,19 @@ class Mirror:
             latest = self._source.list_offsets(dict.fromkeys(fresh, OFFSET_LATEST), isolation=READ_COMMITTED)
             ends = {key: row.offset for key, row in latest.items()}
         self._reader.add({key: self._committed[key] for key in fresh}, ends)
+
+    def _is_ready(self, topic: TopicDescription) -> bool:
+        """Whether the target has the topic and the source its partitions; it is left behind where not."""
+        away = [partition.partition for partition in topic.partitions if partition.leader < 0]
+        if away and not all(TopicPartition(topic.name, number) in self._committed for number in away):
+            self._leave(topic.name, f"partition {away[0]} of the source has no leader")
+            return False
+        try:
+            self._targets.ensure(topic)
+        except KafkaError as error:
+            self._leave(topic.name, refusal_of(error))
+            return False
+        return True
 
     def _without_copies(
         self, topics: list[TopicDescription], there: Mapping[str, TopicDescription]
@@ -516,7 +655,6 @@ class Mirror:
         if self._ids.get(topic.name, topic.topic_id) != topic.topic_id:
             self._forget(topic.name)
         self._ids[topic.name] = topic.topic_id
-        self.copied.topics.add(topic.name)
 
     def _forget(self, name: str) -> None:
         """A topic is not copied any more; how far it was is still known, should it only have been out of sight."""
@@ -551,13 +689,13 @@ class Mirror:
 
     def _round(self) -> None:
         """One answer from a leader or more, and a commit when it is time."""
-        for fetched in self._reader.fetched(POLL_S):
+        for fetched in self._answers():
             if not self._open:
                 self._producer.begin_transaction()
                 self._open = True
                 self._began = time.monotonic()
             topic = fetched.partition.topic
-            count = self._copier.copy(fetched)
+            count = self._copied(fetched)
             self._pending[fetched.partition] = fetched.next_offset
             self._pending_records[topic] = self._pending_records.get(topic, 0) + count
             self._pending_sizes[topic] = self._pending_sizes.get(topic, 0) + len(fetched.records)
@@ -567,6 +705,33 @@ class Mirror:
             self._commit()
         if not self._open and self._reader.failing is None:
             self.last_success = time.monotonic()
+            self._recover_idle()
+
+    def _answers(self) -> Iterator[Fetched]:
+        """What the source has, of one leader or more. TopicFailed when it does not give a topic's records."""
+        self._reader.failed = None
+        try:
+            yield from self._reader.fetched(POLL_S)
+        except OffsetOutOfRange:
+            raise
+        except KafkaError as error:
+            if self._reader.failed is None:
+                raise
+            raise TopicFailed(self._reader.failed.topic, refusal_of(error)) from error
+
+    def _copied(self, fetched: Fetched) -> int:
+        """Sends the records of an answer; how many. TopicFailed when they cannot be read, or its topic is refused."""
+        try:
+            return self._copier.copy(fetched)
+        except KafkaError as error:
+            if error.code in FINAL:
+                raise
+            raise TopicFailed(fetched.partition.topic, refusal_of(error)) from error
+        except TransactionAborted as error:
+            cause = error.__cause__
+            if not isinstance(cause, KafkaError) or cause.retriable:
+                raise
+            raise TopicFailed(fetched.partition.topic, refusal_of(cause)) from error
 
     def _is_due(self) -> bool:
         late = time.monotonic() - self._began > self._commit_interval_s
@@ -582,6 +747,9 @@ class Mirror:
             return False
         reached = {key: CopiedUpTo(offset, self._ids[key.topic]) for key, offset in self._pending.items()}
         self._progress.write(self._producer, reached)
+        recovered = self.states.tried & {key.topic for key in self._pending}
+        if recovered:
+            self._progress.withdraw(self._producer, [TopicPartition(name, WHOLE_TOPIC) for name in recovered])
         if self._offsets is not None:
             self._producer.flush()  # which offsets records have is told by their acknowledgements
             try:
@@ -592,6 +760,8 @@ class Mirror:
         self._producer.commit_transaction()
         self._open = False
         self._aborted = None
+        self._pause_s = RETRY_PAUSE_S
+        self.states.forget(recovered)
         self.last_success = time.monotonic()
         if self._offsets is not None:
             self._offsets.settle()

@@ -1,10 +1,11 @@
 """How far a mirror is, kept in the target: a compacted topic of its own, written in the transactions that it describes.
 
     topic    kafkalite.mirror.NAME, one partition, cleanup.policy=compact
-    key      ["source cluster id", "topic", partition]                          JSON
+    key      ["source cluster id", "topic", partition]                          JSON; partition -1: of the whole topic
     value    {"offset": next offset to copy, "topic_id": "of the source's topic"}   JSON, and where they apply
              "target": "the target's topic"              where it has another name: the mirror has a prefix
              "origins": [["cluster id", "topic"], …]     of what the source's topic is a copy itself
+             "left_behind": "why", "since": ms, "tries": n       of a whole topic that is not copied, with offset 0
 
 A partition's row is written before its first record is copied. So a mirror that begins sees in its source what the
 mirrors of the other direction copy, whichever of the two was first: see upstream.py.
@@ -25,7 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client import ColumnReader
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
-from kafkalite.model import TopicPartition, topic_name_error, uuid_bytes, uuid_text
+from kafkalite.mirror.states import LeftBehind
+from kafkalite.model import ZERO_UUID, TopicPartition, topic_name_error, uuid_bytes, uuid_text
 from kafkalite.record.columns import Record
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 PREFIX: Final = "kafkalite.mirror."
 """Topics of this prefix are mirrors' own and are not mirrored."""
 SETTINGS: Final = {"cleanup.policy": "compact"}
+WHOLE_TOPIC: Final = -1
+"""In place of a partition, in the key of a topic's state."""
 
 
 class Origin(NamedTuple):
@@ -62,6 +66,8 @@ class Progress:
         self._prefix = prefix
         self.origins: dict[str, frozenset[Origin]] = {}
         """Of the source's topics, as they are written with the progress."""
+        self.left_behind: dict[str, LeftBehind] = {}
+        """As of `load`."""
         wrong = topic_name_error(self.topic) if name else "it needs a name"
         if wrong is not None:
             raise ValueError(f"no mirror can be called {name!r}: {wrong}")
@@ -85,10 +91,13 @@ class Progress:
         for columns in reader.read_numpy(self.topic, 0, start, end):
             for key, value in zip(columns.keys, columns.values, strict=True):
                 source_id, topic, partition = json.loads(key or b"[null, null, null]")
-                if source_id != self._source_id or partition < 0:
+                if source_id != self._source_id:
                     continue
                 where = TopicPartition(topic, partition)
                 fields = None if value is None else json.loads(value)
+                if partition == WHOLE_TOPIC:
+                    self._take_state(topic, fields)
+                    continue
                 prefix = self._prefix
                 if fields is None or (prefix is not None and fields.get("target", topic) != prefix + topic):
                     found.pop(where, None)  # withdrawn, or copied to a topic of another name
@@ -109,12 +118,31 @@ class Progress:
             records.append(Record(-1, -1, self._key(key), json.dumps(fields, separators=(",", ":")).encode()))
         producer.send(self.topic, 0, records)
 
+    def _take_state(self, topic: str, fields: dict[str, Any] | None) -> None:
+        self.left_behind.pop(topic, None)
+        if fields is not None and "left_behind" in fields:
+            self.left_behind[topic] = left_behind_of(fields)
+
+    def write_state(self, producer: Producer, topic: str, row: LeftBehind) -> None:
+        """Into the producer's open transaction: a topic is left behind. `withdraw` its key when it is copied again."""
+        fields = {"offset": 0, "topic_id": uuid_text(ZERO_UUID)}  # what older releases look for
+        fields |= {"left_behind": row.reason, "since": row.since_ms, "tries": row.tries}
+        if self._prefix:
+            fields["target"] = self._prefix + topic
+        text = json.dumps(fields, separators=(",", ":")).encode()
+        producer.send(self.topic, 0, [Record(-1, -1, self._key(TopicPartition(topic, WHOLE_TOPIC)), text)])
+
     def withdraw(self, producer: Producer, keys: Iterable[TopicPartition]) -> None:
         """Deletes rows, in the producer's open transaction."""
         producer.send(self.topic, 0, [Record(-1, -1, self._key(key), None) for key in keys])
 
     def _key(self, key: TopicPartition) -> bytes:
         return json.dumps([self._source_id, key.topic, key.partition], separators=(",", ":")).encode()
+
+
+def left_behind_of(fields: Mapping[str, Any]) -> LeftBehind:
+    """The state in a value of the topic that has one."""
+    return LeftBehind(reason=fields["left_behind"], since_ms=fields["since"], tries=fields["tries"])
 
 
 def origins_of(fields: Mapping[str, Any]) -> frozenset[Origin]:

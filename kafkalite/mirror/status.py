@@ -84,6 +84,15 @@ class MirrorStatus:
         stale = self.seconds_since_success
         return [f"{what} has copied nothing for {stale:.0f} s: {self.error or 'busy'}"] if stale > STALE_S else []
 
+    def left_behind(self) -> list[str]:
+        """A sentence for each topic that is left behind."""
+        mirror = self._mirror
+        rows = {} if mirror is None else mirror.states.rows
+        return [
+            f"the mirror {self._name} of {self._source} leaves the topic {topic} behind: {row.reason}"
+            for topic, row in sorted(rows.items())
+        ]
+
     def families(self) -> Iterator[Family]:
         """A source of metrics."""
         mirror = self._mirror
@@ -97,6 +106,14 @@ class MirrorStatus:
         yield Family("kafkalite_mirror_transactions", "counter", "Transactions committed.", [(own, transactions)])
         lags = {} if mirror is None else mirror.lags()
         yield Family("kafkalite_mirror_lag", "gauge", "Offsets to be copied yet, by topic.", self._rows(lags))
+        behind = {} if mirror is None else mirror.states.rows
+        followed = set() if mirror is None else set(mirror.copied.topics)
+        up = {topic: int(topic not in behind) for topic in followed | behind.keys()}
+        text = "1 while the topic is copied, 0 while it is left behind."
+        yield Family("kafkalite_mirror_topic_up", "gauge", text, self._rows(up))
+        if behind:
+            rows = [(labels(mirror=self._name, topic=name, error=row.reason), 1) for name, row in behind.items()]
+            yield Family("kafkalite_mirror_topic_error_info", "gauge", "1, and why it is left behind.", rows)
         yield Family(
             "kafkalite_mirror_last_success_seconds_ago",
             "gauge",

@@ -109,6 +109,10 @@ class TargetTopics:
                 self._target.admin.add_partitions(name, wanted)
         self._counts[topic.name] = max(there, wanted)
 
+    def forget(self, name: str) -> None:
+        """The target's topic may be another than it was: `ensure` looks again."""
+        self._counts.pop(name, None)
+
     def named(self, name: str) -> str:
         """The target's name of a topic of the source."""
         return self._prefix + name

@@ -15,7 +15,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.cli import main
-from kafkalite.client import Client, Producer, TransactionAborted
+from kafkalite.client import Client, Producer
 from kafkalite.errors import ProducerFenced
 from kafkalite.mirror import Mirror, TopicFilter
 from kafkalite.model import TopicPartition
@@ -232,27 +232,6 @@ def test_a_topic_made_anew_in_the_middle_of_an_answer(clients: tuple[Client, Cli
     assert made_anew
     for partition in range(2):
         assert [record.value for record in read(two, "halfway", partition)] == [b"old"] * 10 + [b"new"] * 30
-
-
-def test_a_record_that_the_target_never_takes_is_not_tried_for_ever(
-    clients: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = clients
-    one.admin.create_topic("refused", 1)
-    two.admin.create_topic("refused", 1, configs={"max.message.bytes": "1000"})
-    one.produce("refused", 0, [b"v" * 5000])
-    monkeypatch.setattr("kafkalite.mirror.mirror.GIVE_UP_S", 0.5)
-    monkeypatch.setattr("kafkalite.mirror.mirror.RETRY_PAUSE_S", 0.05)
-    stop = threading.Event()
-    given_up = threading.Timer(READY_S, stop.set)
-    given_up.start()
-    worker = Mirror(one, two, name="refused", topics=TopicFilter("refused"), commit_interval_s=0.3)
-    try:
-        with pytest.raises(TransactionAborted, match="larger than"):
-            worker.run(stop)
-    finally:
-        given_up.cancel()
-        worker.close()
 
 
 def test_a_topic_of_kafka_07_becomes_an_ordinary_one(source: Broker, clients: tuple[Client, Client]) -> None:

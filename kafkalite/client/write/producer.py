@@ -111,6 +111,8 @@ class Batch:
     count: int
     sequence: int
     deadline: float
+    refused_at: float = 0.0
+    """When it was first refused with an error that may pass; 0 while it was not."""
 
 
 @dataclass(slots=True)
@@ -130,6 +132,8 @@ class Producer:
     `batch_size`        bytes of records in a batch before compression, at most
     `in_flight_max`     requests to one leader not answered yet
     `delivery_timeout_s`   how long a batch may take, repetitions included, before DeliveryFailed
+    `refusal_timeout_s` how long a batch may be refused with an error that may pass; None: as long as it may take. A
+                        lost connection is no refusal
     `transactional_id`  makes a transactional producer: an older one of the same id is fenced when this one begins
     `transaction_timeout_s`   the broker aborts a transaction that is open for longer
     `on_acknowledged`   called with a partition, the offset of a batch's first record (-1: it is not known, as with
@@ -147,6 +151,7 @@ class Producer:
         batch_size: int = BATCH_SIZE_MAX,
         in_flight_max: int = IN_FLIGHT_MAX,
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
+        refusal_timeout_s: float | None = None,
         transactional_id: str | None = None,
         transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
         on_acknowledged: Callable[[TopicPartition, int, int], object] | None = None,
@@ -165,6 +170,7 @@ class Producer:
         self._batch_size = batch_size
         self._in_flight_max = min(in_flight_max, IN_FLIGHT_MAX) if self._idempotent else in_flight_max
         self._delivery_timeout_s = delivery_timeout_s
+        self._refusal_timeout_s = refusal_timeout_s
         self._producer_id = -1
         self._producer_epoch = -1
         self._transactions: ProducerTransactions | None = None
@@ -538,7 +544,7 @@ class Producer:
             again[:1] = self._halves(batch)
             self._put_back(deque(again))
             return
-        if error_for(code).retriable and batch.deadline > time.monotonic():
+        if error_for(code).retriable and batch.deadline > time.monotonic() and not self._refused_too_long(batch):
             self._put_back(deque(again))
             self._client.forget(batch.partition.topic)
             self._pause()
@@ -596,13 +602,21 @@ class Producer:
         now = time.monotonic()
         first = [stream.waiting[0] for stream in self._streams.values() if stream.waiting]
         overdue = [batch for batch in first if batch.deadline < now]
-        if not self._client.is_passing(error) and key is not None and self._streams[key].waiting:
-            self._give_up(self._streams[key].waiting.popleft(), error)
+        if key is not None and self._streams[key].waiting:
+            refused = isinstance(error, KafkaError) and self._refused_too_long(self._streams[key].waiting[0])
+            if refused or not self._client.is_passing(error):
+                self._give_up(self._streams[key].waiting.popleft(), error)
         for batch in overdue:
             if self._streams[batch.partition].waiting and self._streams[batch.partition].waiting[0] is batch:
                 self._streams[batch.partition].waiting.popleft()
                 self._give_up(batch, error)
         self._pause()
+
+    def _refused_too_long(self, batch: Batch) -> bool:
+        """Notes that a batch was refused; whether that has lasted for `refusal_timeout_s`."""
+        now = time.monotonic()
+        batch.refused_at = batch.refused_at or now
+        return self._refusal_timeout_s is not None and now - batch.refused_at > self._refusal_timeout_s
 
     def _pause(self) -> None:
         time.sleep(self._backoff_s)
@@ -618,7 +632,7 @@ class Producer:
             name = f" ({error.name})" if isinstance(error, KafkaError) else ""
             late = f" within {self._delivery_timeout_s:g} s" if time.monotonic() >= batch.deadline else ""
             text = f"{lost} records for {batch.partition} were not acknowledged{late}: {error}{name}"
-            self._failure = DeliveryFailed(text, lost)
+            self._failure = DeliveryFailed(text, lost, batch.partition)
             self._failure.__cause__ = error
         else:
             self._failure.unacknowledged += lost

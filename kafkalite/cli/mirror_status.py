@@ -1,0 +1,86 @@
+"""`kafkalite mirror status`: per topic how far a mirror is, or why it has left the topic behind."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.cli import EXIT_USAGE, CommandError
+from kafkalite.cli.common import open_client
+from kafkalite.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.mirror.reports import TopicReport
+
+CLIENT_ID: Final = "kafkalite-mirror-status"
+COPIED: Final = "copied"
+LEFT_BEHIND: Final = "left behind"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the state of each topic, as the progress in the target has it; with --from its lag, too."""
+    from kafkalite.mirror.reports import add_lags, read_reports
+
+    with contextlib.ExitStack() as stack:
+        target = open_client(arguments, "--to", arguments.target, config=arguments.to_config, client_id=CLIENT_ID)
+        try:
+            reports = read_reports(stack.enter_context(target), arguments.name)
+        except KeyError as error:
+            text = f"no mirror called {arguments.name} has ever copied to there"
+            raise CommandError(text, status=EXIT_USAGE) from error
+        if arguments.source is not None:
+            source = open_client(
+                arguments, "--from", arguments.source, config=arguments.from_config, client_id=CLIENT_ID
+            )
+            add_lags(reports, stack.enter_context(source))
+    if arguments.json:
+        print_json([as_json(report) for report in reports])
+        return 0
+    rows = [
+        (
+            report.mirror,
+            report.topic,
+            report.target,
+            COPIED if report.left_behind is None else LEFT_BEHIND,
+            str(sum(report.offsets.values())),
+            "-" if report.lag is None else str(report.lag),
+            moment_of(report.last_ms),
+            "" if report.left_behind is None else reason_of(report),
+        )
+        for report in reports
+    ]
+    print_table(("MIRROR", "TOPIC", "TARGET", "STATE", "OFFSETS", "LAG", "LAST", "REASON"), rows)
+    return 0
+
+
+def reason_of(report: TopicReport) -> str:
+    """Why a topic is left behind, since when."""
+    assert report.left_behind is not None, "it is"
+    row = report.left_behind
+    return f"{row.reason}; tried {row.tries} times since {moment_of(row.since_ms)}"
+
+
+def moment_of(ms: int) -> str:
+    """A time in UTC."""
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def as_json(report: TopicReport) -> dict[str, object]:
+    """One topic."""
+    row = report.left_behind
+    return {
+        "mirror": report.mirror,
+        "source": report.source_id,
+        "topic": report.topic,
+        "target": report.target,
+        "state": COPIED if row is None else LEFT_BEHIND,
+        "offsets": {str(partition): offset for partition, offset in sorted(report.offsets.items())},
+        "lag": report.lag,
+        "last_ms": report.last_ms,
+        "reason": None if row is None else row.reason,
+        "since_ms": None if row is None else row.since_ms,
+        "tries": 0 if row is None else row.tries,
+    }
