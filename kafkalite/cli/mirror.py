@@ -85,6 +85,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--refresh", metavar="S", type=seconds, default=30.0, help="how often to look for new topics (default: 30)"
     )
     parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
+    parser.add_argument(
+        "--on-data-loss",
+        choices=["stop", "rewind", "restart"],
+        default="stop",
+        help="when the source was restored or truncated: stop, copy what it has since, or all of it (default: stop)",
+    )
     add_sync_arguments(parser)
     add_metrics_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
@@ -219,6 +225,7 @@ def mirror_maker(
         refresh_s=arguments.refresh,
         sync=sync,
         config_exclude=arguments.config_properties_exclude or CONFIG_EXCLUDE,
+        on_data_loss=arguments.on_data_loss,
         on_note=warn,
         on_commit=lambda copied: progress.update(copied.record_count, copied.size),
     )

@@ -19,9 +19,14 @@ from kafkalite.client.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Co
 from kafkalite.client.errors import UNREACHED, BrokerGone, BrokerUnreachable, ProtocolError
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndTimestamp, TopicPartition
-from kafkalite.protocol.api import LIST_OFFSETS, METADATA
+from kafkalite.protocol.api import LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -254,6 +259,40 @@ class Cluster:
 
         self.with_retries(ask)
         require_answers("ListOffsets", timestamps, found)
+        return found
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """For each partition the newest leader epoch that is not after this one, and the offset where it ends in the
+        leader's log (KIP-320); (-1, -1): the log knows no epoch so old."""
+        found: dict[TopicPartition, tuple[int, int]] = {}
+
+        def ask() -> None:
+            missing = {key for key in epochs if key not in found}
+            for connection, keys in self.by_leader(missing):
+                request = OffsetForLeaderEpochRequest(
+                    replica_id=-1,
+                    topics=[
+                        OffsetForLeaderTopic(
+                            topic=topic,
+                            partitions=[
+                                OffsetForLeaderPartition(
+                                    partition=partition, leader_epoch=epochs[TopicPartition(topic, partition)]
+                                )
+                                for partition in partitions
+                            ],
+                        )
+                        for topic, partitions in by_topic(keys)
+                    ],
+                )
+                answer = connection.request(OFFSET_FOR_LEADER_EPOCH, request)
+                for topic in answer.topics:
+                    for row in topic.partitions:
+                        key = TopicPartition(topic.topic, row.partition)
+                        raise_from_leader(row.error_code, key)
+                        found[key] = row.leader_epoch, row.end_offset
+
+        self.with_retries(ask)
+        require_answers("OffsetForLeaderEpoch", epochs, found)
         return found
 
     def start_offset(self, topic: str, partition: int) -> int:

@@ -14,6 +14,7 @@ ClientError
     TransactionAborted      a transaction cannot be committed; abort it and do it again
     RangeUnavailable        a partition does not reach the end of the range that was asked for
     NoOffset                a partition has no committed offset, and nobody said where to begin then
+    LogTruncated            a log has not the history any more that a position is of
     ReaderClosed            the reader was closed, by another thread maybe
 """
 
@@ -73,6 +74,10 @@ class DeliveryFailed(ClientError):
         super().__init__(message)
         self.unacknowledged = unacknowledged
         self.partition = partition
+
+
+class LogTruncated(ClientError):
+    """A log was restored, truncated or written anew below a position that was read before."""
 
 
 class CommitFailed(ClientError):

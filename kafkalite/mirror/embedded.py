@@ -20,7 +20,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.client.errors import ClientError
+from kafkalite.client.errors import ClientError, LogTruncated
 from kafkalite.client.security import OWN, Security
 from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError, KafkaError, ProducerFenced
@@ -51,7 +51,9 @@ SWITCHES: Final = (
 )
 INTERVALS: Final = {"sync.group.offsets.interval.seconds": 60.0, "refresh.topics.interval.seconds": 30.0}
 PREFIX: Final = "mirror.topic.prefix"
-KEYS: Final = ("name", "bootstrap.servers", PREFIX, *LISTS, *SWITCHES, *INTERVALS)
+DATA_LOSS: Final = "on.data.loss"
+DATA_LOSS_VALUES: Final = ("stop", "rewind", "restart")
+KEYS: Final = ("name", "bootstrap.servers", PREFIX, DATA_LOSS, *LISTS, *SWITCHES, *INTERVALS)
 RETRY_S_MIN: Final = 0.2
 RETRY_S_MAX: Final = 15.0
 TIMEOUT_S: Final = 30.0
@@ -134,6 +136,8 @@ def check(values: Mapping[str, str]) -> None:
         raise ConfigError("name", f"no mirror can be called {name!r}: {wrong}")
     if (prefix := values.get(PREFIX)) and (wrong := topic_name_error(prefix)) is not None:
         raise ConfigError(PREFIX, f"no topic's name can begin with {prefix[:64]!r}: {wrong}")
+    if values.get(DATA_LOSS, "stop") not in DATA_LOSS_VALUES:
+        raise ConfigError(DATA_LOSS, f"must be one of {', '.join(DATA_LOSS_VALUES)}, not {values[DATA_LOSS][:64]!r}")
     for key in LISTS:
         for part in parts_of(values.get(key, "")):
             try:
@@ -205,7 +209,7 @@ class EmbeddedMirror:
             self._mirror_once()
         except ProducerFenced as error:
             self._end(f"another mirror of its name has begun ({error})")
-        except ValueError as error:
+        except (ValueError, LogTruncated) as error:
             self._end(str(error))
         except (KafkaError, ClientError, OSError) as error:
             self._failed(error)
@@ -276,6 +280,7 @@ class EmbeddedMirror:
             name=options.name,
             topics=TopicFilter(options.pattern("topics") or ".*", options.pattern("topics.exclude")),
             prefix=options.values.get(PREFIX, ""),
+            on_data_loss=options.values.get(DATA_LOSS, "stop"),
             refresh_s=options.seconds("refresh.topics.interval.seconds"),
             sync=self._sync(),
             config_exclude=CONFIG_EXCLUDE if left_out is None else parts_of(left_out),

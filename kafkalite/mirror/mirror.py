@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kafkalite._native.wire.batch import CODEC_MASK, TRANSACTIONAL, BatchError, crc_matches
 from kafkalite.client import READ_COMMITTED, DeliveryFailed, Reader, TransactionAborted
-from kafkalite.client.errors import UNREACHED
+from kafkalite.client.errors import UNREACHED, LogTruncated
+from kafkalite.client.history import Mark, Position, find_divergences, leader_epochs
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.client.write.transactions import FINAL
@@ -58,6 +59,10 @@ REFRESH_S: Final = 30.0
 """How often new topics and partitions are looked for."""
 GIVE_UP_S: Final = 300.0
 """How long transactions may fail one after the other, counted from the first that did."""
+STOP: Final = "stop"
+REWIND: Final = "rewind"
+RESTART: Final = "restart"
+ON_DATA_LOSS: Final = (STOP, REWIND, RESTART)
 RETRY_PAUSE_S: Final = 0.5
 """After a transaction that failed; twice as long each time."""
 RETRY_PAUSE_S_MAX: Final = 10.0
@@ -129,6 +134,8 @@ class Copier:
         self._named = named
         self._offsets = offsets
         self._batches = BatchReader()
+        self.mark = Mark()
+        """Of the last batch that was copied."""
         self.passed = 0
         """Batches sent as they were."""
 
@@ -147,6 +154,7 @@ class Copier:
     def _copy(self, fetched: Fetched) -> int:
         key, view, aborted, end = fetched.partition, fetched.records, fetched.aborted, fetched.next_offset
         offset, position, codec, count = fetched.offset, 0, 0, 0
+        self.mark = Mark()
         while offset < end:
             info = next_of_today(view, position)
             if info is None:
@@ -157,7 +165,9 @@ class Copier:
                     assert following > offset, "headers promised records that are not there"
                     offset = following
                     count += self._send_collected(key, codec)
+                self.mark = Mark()
                 break
+            self.mark = Mark(info.leader_epoch, info.base_offset, info.crc)
             batch = view[position : position + info.size]
             position += info.size
             if info.last_offset < offset:
@@ -231,6 +241,8 @@ class Mirror:
     `refresh_s`          how often new topics and partitions are looked for
     `sync`               what is carried beside records; None: nothing
     `config_exclude`     regular expressions for settings of topics that are not carried
+    `on_data_loss`       what to do when the source was restored or truncated: STOP, REWIND to where its history parts
+                         from what was copied, or RESTART from its beginning
     `on_commit`          called after each transaction, with what was copied so far
     `on_note`            called with what an operator should know, each once
     """
@@ -249,6 +261,7 @@ class Mirror:
         fetch_size: int = FETCH_SIZE,
         sync: SyncOptions | None = None,
         config_exclude: Iterable[str] = CONFIG_EXCLUDE,
+        on_data_loss: str = STOP,
         on_commit: Callable[[Copied], None] | None = None,
         on_note: Callable[[str], object] | None = None,
     ) -> None:
@@ -261,6 +274,9 @@ class Mirror:
         self._commit_size = commit_size
         self._refresh_s = refresh_s
         self._fetch_size = fetch_size
+        if on_data_loss not in ON_DATA_LOSS:
+            raise ValueError(f"on_data_loss is {on_data_loss!r}; it may be {', '.join(ON_DATA_LOSS)}")
+        self._on_data_loss = on_data_loss
         self._on_commit = on_commit
         self._on_note = on_note
         self._sync = SyncOptions() if sync is None else sync
@@ -294,6 +310,11 @@ class Mirror:
         self._committed: dict[TopicPartition, int] = {}
         """Where each partition that is being copied goes on after a failure."""
         self._pending: dict[TopicPartition, int] = {}
+        self._pending_marks: dict[TopicPartition, Mark] = {}
+        self._leader_epochs: dict[TopicPartition, int] = {}
+        """Of the source's partitions, when their positions were last checked."""
+        self._shaken = False
+        """Whether the source was away since then."""
         self._pending_records: dict[str, int] = {}
         self._pending_sizes: dict[str, int] = {}
         self._began = 0.0
@@ -377,6 +398,7 @@ class Mirror:
         """Copies until `stop` is set, or all that the source has now.
 
         ProducerFenced: a newer mirror of this name. TransactionAborted: none could be committed for GIVE_UP_S.
+        LogTruncated: the source was restored or truncated.
         MirrorLoop: what it would copy are copies of the target's topics.
         """
         self._to_end = to_end
@@ -400,7 +422,7 @@ class Mirror:
                 self._step_over(error)
 
     def _begun(self, stop: threading.Event) -> bool:
-        """Begins, once the target lets it: what is away is waited for, but by a run to the end. False: stopped first."""
+        """Begins, once the target lets it, which all but a run to the end wait for. False: stopped before."""
         began, pause_s = time.monotonic(), RETRY_PAUSE_S
         while not stop.is_set():
             try:
@@ -542,6 +564,9 @@ class Mirror:
             if self.states.begin(topic.name) and self._is_ready(topic):
                 self._forget_old(topic)
                 fresh.update(self._starts(topic))
+        self._leader_epochs.update(leader_epochs(there[name] for name in {key.topic for key in fresh}))
+        if not self._check_history({key: self._reached[key] for key, offset in fresh.items() if offset > 0}):
+            fresh = {key: self._reached[key].offset if offset > 0 else 0 for key, offset in fresh.items()}
         self._claim(fresh, taken)
         if not fresh:
             return
@@ -671,11 +696,56 @@ class Mirror:
         """
         wanted = {key.topic for key in self._pending}
         answer = self._source.with_retries(lambda: self._source.refresh(wanted))
+        self._shaken |= any(
+            self._leader_epochs.get(TopicPartition(row.name, part.partition_index), part.leader_epoch)
+            != part.leader_epoch
+            for row in answer.topics
+            for part in row.partitions
+        )
         ids = {row.name: row.topic_id for row in answer.topics if not row.error_code}
         return any(ids.get(name, self._ids[name]) != self._ids[name] for name in wanted)
 
+    # --- a source that went back --------------------------------------------------------------------------------------
+
+    def _is_same_history(self, reached: Mapping[TopicPartition, CopiedUpTo]) -> bool:
+        """Whether what is to be committed follows what was copied before, asked after the source was away or a leader
+        has changed: both positions are of the source's log as it is."""
+        if not self._shaken or self._reader.failing is not None:
+            return True
+        self._shaken = False
+        before = {key: self._reached[key] for key in reached if key in self._reached}
+        same = self._check_history(before) and self._check_history(reached)
+        there = self._source.with_retries(lambda: self._source.described({key.topic for key in reached}))
+        self._leader_epochs.update(leader_epochs(there.values()))
+        return same
+
+    def _check_history(self, reached: Mapping[TopicPartition, CopiedUpTo]) -> bool:
+        """Whether the source still has what these positions are of. LogTruncated where that is to stop the mirror; else
+        they are set back, and what is copied of their topics begins there with the next look."""
+        positions = {key: Position(row.offset, row.mark) for key, row in reached.items() if row.offset > 0}
+        found = find_divergences(self._source, positions)
+        for divergence in found:
+            if self._on_data_loss == STOP:
+                others = f" (and {len(found) - 1} partitions more)" if len(found) > 1 else ""
+                raise LogTruncated(
+                    f"the source was restored or truncated: {divergence}{others}; --on-data-loss {REWIND} copies what "
+                    f"it has from there on, {RESTART} all of it, after what the target has"
+                )
+            key = divergence.partition
+            at = divergence.at if self._on_data_loss == REWIND and divergence.at is not None else 0
+            self._note(f"the source was restored or truncated: {divergence}; it is copied from offset {at} on")
+            before = self._reached.get(key)
+            if before is None or before.offset > at:
+                self._reached[key] = CopiedUpTo(at, reached[key].topic_id)
+            if key.topic in self._ids and key in self._committed:
+                self._forget(key.topic)
+        return not found
+
     def _step_over(self, error: OffsetOutOfRange) -> None:
         """Goes on after what aged out of the source. Raises the error when that is not what happened."""
+        if not self._check_history({key: self._reached[key] for key in self._committed if key in self._reached}):
+            self._take_topics()
+            return
         earliest = self._source.list_offsets(dict.fromkeys(self._committed, OFFSET_EARLIEST))
         gone = {key: row.offset for key, row in earliest.items() if row.offset > self._committed[key]}
         if not gone:
@@ -697,10 +767,13 @@ class Mirror:
             topic = fetched.partition.topic
             count = self._copied(fetched)
             self._pending[fetched.partition] = fetched.next_offset
+            self._pending_marks[fetched.partition] = self._copier.mark
             self._pending_records[topic] = self._pending_records.get(topic, 0) + count
             self._pending_sizes[topic] = self._pending_sizes.get(topic, 0) + len(fetched.records)
             if self._is_due() and not self._commit():
                 return  # what is left of the answer may be of a topic that is gone; the rest is fetched again
+        if self._reader.failing is not None:
+            self._shaken = True
         if self._is_due():
             self._commit()
         if not self._open and self._reader.failing is None:
@@ -745,7 +818,14 @@ class Mirror:
             self._roll_back()
             self._take_topics()
             return False
-        reached = {key: CopiedUpTo(offset, self._ids[key.topic]) for key, offset in self._pending.items()}
+        reached = {
+            key: CopiedUpTo(offset, self._ids[key.topic], self._pending_marks[key])
+            for key, offset in self._pending.items()
+        }
+        if not self._is_same_history(reached):
+            self._roll_back()
+            self._take_topics()
+            return False
         self._progress.write(self._producer, reached)
         recovered = self.states.tried & {key.topic for key in self._pending}
         if recovered:
@@ -787,6 +867,7 @@ class Mirror:
 
     def _forget_pending(self) -> None:
         self._pending.clear()
+        self._pending_marks.clear()
         self._pending_records.clear()
         self._pending_sizes.clear()
         if self._offsets is not None:

@@ -3,6 +3,7 @@
     topic    kafkalite.mirror.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition]                          JSON; partition -1: of the whole topic
     value    {"offset": next offset to copy, "topic_id": "of the source's topic"}   JSON, and where they apply
+             "epoch": leader epoch, "batch": [first offset, CRC]     of the batch before the offset, see Mark
              "target": "the target's topic"              where it has another name: the mirror has a prefix
              "origins": [["cluster id", "topic"], …]     of what the source's topic is a copy itself
              "left_behind": "why", "since": ms, "tries": n       of a whole topic that is not copied, with offset 0
@@ -25,6 +26,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client import ColumnReader
+from kafkalite.client.history import Mark
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.mirror.states import LeftBehind
 from kafkalite.model import ZERO_UUID, TopicPartition, topic_name_error, uuid_bytes, uuid_text
@@ -54,6 +56,8 @@ class CopiedUpTo(NamedTuple):
 
     offset: int
     topic_id: bytes
+    mark: Mark = Mark()
+    """Of the last batch that was copied."""
 
 
 class Progress:
@@ -102,7 +106,8 @@ class Progress:
                 if fields is None or (prefix is not None and fields.get("target", topic) != prefix + topic):
                     found.pop(where, None)  # withdrawn, or copied to a topic of another name
                     continue
-                found[where] = CopiedUpTo(fields["offset"], uuid_bytes(fields["topic_id"]))
+                mark = Mark(fields.get("epoch", -1), *fields.get("batch", ()))
+                found[where] = CopiedUpTo(fields["offset"], uuid_bytes(fields["topic_id"]), mark)
                 self.origins[topic] = origins_of(fields)
         return found
 
@@ -111,6 +116,10 @@ class Progress:
         records = []
         for key, value in reached.items():
             fields: dict[str, object] = {"offset": value.offset, "topic_id": uuid_text(value.topic_id)}
+            if value.mark.epoch >= 0:
+                fields["epoch"] = value.mark.epoch
+            if value.mark.base_offset >= 0:
+                fields["batch"] = value.mark[1:]
             if self._prefix:
                 fields["target"] = self._prefix + key.topic
             if origins := self.origins.get(key.topic):

@@ -14,7 +14,6 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client, TransactionAborted
-from kafkalite.families import Family
 from kafkalite.mirror import Mirror, MirrorStatus, TopicFilter
 from kafkalite.mirror import states as mirror_states
 from kafkalite.mirror.states import TopicStates
@@ -175,7 +174,6 @@ def test_it_is_copied_once_the_target_takes_it(
 def families(page: MirrorStatus) -> dict[str, dict[str, float]]:
     """By family and topic."""
     found: dict[str, dict[str, float]] = {}
-    family: Family
     for family in page.families():
         for text, value in family.rows:
             found.setdefault(family.name, {})[text.partition('topic="')[2].partition('"')[0]] = value

@@ -1,0 +1,142 @@
+"""Find positions whose log has gone back: restored from a backup, truncated, or written anew up to the same offset.
+
+A position is kept with the leader epoch of the batch before it, and with that batch's first offset and CRC. Whether the
+log still has this history is asked in three steps, each where the one before it knows nothing:
+
+    OffsetForLeaderEpoch   the epoch ends before the position: truncated there (KIP-320)
+    ListOffsets            the log ends before the position
+    Fetch                  another batch is where the last one was: the log was restored, and has the same epoch
+
+Compacted logs have other batches in time: the last step is left out there. Positions without an epoch, of older
+releases, have the second step alone.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite._native.wire.batch import BatchError
+from kafkalite.client.errors import UnsupportedApi
+from kafkalite.client.read.reader import Reader
+from kafkalite.errors import KafkaError
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.record.batches import next_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kafkalite._native.wire.batch import BatchInfo
+    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import TopicDescription
+    from kafkalite.client.read.reader import ReadPosition
+
+FETCH_SIZE: Final = 64 * 1024
+"""Bytes asked for at once: one batch of each partition is looked at."""
+
+
+class Mark(NamedTuple):
+    """What a position is kept with, of the batch before it; -1: not known."""
+
+    epoch: int = -1
+    base_offset: int = -1
+    crc: int = -1
+
+
+class Position(NamedTuple):
+    """An offset that a log was read up to, and the mark of what was read last."""
+
+    offset: int
+    mark: Mark = Mark()
+
+
+class Divergence(NamedTuple):
+    """A log that has another history than a position is of: from offset `at` on, or from an unknown one."""
+
+    partition: TopicPartition
+    position: int
+    at: int | None
+
+    def __str__(self) -> str:
+        where = "it has another history" if self.at is None else f"its history is another one from offset {self.at} on"
+        return f"{self.partition} was read up to offset {self.position}, and now {where}"
+
+
+class HeaderReader(Reader):
+    """A Reader that hands out the header of the first batch of an answer."""
+
+    def headers(self) -> Iterator[tuple[TopicPartition, BatchInfo | None]]:
+        """Of each partition, once."""
+        while not self.done:
+            for item in self.answers():
+                found: Any = item
+                yield found
+
+    def _decode(self, position: ReadPosition, _: int, row: Any) -> Iterator[Any]:
+        info = None
+        with contextlib.suppress(BatchError):  # of Kafka 0.10 or older, or damaged: other readers say so
+            info = next_whole(memoryview(row.records), 0)
+        yield position.key, info
+
+
+def find_divergences(client: Client, positions: Mapping[TopicPartition, Position]) -> list[Divergence]:
+    """Those of these positions whose log has gone back, in order."""
+    marked = {key: position.mark.epoch for key, position in positions.items() if position.mark.epoch >= 0}
+    try:
+        epochs = client.epoch_ends(marked) if marked else {}
+    except UnsupportedApi:
+        epochs = {}
+    ends = client.list_offsets(dict.fromkeys(positions, OFFSET_LATEST)) if positions else {}
+    leaders = leader_epochs(client.described({key.topic for key in positions}).values())
+    found: dict[TopicPartition, Divergence] = {}
+    for key, (offset, mark) in positions.items():
+        epoch, end = epochs.get(key, (-1, -1))
+        leader = leaders.get(key, -1)
+        if 0 <= end < offset:
+            # A log that was restored and has been in the same epoch since may have other records below that end, too.
+            sure = epoch == mark.epoch < leader
+            found[key] = Divergence(key, offset, end if sure else None)
+        elif 0 <= epoch < mark.epoch or 0 <= leader < mark.epoch or ends[key].offset < offset:
+            found[key] = Divergence(key, offset, None)
+    rest = {key: row for key, row in positions.items() if key not in found and row.mark.base_offset >= 0}
+    for key in other_batches(client, rest):
+        found[key] = Divergence(key, positions[key].offset, None)
+    return [found[key] for key in sorted(found)]
+
+
+def leader_epochs(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int]:
+    """The epoch of each partition's leader, as metadata has it."""
+    return {
+        TopicPartition(topic.name, partition.partition): partition.leader_epoch
+        for topic in topics
+        for partition in topic.partitions
+    }
+
+
+def other_batches(client: Client, positions: Mapping[TopicPartition, Position]) -> list[TopicPartition]:
+    """Those of the partitions that have another batch where the last one was, as far as that can be told."""
+    kept = {topic for topic in {key.topic for key in positions} if not is_compacted(client, topic)}
+    asked = {key: row.mark for key, row in positions.items() if key.topic in kept}
+    if not asked:
+        return []
+    first = client.list_offsets(dict.fromkeys(asked, OFFSET_EARLIEST))
+    starts = {key: mark.base_offset for key, mark in asked.items() if mark.base_offset >= first[key].offset}
+    found = []
+    with HeaderReader(
+        client, starts, ends={key: offset + 1 for key, offset in starts.items()}, fetch_size=FETCH_SIZE
+    ) as reader:
+        for key, info in reader.headers():
+            if info is not None and (info.base_offset, info.crc) != asked[key][1:]:
+                found.append(key)
+    return found
+
+
+def is_compacted(client: Client, topic: str) -> bool:
+    """Whether a topic's batches may be written anew; True where that may not be asked."""
+    try:
+        entries = client.admin.describe_topic_configs(topic, ["cleanup.policy"])
+    except KafkaError:
+        return True
+    return any("compact" in (entry.value or "") for entry in entries)
