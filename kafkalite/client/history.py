@@ -106,6 +106,21 @@ def find_divergences(client: Client, positions: Mapping[TopicPartition, Position
     return [found[key] for key in sorted(found)]
 
 
+def marks_at(client: Client, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
+    """These offsets with the marks of the batches before them; those without one are left out."""
+    first = client.list_offsets(dict.fromkeys(positions, OFFSET_EARLIEST)) if positions else {}
+    starts = {key: offset - 1 for key, offset in positions.items() if offset > first[key].offset}
+    found = {}
+    with HeaderReader(
+        client, starts, ends={key: offset + 1 for key, offset in starts.items()}, fetch_size=FETCH_SIZE
+    ) as reader:
+        for key, info in reader.headers():
+            if info is not None and info.base_offset <= starts[key] <= info.last_offset:
+                mark = Mark(info.leader_epoch, info.base_offset, info.crc)
+                found[key] = Position(positions[key], mark)
+    return found
+
+
 def leader_epochs(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int]:
     """The epoch of each partition's leader, as metadata has it."""
     return {

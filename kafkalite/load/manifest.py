@@ -28,16 +28,17 @@ import uuid
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.client.history import Mark, Position
 from kafkalite.dataclass import dataclass
 from kafkalite.load.places import storage_of
 from kafkalite.load.positions import from_json, to_json
 from kafkalite.load.storage import LoadError, Storage
+from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kafkalite.model import TopicPartition
 
 FORMAT: Final = 1
 MANIFESTS, STAGING, PENDING, LOCK = "_manifests", "_staging", "pending", "lock"
@@ -95,6 +96,8 @@ class Change:
     removed: Sequence[str] = ()
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    marks: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    """What was before positions when they were reached, as far as it is known (kafkalite.client.history)."""
     stream: tuple[str, int] | None = None
     """A streaming query's id and the number of its batch."""
     keep_until_ms: int = 0
@@ -113,6 +116,7 @@ class Change:
             "remove": list(self.removed),
             "positions": to_json(self.positions),
             "topic_ids": dict(sorted(self.topic_ids.items())),
+            "marks": marks_to_json(self.marks),
             "stream": None if self.stream is None else list(self.stream),
             "keep_until_ms": self.keep_until_ms,
             "letters": self.letters,
@@ -133,6 +137,8 @@ class LoadState:
     """Streaming query's id → its last batch here."""
     doomed: dict[str, int] = field(default_factory=dict)
     """Files that compaction replaced → when they may go, in ms since 1970."""
+    marks: dict[TopicPartition, Position] = field(default_factory=dict)
+    """As of Change, of each partition the last."""
 
     def copy(self) -> LoadState:
         """One that changes by itself."""
@@ -143,6 +149,7 @@ class LoadState:
             dict(self.topic_ids),
             dict(self.streams),
             dict(self.doomed),
+            dict(self.marks),
         )
 
     def apply(self, value: Mapping[str, Any]) -> None:
@@ -154,6 +161,7 @@ class LoadState:
         self.files |= {file.path: file for file in added}
         self.positions |= from_json(value["positions"])
         self.topic_ids |= value["topic_ids"]
+        self.marks |= marks_from_json(value.get("marks", {}))
         if value["stream"] is not None:
             query, batch = value["stream"]
             self.streams[query] = batch
@@ -167,6 +175,7 @@ class LoadState:
             "files": [file.to_json() for file in self.files.values()],
             "positions": to_json(self.positions),
             "topic_ids": self.topic_ids,
+            "marks": marks_to_json(self.marks),
             "streams": self.streams,
             "doomed": self.doomed,
         }
@@ -182,7 +191,25 @@ class LoadState:
             dict(value["topic_ids"]),
             dict(value["streams"]),
             dict(value["doomed"]),
+            marks_from_json(value.get("marks", {})),
         )
+
+
+def marks_to_json(marks: Mapping[TopicPartition, Position]) -> dict[str, dict[str, list[int]]]:
+    """{"topic": {"0": [offset, leader epoch, first offset of the batch, its CRC]}}."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for key in sorted(marks):
+        found.setdefault(key.topic, {})[str(key.partition)] = [marks[key].offset, *marks[key].mark]
+    return found
+
+
+def marks_from_json(value: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[TopicPartition, Position]:
+    """What `marks_to_json` made; releases before it wrote none."""
+    return {
+        TopicPartition(topic, int(partition)): Position(numbers[0], Mark(*numbers[1:]))
+        for topic, rows in value.items()
+        for partition, numbers in rows.items()
+    }
 
 
 class Target:

@@ -1,17 +1,21 @@
 """What a load reads next, against a broker and without Spark: rounds by bytes, new partitions, what is gone."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from kafkalite.backup import back_up, restore
 from kafkalite.broker import Broker
 from kafkalite.client import Client
-from kafkalite.load.manifest import LoadState
+from kafkalite.load.manifest import Change, LoadState
 from kafkalite.load.storage import LoadError
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 from kafkalite.spark.load.plan import LoadPlan, starting_at
 from kafkalite.spark.options import OffsetBound, SourceOptions
+from tests.kit.processes.broker import BrokerProcess, free_port
 
 pytestmark = pytest.mark.integration
 
@@ -32,10 +36,14 @@ def topic(client: Client, kafka_topic: str) -> str:
     return kafka_topic
 
 
-def plan(broker: Broker, topic: str, *, commit_size: int = 1 << 30, skips: bool = False, **changes: object) -> LoadPlan:
+def plan(
+    broker: Broker | BrokerProcess, topic: str, *, commit_size: int = 1 << 30, skips: bool = False, **changes: object
+) -> LoadPlan:
     options = SourceOptions.parse(
         {
-            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "kafka.bootstrap.servers": broker.bootstrap
+            if isinstance(broker, BrokerProcess)
+            else broker.bootstrap_servers,
             "subscribePattern": topic,
             "failOnDataLoss": "false" if skips else "true",
         }
@@ -119,3 +127,35 @@ def test_a_partition_that_ends_before_what_is_loaded(kafka_broker: Broker, topic
     with pytest.raises(LoadError, match="ends at offset 50, and is loaded up to 60"):
         correct(plan(kafka_broker, topic), state)
     assert correct(plan(kafka_broker, topic, skips=True), state) == {TopicPartition(topic, 1): 50}
+
+
+@pytest.mark.parametrize("count", [10, 60])
+def test_a_log_that_was_restored(tmp_path: Path, count: int) -> None:
+    """As the mirror: the manifests have the epoch and the CRC of what was loaded last."""
+    data = tmp_path / "live" / "data"
+    with BrokerProcess(tmp_path / "live", port=free_port()) as live:
+        with Client(live.bootstrap, retry_timeout_s=60) as client:
+            client.admin.create_topic("restored", 1)
+            client.produce("restored", 0, [b"old"] * 100)
+            back_up(str(data), str(tmp_path / "saved"))
+            client.produce("restored", 0, [b"old"] * 50)
+        state, key = LoadState(), TopicPartition("restored", 0)
+        made = plan(live, "restored")
+        correct(made, state)
+        part = made.following(state)
+        assert part is not None
+        change = Change("load", positions=part.ends, marks=made.marks(part.ends))
+        state.apply(change.to_json(0))
+        state = LoadState.from_json(state.to_json())
+        assert (state.positions[key], state.marks[key].offset) == (150, 150)
+        assert correct(plan(live, "restored"), state) == {}
+        live.kill()
+        shutil.rmtree(data)
+        restore(str(tmp_path / "saved"), str(data))
+        live.start()
+        with Client(live.bootstrap, retry_timeout_s=60) as client:
+            client.produce("restored", 0, [b"new"] * count)
+        with pytest.raises(LoadError, match="restored-0"):
+            plan(live, "restored").corrections(state)
+        skipping = plan(live, "restored", skips=True)
+        assert correct(skipping, state) == {key: 100}

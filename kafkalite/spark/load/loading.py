@@ -161,7 +161,7 @@ def load(
             if transform is not None:
                 frame = transform(frame)
             writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside_of(frame, topic))
-            change = Change("load", positions=part.ends)
+            change = Change("load", positions=part.ends, marks=plan.marks(part.ends))
             published = publish(target, frame, writing, change, None if topic is None else (plan.client, topic))
         summary.add(published)
         if on_commit is not None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client import ISOLATIONS, split_by_size
+from kafkalite.client.history import Divergence, Position, find_divergences, marks_at
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.load.manifest import Change
 from kafkalite.load.positions import to_json
@@ -109,12 +110,23 @@ class LoadPlan:
         found = self._first(unknown, look_up) if unknown else {}
         earliest = look_up(dict.fromkeys(known, OFFSET_EARLIEST))
         latest = look_up(dict.fromkeys(known, OFFSET_LATEST))
+        parted = self._parted(known, state)
         for key in known:
-            checked = self._checked(key, earliest[key], latest[key], state)
+            checked = self._checked(key, earliest[key], latest[key], state, parted.get(key))
             if checked != state.positions[key]:
                 found[key] = checked
         ids = {name: text for name, text in self._topic_ids.items() if state.topic_ids.get(name) != text}
         return Change("load", positions=found, topic_ids=ids) if found or ids else None
+
+    def _parted(self, known: list[TopicPartition], state: LoadState) -> dict[TopicPartition, Divergence]:
+        """The partitions whose log has another history than what was loaded."""
+        marks = {key: state.marks[key] for key in known if key in state.marks}
+        kept = {key: mark for key, mark in marks.items() if mark.offset == state.positions[key]}
+        return {found.partition: found for found in find_divergences(self.client, kept)}
+
+    def marks(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
+        """What is before these offsets, for `Change.marks`."""
+        return marks_at(self.client, ends)
 
     def _first(self, keys: list[TopicPartition], look_up: Offsets) -> dict[TopicPartition, int]:
         starting = self._options.starting
@@ -124,13 +136,18 @@ class LoadPlan:
             return {**given, **look_up(markers)}
         return resolve(starting, keys, look_up, missing=self._options.timestamp_strategy)
 
-    def _checked(self, key: TopicPartition, earliest: int, latest: int, state: LoadState) -> int:
+    def _checked(
+        self, key: TopicPartition, earliest: int, latest: int, state: LoadState, parted: Divergence | None
+    ) -> int:
         """A position, or where to go on when what follows it is gone."""
         position = state.positions[key]
         then, now = state.topic_ids.get(key.topic), self._topic_ids.get(key.topic)
         if then is not None and now is not None and then != now:
             self._lost(f"topic {key.topic} was deleted and made anew after {key} was loaded up to offset {position}")
             return earliest
+        if parted is not None:
+            self._lost(f"{parted}: its log was restored or truncated")
+            return max(earliest, 0 if parted.at is None else parted.at)
         if position < earliest:
             self._lost(
                 f"offsets {position} to {earliest} of {key} have aged out or were deleted before they were loaded"
