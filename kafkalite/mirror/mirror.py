@@ -300,6 +300,12 @@ class Mirror:
             source, target, self._sync, topics=self._targets, offsets=self._offsets, note=self._note
         )
         """What was carried beside records."""
+        self.states = TopicStates()
+        """Of the topics that are left behind."""
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Sets what changes while it copies to what it is before."""
         self._reader = self._make_reader(await_topics=False)
         self._to_end = False
         self._ids: dict[str, bytes] = {}
@@ -324,8 +330,6 @@ class Mirror:
         self._done = -1
         """Transactions that were committed when the first one failed that was not followed by a success."""
         self._pause_s = RETRY_PAUSE_S
-        self.states = TopicStates()
-        """Of the topics that are left behind."""
         self._aborted: Exception | None = None
         """Why the last transaction could not be committed; None when it could."""
         self.last_success: float | None = None
@@ -724,7 +728,11 @@ class Mirror:
         they are set back, and what is copied of their topics begins there with the next look."""
         positions = {key: Position(row.offset, row.mark) for key, row in reached.items() if row.offset > 0}
         found = find_divergences(self._source, positions)
+        there = self._source.described({divergence.partition.topic for divergence in found})
         for divergence in found:
+            name = divergence.partition.topic
+            if name in there and reached[divergence.partition].topic_id not in {there[name].topic_id, ZERO_UUID}:
+                continue  # made anew meanwhile: the next look at the topics finds that
             if self._on_data_loss == STOP:
                 others = f" (and {len(found) - 1} partitions more)" if len(found) > 1 else ""
                 raise LogTruncated(
