@@ -81,7 +81,8 @@ RUN_FAILURES_MAX: Final = 10
 """Failures after which a run comes back, where the order allows more than one, and their number means something."""
 CAREFUL_COUNT: Final = IN_HAND_MAX + RUN_MAX
 """As many may have been in hand behind the committed offset when a member ended."""
-TRIES_MAX: Final = 3
+CRASHES_MAX: Final = 2
+"""Ends of the process that find a record noted as in hand; then it is a dead letter, `crashed`."""
 CRASHED: Final = "crashed"
 UNREADABLE: Final = "unreadable"
 FINISHED_IDS_MAX: Final = 100_000
@@ -560,7 +561,7 @@ class Session:
         return bool(self._nonce) or (lane is not None and row.id in lane.seen)
 
     def _note(self, lane: PartitionLane, item: Item) -> None:
-        """Writes down that a record is about to be in hand; the third time it is the one that ends the process."""
+        """Note that a record is about to be in hand; one that CRASHES_MAX ends of the process found so is dead."""
         row = item.row
         if row is None and lane.is_retry:
             here = (lane.partition.topic, lane.partition.partition)
@@ -568,8 +569,8 @@ class Session:
                 State.RETRYING, item.id, *here, item.attempt, first=item.first, rounds=item.rounds, held=item.held
             )
         row = row or Row(State.TRYING)
-        if row.tries + 1 >= TRIES_MAX and self._policy.writes_letters:
-            text = f"the process ended {row.tries} times with this record in hand"
+        if row.tries >= CRASHES_MAX and self._policy.writes_letters:
+            text = f"the process ended {row.tries} times while the ledger named this record as in hand"
             failure = Failure(FailureKind.FATAL, CRASHED, text=text)
             where = origin_text(item.origin, item.origin_offset)
             self._actions.append(Alarm(CRASHED, f"{where} is a dead letter: {text}", {"record": where}))

@@ -211,6 +211,22 @@ def test_a_record_that_is_tried_for_ever_is_an_alarm_by_its_age() -> None:
     assert set(desk.handled) == {0}
 
 
+@pytest.mark.parametrize("tries", [0, 1, 2])
+def test_a_record_is_crashed_once_two_ends_found_it_noted_as_in_hand(tries: int) -> None:
+    desk = Desk(policy(RetryTopics(["10 s"])))
+    desk.assign(rows={0: Row(State.TRYING, tries=tries)} if tries else {}, opened=Row(State.OPEN, position=0))
+    desk.fetch(range(1))
+    assert (desk.handled, desk.kinds) == (([], ["crashed"]) if tries == 2 else ([0], []))
+
+
+def test_a_record_that_was_resolved_is_stepped_over_or_tried_again_as_a_dead_one() -> None:
+    for reprocess, handled in (("skip", [0, 2]), ("retry", [0, 1, 2]), ("letters", [1])):
+        desk = Desk(policy(RetryTopics(["10 s"]), reprocess=reprocess))
+        desk.assign(rows={1: Row(State.RESOLVED)})
+        desk.fetch(range(3))
+        assert desk.handled == handled
+
+
 def test_a_partition_that_was_not_given_up_is_taken_one_by_one() -> None:
     desk = Desk(policy(RetryTopics(["10 s"])))
     desk.assign(rows={1: Row(State.TRYING, tries=2)}, opened=Row(State.OPEN, position=0))
