@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="letters that are not resolved")
     listing.add_argument("--all", action="store_true", help="redriven, processed and resolved ones too")
     counting = actions.add_parser("count", help="letters that are not resolved, by exception and day")
-    show = actions.add_parser("show", help="one letter: why, and what it holds")
+    show = actions.add_parser("show", help="each letter of a record, the oldest first: why, and what it holds")
     redrive = actions.add_parser("redrive", help="send letters back")
     redrive.add_argument("--yes", action="store_true", help="do it; without, they are counted")
     redrive.add_argument("--to", choices=("retry", "main"), default="retry", help="main: every group sees them again")
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     redrive.add_argument("--rate", metavar="N", type=seconds, help="letters a second at most")
     redrive.add_argument("--rounds", metavar="N", type=count, default=3, help="at most so often (default: 3)")
-    resolve = actions.add_parser("resolve", help="letters of a day, or of a record, are done with")
+    resolve = actions.add_parser("resolve", help="end the matter of the letters of a day, or of a record")
     skip = actions.add_parser("skip", help="have the group step over a record, which it may not have handled yet")
     skip.add_argument("--reason", metavar="TEXT", default="", help="for the ledger")
     skip.add_argument("--yes", action="store_true", help="do it; without, it is looked at")
@@ -169,7 +169,8 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
     entries = [entry for entry in box.entries() if entry.origin == arguments.record]
     if not entries:
         raise CommandError(f"there is no letter of {arguments.record}")
-    for entry in entries:
+    entries.sort(key=lambda entry: (entry.message.timestamp, entry.partition, entry.message.offset))
+    for number, entry in enumerate(entries, 1):
         message = box.original(entry)
         headers = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
         texts = {
@@ -181,6 +182,9 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({**described(entry), **texts})
         else:
+            if len(entries) > 1:
+                separator = "\n" if number > 1 else ""
+                write_text(f"{separator}letter {number} of {len(entries)}, the oldest first\n")
             for name, value in {**described(entry), **texts}.items():
                 if name in SEVERAL_LINES:
                     write_text(f"{name}: {value}".replace("\n", "\n  ") + "\n")
@@ -263,11 +267,14 @@ def resolve_action(client: Client, arguments: argparse.Namespace) -> int:
             parse_origin(what)
         except ValueError as error:
             raise UsageError(f"{what!r} is neither a date as 2026-11-22 nor a record as orders-3-1842") from error
-    starts = box_of(client, arguments).resolve(what, getpass.getuser())
+    done = box_of(client, arguments).resolve(what, getpass.getuser())
     if arguments.json:
-        print_json({str(place): offset for place, offset in starts.items()})
+        starts = {str(place): offset for place, offset in done.starts.items()}
+        print_json({**done._asdict(), "starts": starts})
     else:
-        print_table(("PARTITION", "BEGINS AT"), starts.items())
+        report = f"{done.letters} letters of {len(done.records)} records were resolved"
+        say(f"{report if done.records else 'nothing was resolved'}; {done.left} dead letters are left")
+        print_table(("PARTITION", "BEGINS AT"), done.starts.items())
     return 0
 
 

@@ -129,9 +129,12 @@ def resolve_action(client: Client, request: ActionRequest) -> Done:
         origins = list(dict.fromkeys(entry.origin for entry in box.entries(keep) if entry.state != "resolved"))
         job.total = len(origins)
         job.go_on()
-        starts = box.resolve(origins, by) if origins else {}
+        if not origins:
+            return {"records resolved": 0}
+        resolved = box.resolve(origins, by)
         job.go_on(len(origins))
-        return {"records resolved": len(origins), **{f"{key} begins at": offset for key, offset in starts.items()}}
+        starts = {f"{key} begins at": offset for key, offset in resolved.starts.items()}
+        return {"records resolved": len(resolved.records), "dead letters left": resolved.left, **starts}
 
     request.bench.deed.detail["group"] = group
     job = request.bench.desk.jobs.start("resolve", f"Resolve in {topic}", request.bench.deed, work)

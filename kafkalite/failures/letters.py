@@ -1,7 +1,7 @@
 """Dead letters: which there are, and the ways out: back to their group, resolved, or a tombstone in a compacted topic.
 
     dead ─ redrive ─▶ the group's own retry topic, redriven in the ledger ─▶ processed, or dead again
-         ─ resolve ─▶ a marker behind them: gone for all our readers; DeleteRecords gives the space back
+         ─ resolve ─▶ a marker after them, resolved in the ledger; DeleteRecords gives the space back
 
 A redrive moves up to MOVES_MAX letters in a transaction: record and row of the ledger. A letter whose row does not name
 it as dead any more was redriven already, so that a redrive that is killed and started again sends each once. Letters of
@@ -25,13 +25,14 @@ from kafkalite.failures.events import Goal, Message, Put
 from kafkalite.failures.headers import EDITED, REDRIVEN, found_letter, rendered
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.names import DEAD, RETRY, ledger_name, origin_text
-from kafkalite.failures.reading import decided
-from kafkalite.failures.rows import GIVEN_UP, Row, State, encode_row
+from kafkalite.failures.policy import AT_LEAST_ONCE
+from kafkalite.failures.reading import OPEN_S_MAX, decided, ends_of
+from kafkalite.failures.rows import GIVEN_UP, OPEN_LETTERS, Row, State, encode_row
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kafkalite.client import Client, Producer
     from kafkalite.failures.events import Letter
@@ -66,9 +67,14 @@ class Entry(NamedTuple):
         return self.message.key.decode(errors="replace") if rekeyed and self.message.key is not None else ""
 
     @property
+    def names(self) -> tuple[str, str, str]:
+        """The keys of markers that speak of it."""
+        return self.day, self.origin, self.own_key
+
+    @property
     def day(self) -> str:
         """UTC day on which the broker took it."""
-        return datetime.fromtimestamp(self.message.timestamp / 1000, UTC).date().isoformat()
+        return day_of(self.message.timestamp)
 
 
 class Choice(NamedTuple):
@@ -91,7 +97,7 @@ class Choice(NamedTuple):
                 (self.exception is None or self.exception in {name, name.rpartition(".")[2]})
                 and (self.day is None or self.day == entry.day)
                 and (self.key is None or self.key.encode() == entry.message.key)
-                and (self.everything or entry.state in {"dead", "unreadable"})
+                and (self.everything or entry.state in OPEN_LETTERS)
             )
             if fits:
                 left[0] -= 1
@@ -108,13 +114,45 @@ class Redriven(NamedTuple):
     """Letters left, as they were redriven often enough."""
 
 
+class Resolved(NamedTuple):
+    """What a resolve did. `left` counts the dead letters that remain; `starts` are the new start offsets."""
+
+    letters: int
+    records: tuple[str, ...]
+    """The records of these letters, and those whose letters retention has deleted."""
+    left: int
+    starts: dict[TopicPartition, int]
+
+
+class PartitionLetters(NamedTuple):
+    """The letters of one partition, the offsets of the resolve markers by their key, and the end that was read to."""
+
+    entries: list[Entry]
+    markers: dict[str, list[int]]
+    end: int
+    others: list[int]
+    """The times of records that are no letters of any family."""
+
+    @staticmethod
+    def is_named(entry: Entry, keys: frozenset[str]) -> bool:
+        """Whether a marker with one of these keys would speak of the letter."""
+        return not keys.isdisjoint(entry.names)
+
+    def was_open(self, entry: Entry, before: int) -> bool:
+        """Whether no marker before that offset speaks of the letter."""
+        offset = entry.message.offset
+        return not any(offset < each < before for name in entry.names for each in self.markers.get(name, ()))
+
+
 class LetterBox:
     """The dead letters of a group's topics, or of one topic of letters."""
 
-    def __init__(self, client: Client, group: str, topic: str | None = None) -> None:
+    def __init__(self, client: Client, group: str, topic: str | None = None, *, open_s_max: float = OPEN_S_MAX) -> None:
+        """`open_s_max`: seconds to wait for a transaction that is open; then RangeUnavailable."""
         self._client = client
         self.group = group
         self._topic = topic
+        self._open_s_max = open_s_max
         self._ledger = Ledger(client, group)
         self._ledger.find()  # who may not see it is told so, and not that there are no letters
 
@@ -131,33 +169,51 @@ class LetterBox:
         self._ledger.refresh()
         for topic in self.topics:
             for number in self._client.partitions(topic):
-                for entry in self._of_partition(TopicPartition(topic, number))[0]:
+                for entry in self._of_partition(TopicPartition(topic, number)).entries:
                     if keep is None or keep(entry):
                         yield entry
+
+    def count_open(self, starts: Mapping[TopicPartition, int], since_ms: int = 0) -> dict[TopicPartition, int]:
+        """Count the dead letters of these partitions from these offsets on that the broker took since that time.
+
+        A record without the headers of any family counts, as its topic is one of dead letters.
+        """
+        self._ledger.refresh(self._open_s_max)
+        counts = {}
+        for place, start in starts.items():
+            found = self._of_partition(place, start)
+            young = [entry for entry in found.entries if entry.message.timestamp >= since_ms]
+            counts[place] = sum(entry.state in OPEN_LETTERS for entry in young)
+            counts[place] += sum(stamp >= since_ms for stamp in found.others)
+        return counts
 
     def at(self, place: TopicPartition, offset: int) -> Entry | None:
         """The letter at a place of its topic; None where there is none."""
         self._ledger.refresh()
-        return next((entry for entry in self._of_partition(place)[0] if entry.message.offset == offset), None)
+        return next((entry for entry in self._of_partition(place).entries if entry.message.offset == offset), None)
 
-    def _of_partition(self, place: TopicPartition) -> tuple[list[Entry], int]:
-        """All letters, and the offset before which there are no others. A marker speaks of what stands before it."""
-        start, end = self._client.start_offset(*place), self._client.end_offset(*place)
-        markers: dict[str, int] = {}
+    def _of_partition(self, place: TopicPartition, start: int | None = None) -> PartitionLetters:
+        """All letters, and the offset before which there are no others. A marker speaks of the letters before it."""
+        start = self._client.start_offset(*place) if start is None else start
+        end = self._client.end_offset(*place)
+        markers: dict[str, list[int]] = {}
         found: list[tuple[Message, FoundLetter]] = []
-        for chunk in decided(self._client, {place: start}, {place: end}):
+        others: list[int] = []
+        for chunk in decided(self._client, {place: start}, {place: end}, self._open_s_max):
             for message in messages_of(chunk):
                 if RESOLVED_BY in dict(message.headers):
-                    markers[(message.key or b"").decode(errors="replace")] = message.offset
+                    markers.setdefault((message.key or b"").decode(errors="replace"), []).append(message.offset)
                 elif (letter := found_letter(message.headers)) is not None:
                     found.append((message, letter))
+                else:
+                    others.append(message.timestamp)
         entries = [Entry(place, message, letter, self._state(letter)) for message, letter in found]
-        return [
-            entry._replace(state="resolved")
-            if max(markers.get(about, -1) for about in (entry.day, entry.origin, entry.own_key)) > entry.message.offset
-            else entry
+        found_here = PartitionLetters(entries, markers, end, others)
+        marked = [
+            entry if found_here.was_open(entry, end) else entry._replace(state=State.RESOLVED.value)
             for entry in entries
-        ], end
+        ]
+        return found_here._replace(entries=marked)
 
     def _state(self, found: FoundLetter) -> str:
         """By the ledger, which names the letter that speaks for a record now."""
@@ -306,72 +362,135 @@ class LetterBox:
 
     # --- resolve ------------------------------------------------------------------------------------------------------
 
-    def resolve(self, what: str | Iterable[str], by: str) -> dict[TopicPartition, int]:
-        """A marker for each day (2026-11-22) or record (orders-3-1842) behind its letters; then gives up what stands
-        before the first letter that is not resolved. The new start offsets."""
-        keys = [what] if isinstance(what, str) else list(what)
+    def resolve(self, what: str | Iterable[str], by: str) -> Resolved:
+        """Resolve the letters of each day (2026-11-22) or record (orders-3-1842): a marker after them, the state in the
+        ledger, and then the deletion of what is before the first letter that is not resolved."""
+        keys = frozenset([what] if isinstance(what, str) else what)
+        ends: dict[TopicPartition, int] = {}
+        compacted = {topic: self._is_compacted(topic) for topic in self.topics}
+        for topic, is_compacted in compacted.items():
+            ends |= ends_of(self._client, [TopicPartition(topic, each) for each in self._client.partitions(topic)])
+            if not is_compacted:
+                self._mark(topic, keys, by)
+        self._ledger.refresh()
+        found = {place: self._of_partition(place) for place in ends}
+        for topic in (topic for topic, is_compacted in compacted.items() if is_compacted):
+            self._bury({place: one for place, one in found.items() if place.topic == topic}, keys, by)
+        named = [
+            (place, entry)
+            for place, one in found.items()
+            for entry in one.entries
+            if one.is_named(entry, keys) and (compacted[place.topic] or entry.state == State.RESOLVED)
+        ]
+        fresh = [entry for place, entry in named if self._is_open(entry) and found[place].was_open(entry, ends[place])]
+        rows = self._rows_to_resolve([entry for _, entry in named], found.values(), keys)
+        self._write_resolved(rows)
+        origins = tuple(dict.fromkeys([*(entry.origin for entry in fresh), *rows]))
+        left = sum(entry.state in OPEN_LETTERS for one in found.values() for entry in one.entries)
+        left -= sum(entry.state in OPEN_LETTERS for _, entry in named)  # read before the tombstones of compacted topics
+        return Resolved(len(fresh), origins, left, self._give_back(found, compacted))
+
+    def _is_open(self, entry: Entry) -> bool:
+        return self._state(entry.found) in OPEN_LETTERS
+
+    def _rows_to_resolve(
+        self, named: list[Entry], found: Iterable[PartitionLetters], keys: frozenset[str]
+    ) -> dict[str, LedgerRow]:
+        """The ledger's rows of these letters, and of named records whose letters retention has deleted."""
+        there = {entry.found.letter.id for one in found for entry in one.entries}
+        ids = {entry.found.letter.id for entry in named} - {""}
+        topics = set(self.topics)
+        return {
+            where: row
+            for where, row in self._ledger.records()
+            if row.state in OPEN_LETTERS
+            and (
+                row.id in ids
+                or (
+                    row.id not in there
+                    and row.letter_topic in topics
+                    and not keys.isdisjoint((where, day_of(row.last)))
+                )
+            )
+        }
+
+    def _write_resolved(self, rows: dict[str, LedgerRow]) -> None:
+        """A key that waited for one of these records continues: the member looks every second or so.
+
+        A redrive at the same moment is fenced, as it would be by another redrive: a letter that it has sent back must
+        not be resolved by a row that was read before. Nothing is fenced where moves are at least once.
+        """
+        if not rows:
+            return
+        if (self._ledger.policy or {}).get("moves") == AT_LEAST_ONCE:
+            for part in self._resolved_rows(rows):
+                self._client.produce(self._ledger.topic, 0, [Record(-1, -1, row.key, row.value) for row in part])
+            return
+        with self._client.producer(transactional_id=f"kafkalite-redrive-{self.group}") as producer:
+            producer.init_transactions()
+            self._ledger.refresh()
+            for part in self._resolved_rows(rows):
+                with producer.transaction():
+                    producer.send(self._ledger.topic, 0, columns_of(part))
+
+    def _resolved_rows(self, rows: dict[str, LedgerRow]) -> Iterator[list[Message]]:
+        """Their new rows in parts of MOVES_MAX, as far as the ledger has not changed since."""
+        now_ms = time.time_ns() // 1_000_000
+        written = [
+            ledger_row(where, row._replace(state=State.RESOLVED, held="", last=now_ms))
+            for where, row in self._ledger.records()
+            if rows.get(where) == row
+        ]
+        for first in range(0, len(written), MOVES_MAX):
+            yield written[first : first + MOVES_MAX]
+
+    def _give_back(
+        self, found: dict[TopicPartition, PartitionLetters], compacted: dict[str, bool]
+    ) -> dict[TopicPartition, int]:
+        """Delete what is before each partition's first letter that is not resolved; the broker compacts the others."""
         starts: dict[TopicPartition, int] = {}
-        held = self._held_by(keys)
-        for topic in self.topics:
-            if self._is_compacted(topic):
-                starts |= self._bury(topic, keys, by)
+        for place, one in found.items():
+            if compacted[place.topic]:
+                starts[place] = self._client.start_offset(*place)
             else:
-                starts |= self._mark(topic, keys, by)
-        self._let_go(held)
+                kept = [entry.message.offset for entry in one.entries if entry.state != State.RESOLVED]
+                starts |= self._client.admin.delete_records({place: min(kept, default=one.end)})
         return starts
-
-    def _held_by(self, keys: list[str]) -> list[str]:
-        """The dead records of these days or names that their keys wait for."""
-        self._ledger.refresh()
-        if not any(row.held for _, row in self._ledger.records()):
-            return []
-        return [entry.origin for entry in self.entries(lambda entry: not {entry.day, entry.origin}.isdisjoint(keys))]
-
-    def _let_go(self, origins: list[str]) -> None:
-        """Their keys go on: the member looks every second or so."""
-        self._ledger.refresh()
-        held = {where: row for where, row in self._ledger.records() if row.held and row.state is State.DEAD}
-        rows = [ledger_row(where, held[where]._replace(held="")) for where in dict.fromkeys(origins) if where in held]
-        if rows:
-            self._client.produce(self._ledger.topic, 0, [Record(-1, -1, row.key, row.value) for row in rows])
 
     def _is_compacted(self, topic: str) -> bool:
         (entry,) = self._client.admin.describe_topic_configs(topic, ["cleanup.policy"])
         return "compact" in (entry.value or "")
 
-    def _mark(self, topic: str, keys: list[str], by: str) -> dict[TopicPartition, int]:
-        starts: dict[TopicPartition, int] = {}
-        numbers = self._client.partitions(topic)
+    def _mark(self, topic: str, keys: Iterable[str], by: str) -> None:
         with self._client.producer() as producer:
-            for number in numbers:
+            for number in self._client.partitions(topic):
                 markers = [
-                    Message(topic, number, -1, -1, key.encode(), None, ((RESOLVED_BY, by.encode()),)) for key in keys
+                    Message(topic, number, -1, -1, key.encode(), None, ((RESOLVED_BY, by.encode()),))
+                    for key in sorted(keys)
                 ]
                 producer.send(topic, number, columns_of(markers))
             producer.flush()
-        for number in numbers:
-            place = TopicPartition(topic, number)
-            entries, end = self._of_partition(place)
-            open_ones = [entry.message.offset for entry in entries if entry.state != "resolved"]
-            starts |= self._client.admin.delete_records({place: min(open_ones, default=end)})
-        return starts
 
-    def _bury(self, topic: str, keys: list[str], by: str) -> dict[TopicPartition, int]:
+    def _bury(self, found: dict[TopicPartition, PartitionLetters], keys: frozenset[str], by: str) -> None:
         """A tombstone for each letter, all in one transaction: the broker gives the space back when it compacts."""
-        numbers = self._client.partitions(topic)
+        graves = {
+            place: sorted({entry.message.key or b"" for entry in one.entries if one.is_named(entry, keys)} - {b""})
+            for place, one in found.items()
+        }
+        if not any(graves.values()):
+            return
         with self._client.producer(transactional_id=f"kafkalite-redrive-{self.group}") as producer:
             producer.init_transactions()
             with producer.transaction():
-                for number in numbers:
-                    entries, _ = self._of_partition(TopicPartition(topic, number))
-                    buried = {entry.message.key for entry in entries if not {entry.day, entry.origin}.isdisjoint(keys)}
-                    graves = [
-                        Message(topic, number, -1, -1, each, None, ((RESOLVED_BY, by.encode()),))
-                        for each in sorted(filter(None, buried))
-                    ]
-                    if graves:
-                        producer.send(topic, number, columns_of(graves))
-        return {TopicPartition(topic, number): self._client.start_offset(topic, number) for number in numbers}
+                for place, buried in graves.items():
+                    if buried:
+                        messages = [Message(*place, -1, -1, key, None, ((RESOLVED_BY, by.encode()),)) for key in buried]
+                        producer.send(*place, columns_of(messages))
+
+
+def day_of(time_ms: int) -> str:
+    """The UTC day of a time, as 2026-11-22."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).date().isoformat()
 
 
 def ledger_row(key: str, row: LedgerRow | None) -> Message:

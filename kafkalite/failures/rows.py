@@ -6,8 +6,9 @@
             policy               the policy, as its group runs it
     value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
 
-    trying ─▶ (tombstone) · dead       a record in hand after an unclean end: the third time it is a dead letter
+    trying ─▶ (tombstone) · dead       in hand after an unclean end; dead, `crashed`, when two ends found it so
     parked ─▶ retrying ─▶ (tombstone) · dead ─▶ redriven ─▶ …
+                                        dead · unreadable ─▶ resolved
     ignored · skipped · unreadable · lost
 
 A topic made anew under its old name has another id: its rows are void, and are stepped over.
@@ -39,6 +40,7 @@ class State(StrEnum):
     IGNORED = "ignored"
     SKIPPED = "skipped"
     REDRIVEN = "redriven"
+    RESOLVED = "resolved"
     LOST = "lost"
     OPEN = "open"
 
@@ -47,7 +49,9 @@ WAITING: Final = frozenset({State.RETRYING, State.PARKED, State.REDRIVEN})
 """A letter of this record stands in a retry topic, and will be handled."""
 UNDECIDED: Final = WAITING | {State.TRYING}
 """Nobody knows yet what becomes of the record."""
-GIVEN_UP: Final = frozenset({State.DEAD, State.UNREADABLE, State.SKIPPED, State.LOST})
+OPEN_LETTERS: Final = frozenset({State.DEAD, State.UNREADABLE})
+"""A dead letter of this record waits for a redrive or for `letters resolve`."""
+GIVEN_UP: Final = OPEN_LETTERS | {State.RESOLVED, State.SKIPPED, State.LOST}
 """The group has decided not to handle it."""
 
 

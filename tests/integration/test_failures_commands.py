@@ -121,6 +121,9 @@ def test_a_record_that_kills_the_process_and_the_way_back_of_its_letter(
             *((f"orders-0-{n}", "ValueError") for n in (7, 17, 27, 37)),
             ("orders-0-13", "crashed"),
         }
+        (crashed,) = (row for row in letters if row["exception"] == "crashed")
+        assert crashed["error"] == "the process ended 2 times while the ledger named this record as in hand"
+        assert (place / "out").read_text().count("was killed by signal 11") == 3  # the first names no record
         (row,) = said(capsys, "letters", "show", "billing", "orders-0-7", *at)
         assert (row["value"], row["error"], row["state"]) == ("7", "seven", "dead")
         assert said(capsys, "letters", "redrive", "billing", *at) == [
@@ -162,14 +165,22 @@ def test_letters_are_resolved_by_record_and_by_day(
 ) -> None:
     put_letters(client, broker, place, capsys, 200)
     at = ("-b", broker.bootstrap_servers)
-    starts = said(capsys, "letters", "resolve", "billing", "orders-0-0", *at)
+    (report,) = said(capsys, "letters", "resolve", "billing", "orders-0-0", *at)
     (first,) = said(capsys, "letters", "list", "billing", "--first", "1", *at)
-    assert starts == [{"dlq.billing.orders-0": int(str(first["letter"]).rpartition("-")[2])}]
+    starts = {"dlq.billing.orders-0": int(str(first["letter"]).rpartition("-")[2])}
+    assert report == {"letters": 1, "records": ["orders-0-0"], "left": 199, "starts": starts}
     assert first["record"] == "orders-0-1"
-    assert len(said(capsys, "letters", "list", "billing", *at)) == 199
+    (again,) = said(capsys, "letters", "resolve", "billing", "orders-0-0", *at)
+    assert again == {**report, "letters": 0, "records": []}
+    (status,) = said(capsys, "failures", "status", "billing", *at)
+    assert status["states"] == {"dead": 199, "resolved": 1}
+    assert main(["letters", "resolve", "billing", "orders-0-1", *at]) == 0
+    assert "1 letters of 1 records were resolved; 198 dead letters are left" in capsys.readouterr().out
+    assert len(said(capsys, "letters", "list", "billing", *at)) == 198
     for day in {str(row["day"]) for row in said(capsys, "letters", "list", "billing", *at)}:
         said(capsys, "letters", "resolve", "billing", day, *at)
     assert said(capsys, "letters", "list", "billing", *at) == []
+    assert said(capsys, "failures", "status", "billing", *at)[0]["states"] == {"resolved": 200}
     assert client.start_offset("dlq.billing.orders", 0) == client.end_offset("dlq.billing.orders", 0)
 
 
@@ -271,7 +282,9 @@ def test_letters_in_a_compacted_topic_are_kept_one_by_one_and_resolved_by_tombst
         client.admin.alter_topic_configs(topic, {"min.cleanable.dirty.ratio": "0.0001", "segment.ms": "200"})
         (row,) = said(capsys, "letters", "show", "billing", "orders-0-7", *at)
         assert (row["key"], row["value"], row["state"]) == ("k", "7", "dead")
-        assert said(capsys, "letters", "resolve", "billing", "orders-0-7", *at) == [{f"{topic}-0": 0}]
+        assert said(capsys, "letters", "resolve", "billing", "orders-0-7", *at) == [
+            {"letters": 1, "records": ["orders-0-7"], "left": 59, "starts": {f"{topic}-0": 0}}
+        ]
 
         def is_compacted() -> bool:
             client.produce(topic, 0, [Record(-1, -1, b"another segment", b"")])
@@ -452,7 +465,7 @@ def test_a_key_is_held_for_its_dead_record_until_that_is_processed_or_resolved(
         wait_until(lambda: status() == {"dead": 1, "parked": 19}, TIMEOUT_S, "it goes on up to the next", 0.2)
         assert [number for number in numbers(client, "done") if number != 40] == list(range(20))
         said(capsys, "letters", "resolve", "billing", "orders-0-20", *at)
-        wait_until(lambda: status() == {"dead": 1}, TIMEOUT_S, "it goes on", 0.2)
+        wait_until(lambda: status() == {"resolved": 1}, TIMEOUT_S, "it goes on", 0.2)
         assert held_by[-1] == []
     assert [number for number in numbers(client, "done") if number != 40] == [*range(20), *range(21, 40)]
     assert said(capsys, "letters", "list", "billing", *at) == []
