@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     import argparse
 
     from kafkalite.client import Client, TopicDescription
+    from kafkalite.client.read.counting import RecordCount
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
-    listing = actions.add_parser("list", help="all topics: partitions, records, bytes on the disk")
+    listing = actions.add_parser(
+        "list", help="all topics: partitions, records (≤: offsets, where they are too many to count), bytes on the disk"
+    )
     listing.add_argument("--names", action="store_true", help="names alone, one a line")
     listing.add_argument("--internal", action="store_true", help="those that brokers keep for themselves, too")
 
@@ -86,7 +89,7 @@ def list_action(client: Client, arguments: argparse.Namespace) -> None:
         print_json(rows)
         return
     cells = [
-        (row["topic"], row["partitions"], *("?" if row[name] is None else row[name] for name in ("records", "size")))
+        (row["topic"], row["partitions"], records_text(row), "?" if row["size"] is None else row["size"])
         for row in rows
     ]
     print_table(("topic", "partitions", "records", "size"), cells)
@@ -95,32 +98,46 @@ def list_action(client: Client, arguments: argparse.Namespace) -> None:
 def listed(client: Client, topics: list[TopicDescription]) -> list[dict[str, Any]]:
     """Each topic and how much is in it, as JSON shows it; None where a partition has no leader to ask.
 
-    Records are counted by offsets, so compaction's gaps and the ends of transactions are counted too.
+    `records` is exact. It is None where they are too many to read; `records_at_most` then has the number of offsets.
     """
+    from kafkalite.client.read.counting import count_records
+
     keys = [
         TopicPartition(topic.name, part.partition) for topic in topics for part in topic.partitions if part.leader >= 0
     ]
-    starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
-    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
     try:
         sizes = client.admin.partition_sizes(keys)
     except KafkaError as error:
         if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # who may not know them sees the rest
             raise
         sizes = {}
+    counts = count_records(client, keys, sizes)
     rows = []
     for topic in topics:
         parts = [TopicPartition(topic.name, part.partition) for part in topic.partitions]
+        known = [counts[key] for key in parts if key in counts]
+        records = sum_known([counts[key].records if key in counts else None for key in parts])
+        exact = all(count.exact for count in known)
         rows.append(
             {
                 "topic": topic.name,
                 "internal": topic.is_internal,
                 "partitions": len(parts),
-                "records": sum_known([ends[key].offset - starts[key].offset if key in ends else None for key in parts]),
+                "records": records if exact else None,
+                **({} if exact or records is None else {"records_at_most": records}),
                 "size": sum_known([sizes.get(key) for key in parts]),
             }
         )
     return rows
+
+
+def records_text(row: dict[str, Any]) -> str:
+    """A topic's records for people: 62, or ≤112 where only offsets are counted."""
+    from kafkalite.client.read.counting import count_text
+
+    if "records_at_most" in row:
+        return count_text(row["records_at_most"], exact=False)
+    return "?" if row["records"] is None else str(row["records"])
 
 
 def sum_known(numbers: list[int | None]) -> int | None:
@@ -130,17 +147,25 @@ def sum_known(numbers: list[int | None]) -> int | None:
 
 
 def describe_action(client: Client, arguments: argparse.Namespace) -> None:
+    from kafkalite.client.read.counting import count_records
+
     named = [client.topic(name) for name in arguments.topics]
-    described = [description(client, topic) for topic in named or client.topics().values()]
+    topics = named or list(client.topics().values())
+    described = [description(client, topic) for topic in topics]
     if arguments.json:
         print_json(described)
         return
+    keys = [
+        TopicPartition(topic.name, part.partition) for topic in topics for part in topic.partitions if part.leader >= 0
+    ]
+    counts = count_records(client, keys)
     for number, topic in enumerate(described):
         if number:
             say()
         say(f"{topic['topic']}  id {topic['id']}  {len(topic['partitions'])} partitions")
         titles = ("partition", "leader", "replicas", "in sync", "start", "end", "records")
-        print_table(titles, [row_of(partition) for partition in topic["partitions"]])
+        own = {key.partition: counts[key] for key in keys if key.topic == topic["topic"]}
+        print_table(titles, [row_of(row, own.get(row["partition"])) for row in topic["partitions"]])
 
 
 def description(client: Client, topic: TopicDescription) -> dict[str, Any]:
@@ -170,17 +195,13 @@ def description(client: Client, topic: TopicDescription) -> dict[str, Any]:
     }
 
 
-def row_of(partition: dict[str, Any]) -> tuple[object, ...]:
-    start, end = partition["start"], partition["end"]
-    known = isinstance(start, int) and isinstance(end, int)
+def row_of(partition: dict[str, Any], count: RecordCount | None) -> tuple[object, ...]:
     return (
         partition["partition"],
-        partition["leader"] if known else "none",
+        "none" if count is None else partition["leader"],
         ",".join(map(str, partition["replicas"])),
         ",".join(map(str, partition["in_sync"])),
-        start if known else "?",
-        end if known else "?",
-        end - start if isinstance(start, int) and isinstance(end, int) else "?",
+        *(("?", "?", "?") if count is None else (count.start, count.end, count.text)),
     )
 
 
