@@ -10,11 +10,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError
-from kafkalite.console.letters import is_dead_letter_topic
+from kafkalite.console.letter_counts import count_letters, is_dead_letter_topic
 from kafkalite.console.observations import TROUBLES, GroupNow, Sample
 from kafkalite.console.pictures import WINDOWS, Gallery
 from kafkalite.errors import KafkaError
-from kafkalite.model import OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalite.client import Client
@@ -107,24 +106,16 @@ def group_row(group: GroupNow) -> dict[str, Any]:
 
 
 def letters_since(client: Client, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
-    """Topics of dead letters, with how many letters are younger than a time; nothing where it cannot be asked."""
+    """Topics of dead letters, with how many letters younger than a time are dead still; none where we may not ask."""
     names = [name for name in sample.topics if is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]
     if not names:
         return []
     try:
-        topics = client.described(names)
-        keys = [
-            TopicPartition(name, row.partition) for name in names if name in topics for row in topics[name].partitions
-        ]
-        ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
-        begins = client.list_offsets(dict.fromkeys(keys, since_ms))
+        counts = count_letters(client, client.described(names).values(), since_ms)
     except (KafkaError, ClientError):
         return []
-    counts = dict.fromkeys(names, 0)
-    for key in keys:
-        if begins[key].offset >= 0:
-            counts[key.topic] += ends[key].offset - begins[key].offset
-    return [{"topic": name, "count": counts[name]} for name in sorted(names, key=lambda name: (-counts[name], name))]
+    rows = [{"topic": name, "count": row.letters, "exact": row.exact} for name, row in counts.items()]
+    return sorted(rows, key=lambda row: (-(row["count"] or 0), row["topic"]))
 
 
 def named(sought: str, names: list[str]) -> list[str]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.client.errors import ClientError
+from kafkalite.console.letter_counts import LetterCount, count_letters, is_dead_letter_topic
 from kafkalite.console.requests import BadRequestError
 from kafkalite.console.shown import cell, visible
 from kafkalite.console.topics import counted
+from kafkalite.errors import KafkaError
 from kafkalite.failures.headers import Reason, found_letter
 from kafkalite.failures.letters import Choice, LetterBox
 from kafkalite.failures.names import DEAD
@@ -24,19 +27,21 @@ if TYPE_CHECKING:
 LETTERS_MAX: Final = 500
 SCANNED_MAX: Final = 20_000
 """Records that a topic may have for its letters to be read for a page."""
-SUFFIXES: Final = ("-dlt", ".dlt", "-dlq", ".dlq", "_dlt", "_dlq")
 
 
 def letters_page(client: Client, request: Request) -> dict[str, Any]:
     """Topics that by their names hold dead letters: ours, share groups', Spring's."""
     known = client.described(name for name in request.topics(client) if is_dead_letter_topic(name))
-    counts = counted(client, known.values())
-    return {"topics": [{"name": name, **counts[name]} for name in sorted(known)]}
-
-
-def is_dead_letter_topic(name: str) -> bool:
-    """By its name."""
-    return name.startswith(f"{DEAD}.") or name.lower().endswith(SUFFIXES)
+    sizes = counted(client, known.values())
+    try:
+        counts = count_letters(client, known.values())
+    except (KafkaError, ClientError):
+        counts = {}
+    rows = []
+    for name in sorted(known):
+        count = counts.get(name, LetterCount(None, exact=False))
+        rows.append({"name": name, **sizes[name], "records": count.letters, "exact": count.exact})
+    return {"topics": rows}
 
 
 def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:

@@ -18,6 +18,11 @@ def count_text(value: int | None) -> str:
     return NONE if value is None else f"{value:,}"
 
 
+def at_most_text(value: int | None) -> str:
+    """1234567 → ≤ 1,234,567: of a difference of offsets, which counts the ends of transactions and what is removed."""
+    return f"≤ {value:,}" if value else count_text(value)
+
+
 def compact_text(value: float | None) -> str:
     """1234567 → 1.23 M; whole numbers below a thousand as they are."""
     if value is None or value != value:
@@ -74,6 +79,7 @@ def duration_text(seconds: float | None) -> str:
 
 FILTERS: Final[dict[str, Callable[..., str]]] = {
     "count": count_text,
+    "at_most": at_most_text,
     "compact": compact_text,
     "rate": rate_text,
     "size": size_text,

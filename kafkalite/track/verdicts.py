@@ -3,7 +3,7 @@
 | state | what is known |
 | --- | --- |
 | processed, read | the group has gone past it; with a ledger it was processed, without one we know that it was read |
-| waiting | the group has not come to it yet: so many records before it |
+| waiting | the group has not come to it yet: at most so many records before it |
 | waits for GROUP | the same, and its policy lets that group decide first, which has not |
 | trying, retrying, parked, redriven | a letter of it stands in a retry topic, or it is in hand |
 | dead, unreadable, skipped, ignored, lost | the group has given it up: the reason says why |
@@ -45,7 +45,7 @@ AFTER_DEATH: Final = "redriven, then processed"
 class Verdict(NamedTuple):
     """What became of a record, `orders-3-1842`, in a group. Times in ms since 1970, 0 where there is none.
 
-    `lag`     records before it that the group has not come to, when it waits; -1 otherwise, or not known
+    `lag`     offsets before it that the group has not come to, when it waits; -1 otherwise, or not known
     `attempt` failures so far · `due`: when it is tried again · `since`: when it last failed
     """
 
@@ -67,7 +67,7 @@ class Verdict(NamedTuple):
         if self.state == State.RETRYING:
             return f"retrying (attempt {self.attempt})"
         if self.state == WAITING and self.lag >= 0:
-            return f"not yet: {self.lag} records before it"
+            return f"not yet: at most {self.lag} records before it"
         return "dead letter" if self.state == State.DEAD else self.state
 
 

@@ -48,7 +48,7 @@ function tell() {
   const span = looks.length > 1 ? (looks.at(-1).at - looks[0].at) / 1000 : 0;
   const rate = span > 0 ? looks.slice(1).reduce((sum, look) => sum + look.passed, 0) / span : 0;
   const state = paused ? "paused" : document.hidden ? "resting" : "live";
-  said.textContent = `${state} · ${counts.shown} shown · ${counts.leftOut} left out · ${Math.round(rate)} a second`;
+  said.textContent = `${state} · ${counts.shown} shown · ${counts.leftOut} left out at most · about ${Math.round(rate)} a second`;
 }
 
 async function look() {

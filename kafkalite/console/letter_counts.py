@@ -1,0 +1,103 @@
+"""Count the dead letters of topics: exactly, by reading them and the ledger, as far as a page may read.
+
+Resolved, redriven and processed letters, resolve markers and the ends of transactions are no dead letters. Topics for
+which that is too much, or that we may not read, have an upper bound: the difference of their offsets.
+
+Thread rule: functions belong to the thread that has the client.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+from kafkalite.failures.letters import LetterBox
+from kafkalite.failures.names import DEAD, ledger_name
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kafkalite.client import Client
+    from kafkalite.client.cluster import TopicDescription
+
+READ_MAX: Final = 20_000
+"""Offsets, of letters and ledgers, that are read for a page."""
+DURATION_S_MAX: Final = 3.0
+"""How long a page reads; then it shows upper bounds."""
+OPEN_S_MAX: Final = 1.0
+
+SUFFIXES: Final = ("-dlt", ".dlt", "-dlq", ".dlq", "_dlt", "_dlq")
+
+
+class LetterCount(NamedTuple):
+    """The dead letters of a topic: exactly, or at most so many; None where a partition has no leader."""
+
+    letters: int | None
+    exact: bool
+
+
+def is_dead_letter_topic(name: str) -> bool:
+    """Whether the name says so: ours, share groups', Spring's."""
+    return name.startswith(f"{DEAD}.") or name.lower().endswith(SUFFIXES)
+
+
+def count_letters(client: Client, topics: Iterable[TopicDescription], since_ms: int = 0) -> dict[str, LetterCount]:
+    """Count the dead letters of each topic that the broker took since a time. KafkaError, ClientError."""
+    parts = {topic.name: topic.partitions for topic in topics}
+    led = {name: [row.partition for row in rows if row.leader >= 0] for name, rows in parts.items()}
+    keys = [TopicPartition(name, number) for name, numbers in led.items() for number in numbers]
+    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
+    begins = client.list_offsets(dict.fromkeys(keys, since_ms or OFFSET_EARLIEST))
+    starts: dict[str, dict[TopicPartition, int]] = {name: {} for name in parts}
+    for key in keys:
+        if 0 <= begins[key].offset < ends[key].offset:
+            starts[key.topic][key] = begins[key].offset
+    found: dict[str, LetterCount] = {}
+    for name, own in starts.items():
+        span = sum(ends[key].offset - start for key, start in own.items())
+        found[name] = LetterCount(span if len(led[name]) == len(parts[name]) else None, exact=not span)
+    _count_exactly(client, found, starts, since_ms)
+    return found
+
+
+def _count_exactly(
+    client: Client,
+    found: dict[str, LetterCount],
+    starts: Mapping[str, Mapping[TopicPartition, int]],
+    since_ms: int,
+) -> None:
+    """Replace upper bounds by exact counts, small topics first, as far as a page may read."""
+    bounds = {name: row.letters for name, row in found.items() if row.letters and not row.exact}
+    lengths = _ledgers(client, bounds)
+    left, deadline = READ_MAX, time.monotonic() + DURATION_S_MAX
+    for name in sorted(bounds, key=lambda name: bounds[name]):
+        groups = [group for group in groups_of(name) if group in lengths]
+        if len(groups) > 1:
+            continue  # the name fits two groups
+        group = (groups or groups_of(name) or [""])[0]
+        left -= bounds[name] + lengths.get(group, 0)
+        if left < 0 or time.monotonic() > deadline:
+            return
+        try:
+            counts = LetterBox(client, group, name, open_s_max=OPEN_S_MAX).count_open(starts[name], since_ms)
+        except (KafkaError, ClientError):  # a transaction is open, or we may not read
+            continue
+        found[name] = LetterCount(sum(counts.values()), exact=True)
+
+
+def groups_of(topic: str) -> list[str]:
+    """The groups that a name of ours may mean: a and a.b of dlq.a.b.c; none of other names."""
+    first, *parts = topic.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))] if first == DEAD else []
+
+
+def _ledgers(client: Client, topics: Iterable[str]) -> dict[str, int]:
+    """The groups of these topics that have a ledger, and how many offsets it has."""
+    groups = {ledger_name(group): group for name in topics for group in groups_of(name)}
+    keys = [TopicPartition(name, 0) for name in client.described(groups)]
+    starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
+    return {groups[key.topic]: ends[key].offset - starts[key].offset for key in keys}
