@@ -15,8 +15,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.client.errors import ClientError
-from kafkalite.errors import KafkaError
 from kafkalite.failures.rows import BREAKER_PREFIX, Row, State, encode_row
 from kafkalite.failures.topics import LEDGER_PARTITION
 from kafkalite.record.columns import Record
@@ -81,7 +79,7 @@ class Board:
                     try:
                         client.produce(self._ledger, LEDGER_PARTITION, [Record(-1, -1, key, value)])
                         written = row is not None
-                    except (KafkaError, ClientError) as error:
+                    except Exception as error:  # noqa: BLE001  # the next row is tried all the same
                         logger.warning("the ledger does not tell of the breaker: %s", error)
                 if closing:
                     return

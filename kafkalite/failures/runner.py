@@ -209,7 +209,7 @@ class Caller:
         self._is_async = inspect.iscoroutinefunction(handler)
 
     def __call__(self, message: Message) -> Outcome:
-        """What became of the record. KeyboardInterrupt and the like go on."""
+        """Return what became of the record. SystemExit and KeyboardInterrupt are raised: they end the member."""
         transaction = Transaction()
         try:
             message = up_to_date(message)
@@ -217,14 +217,18 @@ class Caller:
             if self._policy.decode is not None and message.value is not None:
                 try:
                     record = message._replace(value=self._policy.decode(message.value))
-                except Exception as error:  # noqa: BLE001  # a decoder may raise anything
+                except BaseException as error:  # a decoder may raise anything
+                    if ends_member(error):
+                        raise
                     return Outcome(self._failure(error, FailureKind.FATAL))
             given = (record, transaction) if self._with_transaction else (record,)
             if self._is_async:
                 asyncio.run(self._limited(given))
             else:
                 self._handler(*given)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the policy says what it means
+        except BaseException as error:  # a CancelledError too: the runner's timeout is a TimeoutError
+            if ends_member(error):
+                raise
             return Outcome(self._failure(error, None))
         return Outcome(outputs=tuple(transaction.outputs))
 
@@ -232,7 +236,7 @@ class Caller:
         async with asyncio.timeout(self._limit_s):
             await self._handler(*given)
 
-    def _failure(self, error: Exception, kind: FailureKind | None) -> Failure:
+    def _failure(self, error: BaseException, kind: FailureKind | None) -> Failure:
         """Causes are looked through, the outermost first."""
         chain = [error, *causes(error)]
         policy, rule = self._policy, -1
@@ -251,9 +255,16 @@ class Caller:
         return Failure(kind, class_name(error), cause, text_of(error), stack, rule)
 
 
-def stack_text(error: Exception) -> str:
+def ends_member(error: BaseException) -> bool:
+    """Whether this, alone or in a group, asks for the end of the program."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup((SystemExit, KeyboardInterrupt)) is not None
+    return isinstance(error, (SystemExit, KeyboardInterrupt))
+
+
+def stack_text(error: BaseException) -> str:
     """As Python prints it. The same lines of code fail again and again, and to look them up is most of it."""
-    if error.__cause__ is not None or error.__context__ is not None or isinstance(error, ExceptionGroup):
+    if error.__cause__ is not None or error.__context__ is not None or isinstance(error, BaseExceptionGroup):
         return "".join(traceback.format_exception(error))
     places, link = [], error.__traceback__
     while link is not None:
@@ -270,7 +281,7 @@ def stack_text(error: Exception) -> str:
     return head + lines + last_lines(error)
 
 
-def last_lines(error: Exception) -> str:
+def last_lines(error: BaseException) -> str:
     """What a stack ends with: class and text, written here where nothing more belongs to it."""
     if isinstance(error, SyntaxError) or getattr(error, "__notes__", None):
         return "".join(traceback.format_exception_only(error))
@@ -283,7 +294,7 @@ def text_of(error: BaseException) -> str:
     """Its text, also of a class whose `__str__` raises, as Python prints it: a worker may not end by it."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  # whatever it is
+    except BaseException:  # noqa: BLE001  # whatever it is
         return "<exception str() failed>"
 
 
@@ -317,6 +328,8 @@ class Workers:
         self.since: dict[TopicPartition, tuple[int, float]] = {}
         """The record that is being handled, by partition, and since when (monotonic s)."""
         self._withdrawn: set[int] = set()
+        self.failure: BaseException | None = None
+        """What the handler raised that ends the member. No record is handled after it."""
         self._threads = [threading.Thread(target=self._work, name=f"failures-{n}", daemon=True) for n in range(count)]
         for thread in self._threads:
             thread.start()
@@ -352,25 +365,32 @@ class Workers:
 
     def _work(self) -> None:
         while (run := self._jobs.get()) is not None:
-            failures = 0
-            failed_keys: set[bytes] = set()
-            for message in run.messages:
-                if run.number in self._withdrawn:
-                    break
-                if run.by_key and message.key in failed_keys:
-                    continue
-                self.since[run.partition] = (message.offset, time.monotonic())
-                outcome = self._call(message)
-                self._results.append(Finished(run.partition, run.number, message.offset, outcome))
-                if outcome.failure is not None:
-                    failures += 1
-                    if message.key is not None:
-                        failed_keys.add(message.key)
-                    if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
-                        break
+            try:
+                self._handle(run)
+            except BaseException as error:  # noqa: BLE001  # for the thread of `run`, which raises it
+                self.failure = self.failure or error
             self.since.pop(run.partition, None)
             self._results.append(RunEnded(run.partition, run.number))
             self._bell.put(None)
+
+    def _handle(self, run: Run) -> None:
+        """The records of a run, up to what withdraws or fails it."""
+        failures = 0
+        failed_keys: set[bytes] = set()
+        for message in run.messages:
+            if run.number in self._withdrawn or self.failure is not None:
+                return
+            if run.by_key and message.key in failed_keys:
+                continue
+            self.since[run.partition] = (message.offset, time.monotonic())
+            outcome = self._call(message)
+            self._results.append(Finished(run.partition, run.number, message.offset, outcome))
+            if outcome.failure is not None:
+                failures += 1
+                if message.key is not None:
+                    failed_keys.add(message.key)
+                if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
+                    return
 
 
 # --- the runner -------------------------------------------------------------------------------------------------------
@@ -446,7 +466,10 @@ class Runner:
         return exposition(self.session, self._late, self.policy.group)
 
     def run(self, stop: threading.Event) -> str:
-        """Until `stop` is set, or the policy says so; why it ended, "" for the first. StartupError, KafkaError."""
+        """Until `stop` is set, or the policy says so; why it ended, "" for the first. StartupError, KafkaError.
+
+        SystemExit and KeyboardInterrupt of a handler end it, too, and are raised here when all partitions are given up.
+        """
         self._prepare()
         self._workers = Workers(self._caller, self._worker_count, self._bell)
         self._mover = Mover(self.policy, self._port, self._bell)
@@ -464,6 +487,8 @@ class Runner:
                 self._mover.close()
                 self._workers.close()
                 self._board.close()
+                if self._workers.failure is not None:
+                    raise self._workers.failure
         return self._stopped
 
     @property
@@ -531,6 +556,9 @@ class Runner:
             while True:
                 self._bell.get_nowait()
         events = self._workers.results()
+        failure = self._workers.failure
+        if failure is not None and not self.session.stopped:
+            self.session.stop(f"the handler raised {class_name(failure)}: {text_of(failure)}")
         ended = self._mover.ended()
         if ended is not None:
             events.append(self._ended(ended))
@@ -789,5 +817,7 @@ def call_hook(hook: Callable[..., object] | None, *arguments: object) -> None:
     try:
         if hook is not None:
             hook(*arguments)
-    except Exception:
+    except BaseException as error:
+        if ends_member(error):
+            raise
         logger.exception("a hook failed")

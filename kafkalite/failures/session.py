@@ -698,7 +698,7 @@ class Session:
                 self._ignore(lane, item, failure)
             case StepKind.STOP:
                 where = origin_text(item.origin, item.origin_offset)
-                self._stop(f"{where} failed, and the policy says to stop: {failure.name}: {failure.text}")
+                self.stop(f"{where} failed, and the policy says to stop: {failure.name}: {failure.text}")
                 lane.push(item)
 
     def _look_at_age(self, item: Item, failure: Failure) -> None:
@@ -793,7 +793,7 @@ class Session:
         alarms, then = self._losses.lost(place, failure, self._now.ms)
         self._actions += alarms
         if then == "stop":
-            self._stop("too many records are lost, and the policy says to stop")
+            self.stop("too many records are lost, and the policy says to stop")
             lane.push(item)
             return
         if then == "dead letter":
@@ -810,7 +810,8 @@ class Session:
         else:
             lane.finish(item)
 
-    def _stop(self, reason: str) -> None:
+    def stop(self, reason: str) -> None:
+        """Starts no record from now on; what is done can be written still."""
         self.stopped = reason
         self._actions += [Alarm("stopped", reason, {}), Stop(reason)]
 
@@ -877,7 +878,7 @@ class Session:
         try:
             flight = self._moves.end(event, self._now.ms)
         except TooLarge as error:
-            self._stop(str(error))
+            self.stop(str(error))
             return
         done = not event.failed and event.too_large is None
         for key, items in flight.chosen.items():

@@ -1,5 +1,8 @@
 """The strategies of kafkalite.failures with each client, on kafkalite, and on Apache Kafka where its jars are."""
 
+import asyncio
+import contextlib
+import sys
 import threading
 import time
 import warnings
@@ -131,6 +134,104 @@ def test_on_kafkalite(broker: Broker, port: str, name: str) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_on_apache_kafka(apache_kafka: ApacheKafka, port: str, name: str) -> None:
     play(apache_kafka.bootstrap, port, name)
+
+
+class Aborted(BaseException):
+    """A program's own, outside of Exception."""
+
+
+def raise_one(kind: type[BaseException], *, in_loop: bool) -> Callable[[Message], object]:
+    """A handler, sync or async, that raises this at record 1."""
+
+    def handle(record: Message) -> None:
+        if record.offset == 1 and "." not in record.topic:
+            raise kind(3)
+
+    async def handle_in_loop(record: Message) -> None:
+        handle(record)
+
+    return handle_in_loop if in_loop else handle
+
+
+@contextlib.contextmanager
+def one_member(
+    servers: str, port: str, handler: Callable[[Message], object]
+) -> Iterator[tuple[Runner, TopicPartition, Client]]:
+    """A member for a topic of four records that has not begun, with two workers; the topic, its policy, a client."""
+    with Client(servers) as client, client.twin() as other, client.twin() as control:
+        topic = f"orders-{time.monotonic_ns()}"
+        client.admin.create_topic(topic, 1)
+        client.produce(topic, 0, [b"%d" % number for number in range(4)])
+        policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryHere(2, "10 ms"))
+        yield (
+            Runner(policy, handler, PORTS[port](other, servers, f"t-{topic}"), control, workers=2),
+            TopicPartition(topic, 0),
+            client,
+        )
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, Aborted, GeneratorExit])
+def test_what_is_no_exception_is_a_failure_of_its_record(
+    broker: Broker, port: str, kind: type[BaseException], *, in_loop: bool
+) -> None:
+    stop = threading.Event()
+    with one_member(broker.bootstrap_servers, port, raise_one(kind, in_loop=in_loop)) as (runner, place, client):
+        member = threading.Thread(target=runner.run, args=(stop,))
+        member.start()
+
+        def done() -> bool:
+            found = client.groups.committed(runner.policy.group).get(place)
+            return found is not None and found.offset == 4
+
+        try:
+            wait_until(done, TIMEOUT_S, "all is handled", 0.1)
+        finally:
+            stop.set()
+            member.join()
+        (letter,) = records(client, runner.policy.layout.dead(place.topic))
+        assert letter.value == b"1"
+        assert dict(letter.headers)["dlq.exception"].endswith(kind.__name__.encode())
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_handler_that_exits_ends_the_run_with_that_and_its_record_comes_again(
+    broker: Broker, port: str, kind: type[BaseException], *, in_loop: bool
+) -> None:
+    stop = threading.Event()
+    with one_member(broker.bootstrap_servers, port, raise_one(kind, in_loop=in_loop)) as (runner, place, client):
+        with pytest.raises(kind):
+            runner.run(stop)
+        ledger = Ledger(client, runner.policy.group)
+        ledger.refresh()
+        assert client.groups.committed(runner.policy.group)[place].offset == 1
+        assert (list(ledger.records()), ledger.opened) == ([], {})
+        assert records(client, runner.policy.layout.dead(place.topic)) == []
+        wait_until(
+            lambda: not client.groups.describe(runner.policy.group).members, TIMEOUT_S, "the member has left its group"
+        )
+
+
+def test_an_exit_inside_aiokafkas_loop_ends_the_run_in_good_order(broker: Broker) -> None:
+    with one_member(broker.bootstrap_servers, "aiokafka", lambda record: None) as (runner, _, client):
+        port = runner._port
+        assert isinstance(port, AioPort)
+
+        def end() -> None:
+            wait_until(lambda: bool(port.owned), TIMEOUT_S, "the member has its partition")
+            port._loop.call_soon_threadsafe(sys.exit, 4)
+
+        ending = threading.Thread(target=end)
+        ending.start()
+        with pytest.raises(SystemExit, match="4"):
+            runner.run(threading.Event())
+        ending.join()
+        wait_until(
+            lambda: not client.groups.describe(runner.policy.group).members, TIMEOUT_S, "the member has left its group"
+        )
 
 
 @pytest.mark.parametrize("port", PORTS)

@@ -52,12 +52,24 @@ class AioPort(Listening):
             raise ValueError("commits are the policy's: enable_auto_commit has to be False")
         self._config = {name: value for name, value in config.items() if name != "enable_auto_commit"}
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="failures-aiokafka", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="failures-aiokafka", daemon=True)
+        self._died: BaseException | None = None
+        """What a task raised that ends a loop."""
         self._consumer: Any = None
         self._group = ""
         self._claims = False
         self._producers: dict[TopicPartition | None, Any] = {}
         self._told: queue.SimpleQueue[tuple[Callable[[Any], None], Any, asyncio.Future[None]]] = queue.SimpleQueue()
+
+    def _run(self) -> None:
+        """Runs on after a SystemExit of a task, so that `close` can give all up; `poll` raises it."""
+        while True:
+            try:
+                self._loop.run_forever()
+            except BaseException as error:  # noqa: BLE001  # whatever it is, the member ends by it
+                self._died = error
+            else:
+                return
 
     def _do(self, work: Coroutine[Any, Any, Result]) -> Result:
         """In the loop's thread."""
@@ -123,6 +135,8 @@ class AioPort(Listening):
                 self._loop.call_soon_threadsafe(heard.set_result, None)
 
     def poll(self, timeout_s: float) -> list[Fetch]:
+        if self._died is not None:
+            raise self._died
         found = self._do_hearing(self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX))
         return self.fetches(found)
 

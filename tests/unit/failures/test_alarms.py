@@ -94,3 +94,19 @@ def test_an_alarm_may_quote_what_is_no_unicode() -> None:
         finally:
             sender.close()
     assert json.loads(server.requests[0].partition(b"\r\n\r\n")[2])["reason"] == "no customer ?"
+
+
+def test_an_alarm_that_cannot_be_posted_at_all_leaves_the_next_one_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[bytes] = []
+
+    def post(_: AlarmSender, body: bytes) -> None:
+        if json.loads(body)["kind"] == "odd":
+            raise ValueError("no address after all")
+        posted.append(body)
+
+    monkeypatch.setattr(AlarmSender, "_post", post)
+    sender = AlarmSender("http://127.0.0.1:1/", "billing")
+    sender.send(Alarm("odd", "", {}))
+    sender.send(ALARM)
+    sender.close()
+    assert [json.loads(body)["kind"] for body in posted] == ["loss"]

@@ -1,5 +1,6 @@
 """A member's loop around a client that answers commits of offsets only when it is polled, or asked to settle them."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalite.failures.events import Message
+from kafkalite.failures.events import Failure, Message
 from kafkalite.failures.lanes import COMMIT_COUNT
 from kafkalite.failures.mover import Written
 from kafkalite.failures.policy import Policy
@@ -128,3 +129,71 @@ def test_what_was_read_before_damage_is_written_though_a_commit_was_under_way() 
     with pytest.raises(DamagedBatch):
         ran(port, handler, threading.Event())
     assert (port.begun[:1], port.written) == ([1], [b"1"])
+
+
+def test_what_was_handled_before_an_exit_is_committed_and_nothing_is_handled_after_it() -> None:
+    handled: list[int] = []
+
+    def handler(record: Message) -> None:
+        if record.offset == 3:
+            raise SystemExit("enough")
+        handled.append(record.offset)
+
+    def script(port: ScriptedPort) -> list[Fetch]:
+        return [] if handled else [fetched(0, 10)]
+
+    port = ScriptedPort(script)
+    port.close = lambda: port.revoked([ORDERS, OTHERS])  # type: ignore[method-assign]
+    with pytest.raises(SystemExit, match="enough"):
+        ran(port, handler, threading.Event())
+    assert (handled, port.waited_for) == ([0, 1, 2], [3])
+
+
+def test_the_exit_is_raised_though_the_client_cannot_be_closed() -> None:
+    def handler(record: Message) -> None:
+        raise KeyboardInterrupt
+
+    def script(port: ScriptedPort) -> list[Fetch]:
+        return [fetched(0, 1)]
+
+    def close() -> None:
+        raise OSError("no broker")
+
+    port = ScriptedPort(script)
+    port.close = close  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        ran(port, handler, threading.Event())
+
+
+def test_an_exit_inside_a_group_of_exceptions_ends_the_run() -> None:
+    def handler(record: Message) -> None:
+        raise BaseExceptionGroup("two tasks", [ValueError("one"), SystemExit(3)])
+
+    with pytest.raises(BaseExceptionGroup, match="two tasks"):
+        ran(ScriptedPort(lambda port: [fetched(0, 1)]), handler, threading.Event())
+
+
+def test_a_hook_that_is_cancelled_disturbs_nobody() -> None:
+    stop = threading.Event()
+    seen: list[int] = []
+
+    def hook(message: Message, failure: Failure) -> None:
+        raise asyncio.CancelledError
+
+    def handler(record: Message) -> None:
+        seen.append(record.offset)
+        if len(seen) == 1:
+            raise Aborted(record.offset)
+        stop.set()
+
+    policy = Policy(group="billing", topics=["orders"], strategy=RetryForever("1 ms"))
+    port = ScriptedPort(lambda port: [] if seen else [fetched(0, 1)])
+    Runner(policy, handler, port, Client(), on_failed=hook, create_topics=False).run(stop)  # type: ignore[arg-type]
+    assert seen == [0, 0]
+
+
+class Aborted(BaseException):
+    """A program's own, outside of Exception."""
+
+    def __str__(self) -> str:
+        raise Aborted
