@@ -37,6 +37,8 @@ DEFAULT_PORT: Final = 9092
 RETRY_TIMEOUT_S: Final = 30.0
 RETRY_BACKOFF_S: Final = 0.05
 RETRY_BACKOFF_S_MAX: Final = 1.0
+FETCH_VERSION_MAX: Final = 12
+"""The last version of Fetch that names topics by name."""
 METADATA_VERSION_MAX: Final = 12
 """Topics are asked for by name; 13 adds nothing for that."""
 AUTO_CREATION_VERSION: Final = 4

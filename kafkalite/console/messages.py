@@ -151,7 +151,12 @@ def oldest(
     left = count
     try:
         with client.reader(
-            {key: start}, ends={key: end}, isolation=READ_COMMITTED, fetch_size=FETCH_SIZE, chunk_count=count
+            {key: start},
+            ends={key: end},
+            isolation=READ_COMMITTED,
+            fetch_size=FETCH_SIZE,
+            chunk_count=count,
+            retry_damage=False,
         ) as reader:
             for chunk in reader:
                 for record in chunk.records():

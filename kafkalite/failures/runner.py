@@ -28,6 +28,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkalite.client import READ_COMMITTED
+from kafkalite.client.errors import ClientError
+from kafkalite.client.read.damage import has_other_in_sync, is_readable, next_readable
 from kafkalite.errors import KafkaError, StartupError
 from kafkalite.failures.board import Board
 from kafkalite.failures.events import (
@@ -84,6 +86,8 @@ BUSY_POLL_S: Final = 0.02
 MOVING_POLL_S: Final = 0.005
 """While something is written whose end no client wakes for."""
 REVOKE_WAIT_S: Final = 10.0
+STUCK_S: Final = 0.5
+"""A partition that is where it was so long ago is looked at, where its client does not say what keeps it."""
 STACKS_MAX: Final = 256
 """Ways to a failure whose lines are kept."""
 ASK_S_MIN: Final = 0.25
@@ -135,11 +139,14 @@ class Port(WritingPort, Protocol):
     ) -> None:
         """Joins the group; reads committed, from the earliest offset where nothing is committed, commits nothing."""
 
-    def poll(self, timeout_s: float) -> list[Fetch]:
-        """DamagedBatch, where the client can pass over one."""
+    reports_damage: bool
+    """Whether `poll` raises DamagedBatch; otherwise a partition that gets no further is looked at."""
 
-    def pass_over(self, damage: DamagedBatch) -> int:
-        """Goes on behind a batch that cannot be read; the offset that is read next."""
+    def poll(self, timeout_s: float) -> list[Fetch]:
+        """Returns what came; DamagedBatch."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Reads on from this offset."""
 
     def position(self, partition: TopicPartition) -> int:
         """The offset that is read next; -1 where it is not known yet."""
@@ -460,6 +467,13 @@ class Runner:
         """Whether nobody polls, who would hear how a commit has ended."""
         self._slow: set[tuple[TopicPartition, int]] = set()
         self._late = Late()
+        self._look_at = 0.0
+        self._looking: Client | None = None
+        self._looked: dict[TopicPartition, int] = {}
+        """Where partitions were when it was looked for damage last; with it, where it was found to be whole,"""
+        self._whole: dict[TopicPartition, int] = {}
+        self._awaited: dict[TopicPartition, float] = {}
+        """and since when another leader is waited for (monotonic s)."""
 
     def metrics(self) -> str:
         """What this member counts, as Prometheus reads it; from any thread."""
@@ -487,6 +501,8 @@ class Runner:
                 self._mover.close()
                 self._workers.close()
                 self._board.close()
+                if self._looking is not None:
+                    self._looking.close()
                 if self._workers.failure is not None:
                     raise self._workers.failure
         return self._stopped
@@ -566,13 +582,52 @@ class Runner:
 
     def _poll(self, timeout_s: float, events: list[Event]) -> Sequence[Fetch]:
         try:
+            if not self._port.reports_damage and time.monotonic() >= self._look_at:
+                self._look_for_damage()
             return self._port.poll(timeout_s)
         except DamagedBatch as damage:
             if self.policy.on_damage == "stop":
                 self._finish()
                 raise (damage.__cause__ or damage) from None
-            events.append(Damaged(damage.partition, damage.offset, self._port.pass_over(damage), str(damage)))
+            events.append(self._pass_over(damage))
             return ()
+
+    def _pass_over(self, damage: DamagedBatch) -> Damaged:
+        """Goes on behind a batch that cannot be read."""
+        place = damage.partition
+        following = next_readable(self._client, place, damage.offset, self._client.end_offset(*place))
+        self._port.seek(place, following)
+        return Damaged(place, damage.offset, following, str(damage))
+
+    def _look_for_damage(self) -> None:
+        """Looks at partitions that get no further though they do not end there, for clients that do not say why;
+        DamagedBatch. What another in-sync replica may have whole is waited for."""
+        moment = time.monotonic()
+        self._look_at = moment + STUCK_S
+        positions = self.session.positions
+        stuck = {key: offset for key, offset in positions.items() if self._looked.get(key) == offset}
+        self._looked = positions
+        self._whole = {key: offset for key, offset in self._whole.items() if stuck.get(key) == offset}
+        self._awaited = {key: since for key, since in self._awaited.items() if key in stuck}
+        wanted = dict.fromkeys([key for key in stuck if key not in self._whole], OFFSET_LATEST)
+        if not wanted:
+            return
+        if self._looking is None:
+            self._looking = self._client.twin()
+            self._looking.retry_timeout_s = STUCK_S  # while no broker is there records are handled all the same
+        client = self._looking
+        try:
+            ends = client.list_offsets(wanted, isolation=READ_COMMITTED)
+            for key in [key for key in wanted if stuck[key] < ends[key].offset]:
+                offset = stuck[key]
+                if is_readable(client, key, offset):
+                    self._whole[key] = offset
+                    continue
+                since = self._awaited.setdefault(key, moment)
+                if moment - since > self._client.retry_timeout_s or not has_other_in_sync(client, key):
+                    raise DamagedBatch(f"{key}: the batch at offset {offset} cannot be read", key, offset)
+        except (KafkaError, ClientError) as error:
+            logger.info("looking for damage: %s", error)
 
     def _until_wake(self, limit_s: float) -> float:
         wake = self.session.wake_at

@@ -230,6 +230,11 @@ class Session:
         return found
 
     @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset that is read next of each partition that is read now."""
+        return {key: lane.position for key, lane in self._lanes.items() if not (lane.paused or lane.leaving)}
+
+    @property
     def behind(self) -> list[TopicPartition]:
         """Partitions that are not read yet up to where they ended when they came."""
         return [key for key, lane in self._lanes.items() if not lane.caught_up]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.client.errors import ClientError
+from kafkalite.client.read.damage import next_readable
 from kafkalite.errors import CorruptMessage, KafkaError, OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
-from kafkalite.track.damage import next_readable
 from kafkalite.track.questions import needles_of
 from kafkalite.track.searches import CHUNK_COUNT, FETCH_SIZE, Hunt, Window
 from kafkalite.track.snapshot import fault_of, offsets_at, reachable

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.client.errors import ClientError
+from kafkalite.client.read.damage import next_readable
 from kafkalite.errors import CorruptMessage, KafkaError, OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
-from kafkalite.track.damage import next_readable
 from kafkalite.track.questions import Matcher, needles_of
 from kafkalite.track.reach import Reach, Slice, reach_of
 from kafkalite.track.snapshot import fault_of

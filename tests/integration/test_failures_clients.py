@@ -8,6 +8,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -213,6 +214,57 @@ def test_a_handler_that_exits_ends_the_run_with_that_and_its_record_comes_again(
         wait_until(
             lambda: not client.groups.describe(runner.policy.group).members, TIMEOUT_S, "the member has left its group"
         )
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("told", [True, False], ids=["the broker knows", "the broker does not know"])
+def test_a_damaged_batch_becomes_letters_and_the_rest_is_handled(tmp_path: Path, port: str, *, told: bool) -> None:
+    settings = {"log_dirs": str(tmp_path / "data")}
+    handled: list[int] = []
+    with small_broker(**settings) as broker, Client(broker.bootstrap_servers) as client:
+        client.admin.create_topic("orders", 1)
+        for first in range(0, 3000, 1000):
+            client.produce("orders", 0, [b"%d" % number for number in range(first, first + 1000)])
+    if told:
+        flip_four_bytes(tmp_path / "data")
+    with small_broker(**settings) as broker:
+        servers = broker.bootstrap_servers
+        if not told:
+            flip_four_bytes(tmp_path / "data")
+        with Client(servers) as client, client.twin() as other, client.twin() as control:
+            policy = Policy(group="g", topics=["orders"], strategy=RetryTopics(["1 s"]), on_damage="skip")
+            stop = threading.Event()
+            runner = Runner(
+                policy, lambda record: handled.append(record.offset), PORTS[port](other, servers, "t"), control
+            )
+            member = threading.Thread(target=runner.run, args=(stop,))
+            member.start()
+
+            def done() -> bool:
+                found = client.groups.committed("g").get(TopicPartition("orders", 0))
+                return found is not None and found.offset == 3000
+
+            try:
+                wait_until(done, TIMEOUT_S, "all is handled", 0.1)
+            finally:
+                stop.set()
+                member.join()
+            ledger = Ledger(client, "g")
+            ledger.refresh()
+            assert handled == [*range(1000), *range(2000, 3000)]
+            assert {where: row.state for where, row in ledger.records()} == {
+                f"orders-0-{number}": State.UNREADABLE for number in range(1000, 2000)
+            }
+            assert len(records(client, "dlq.g.orders")) == 1000
+
+
+def flip_four_bytes(data: Path) -> None:
+    """In the batch in the middle of the topic's only segment."""
+    (log,) = (data / "orders-0").glob("*.log")
+    with log.open("r+b") as file:
+        place = file.read().index(b"1500")
+        file.seek(place)
+        file.write(bytes(byte ^ 0xFF for byte in b"1500"))
 
 
 def test_an_exit_inside_aiokafkas_loop_ends_the_run_in_good_order(broker: Broker) -> None:

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite._native.wire.batch import BatchError
 from kafkalite._native.wire.columns import following_offset
-from kafkalite.client.cluster import READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
+from kafkalite.client.cluster import FETCH_VERSION_MAX, READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.errors import UNREACHED, ConnectionLost, RequestTimeout
+from kafkalite.client.read.damage import has_other_in_sync
 from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.protocol.api import FETCH
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from kafkalite.client.connection import Connection
     from kafkalite.record.columns import Record, RecordColumns
 
-FETCH_VERSION_MAX: Final = 12
-"""The last version that names topics by name."""
 FETCH_SIZE: Final = 8 * 1024 * 1024
 """Bytes asked for at once from one leader, and from one partition; one batch larger than that still comes whole."""
 CHUNK_SIZE: Final = 16 * 1024 * 1024
@@ -82,6 +81,8 @@ class ReadPosition:
 
     __slots__ = (
         "backoff_s",
+        "damaged_at",
+        "damaged_since",
         "empty_to",
         "end",
         "error",
@@ -114,6 +115,9 @@ class ReadPosition:
         self.backoff_s = backoff_s
         self.retry_at = 0.0
         self.error: Exception | None = None
+        self.damaged_at = -1
+        """Where it could not be read last, and since when (monotonic s)."""
+        self.damaged_since = 0.0
 
     @property
     def done(self) -> bool:
@@ -134,7 +138,8 @@ class Reader:
     `check_crcs`        verify each batch; CorruptMessage names the partition and the offset of one that is damaged
     `await_topics`      a topic that is not there is waited for, not an error
     `needles`           only records that hold one of them are decoded and handed out
-    `retry_damage`      False: what a broker calls damaged is not asked for again (another leader may have it whole)
+    `retry_damage`      True: what is damaged is asked for once more, and for retry_timeout_s while another in-sync
+                        replica may come to lead; False: CorruptMessage at once
     """
 
     def __init__(
@@ -214,7 +219,8 @@ class Reader:
         position = self._positions[key]
         position.offset = offset
         position.empty_to = -1
-        position.error = None
+        position.error = position.failing_since = position.failure = None
+        position.retry_at = 0.0
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
         """Hands out nothing of these partitions until `resume`."""
@@ -442,7 +448,9 @@ class Reader:
             unknown = row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if unknown else row.error_code
             error = error_for(code, f"{position.key}: cannot fetch at offset {position.offset}")
-            if error.retriable and (code != ErrorCode.CORRUPT_MESSAGE or self._retries_damage):
+            if isinstance(error, CorruptMessage):
+                self._meet_damage(position, error, position.offset)
+            elif error.retriable:
                 self._fail([position], error)
             else:
                 position.error = error
@@ -457,10 +465,10 @@ class Reader:
             return False
         following = following_offset(row.records, position.offset)
         if following == position.offset:
-            position.error = error_for(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"{position.key}: {len(row.records)} bytes at offset {position.offset} hold no batch that can be read",
+            text = (
+                f"{position.key}: {len(row.records)} bytes at offset {position.offset} hold no batch that can be read"
             )
+            self._meet_damage(position, CorruptMessage(text), position.offset)
             return False
         position.offset = following if position.end is None else min(following, position.end)
         position.empty_to = -1
@@ -529,14 +537,23 @@ class Reader:
     def _damaged(self, position: ReadPosition, target: int, cause: Exception) -> None:
         """Stays before a batch that cannot be read."""
         at = self._batches.damaged_at
-        error = error_for(
-            ErrorCode.CORRUPT_MESSAGE, f"{position.key}: the batch at offset {at} cannot be read: {cause}"
-        )
+        error = CorruptMessage(f"{position.key}: the batch at offset {at} cannot be read: {cause}")
         error.__cause__ = cause
-        if isinstance(error, CorruptMessage):
-            error.partition, error.offset = position.key, at
         if position.offset == target:  # unless the caller has gone elsewhere meanwhile
             position.offset = at
+            self._meet_damage(position, error, at)
+
+    def _meet_damage(self, position: ReadPosition, error: CorruptMessage, at: int) -> None:
+        """Asks for it again where that may help; the next poll raises it otherwise."""
+        error.partition, error.offset = position.key, at
+        now = time.monotonic()
+        again = position.damaged_at == at
+        if not again:
+            position.damaged_at, position.damaged_since = at, now
+        lasted = now - position.damaged_since > self._client.retry_timeout_s
+        if self._retries_damage and (not again or (not lasted and has_other_in_sync(self._client, position.key))):
+            self._fail([position], error)
+        else:
             position.error = error
 
     def _fail(self, positions: list[ReadPosition], error: Exception) -> None:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.wire.batch import BatchError
 from kafkalite._native.wire.columns import following_offset
-from kafkalite.client.cluster import raise_from_leader
-from kafkalite.client.read.reader import FETCH_VERSION_MAX
+from kafkalite.client.cluster import FETCH_VERSION_MAX, raise_from_leader
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.protocol.api import FETCH
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

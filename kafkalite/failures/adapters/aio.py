@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 from aiokafka import TopicPartition as TheirPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import CorruptRecordException, KafkaError, MessageSizeTooLargeError
 
 from kafkalite.failures.adapters.listening import Listening
 from kafkalite.failures.mover import TransactionFailed
@@ -36,6 +36,7 @@ RECORDS_MAX: Final = 500
 REQUEST_SIZE_MAX: Final = 100_000_000
 COMMIT_TIMEOUT_S: Final = 5.0
 HEAR_S: Final = 0.005
+NO_KEY: Final = object()
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
@@ -137,8 +138,15 @@ class AioPort(Listening):
     def poll(self, timeout_s: float) -> list[Fetch]:
         if self._died is not None:
             raise self._died
-        found = self._do_hearing(self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX))
+        try:
+            found = self._do_hearing(self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX))
+        except CorruptRecordException as error:  # it does not say which batch; the runner finds out
+            logger.info("reading: %s", error)
+            return []
         return self.fetches(found)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._loop.call_soon_threadsafe(self._consumer.seek, TheirPartition(*partition), offset)
 
     def position(self, partition: TopicPartition) -> int:
         if partition not in self.owned:
@@ -191,7 +199,9 @@ class AioPort(Listening):
     async def _producer(self, scope: TopicPartition | None) -> Any:
         if scope not in self._producers:
             more = {} if scope is None else {"transactional_id": f"kafkalite-failures-{self._group}-{scope}"}
-            producer = AIOKafkaProducer(acks="all", max_request_size=REQUEST_SIZE_MAX, **self._config, **more)
+            producer = AIOKafkaProducer(
+                acks="all", max_request_size=REQUEST_SIZE_MAX, key_serializer=key_of, **self._config, **more
+            )
             await producer.start()
             self._producers[scope] = producer
         return self._producers[scope]
@@ -224,7 +234,7 @@ class AioPort(Listening):
             await producer.send(
                 topic,
                 message.value,
-                message.key,
+                NO_KEY if message.key is None else message.key,
                 partition,
                 message.timestamp if message.timestamp >= 0 else None,
                 list(message.headers),
@@ -262,6 +272,11 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
         await self._port.tell(self._port.assigned, assigned)
+
+
+def key_of(key: object) -> Any:
+    """The key to be written: aiokafka refuses a record of which both key and value are None, and looks before this."""
+    return None if key is NO_KEY else key
 
 
 def theirs(offsets: Mapping[TopicPartition, int]) -> dict[Any, int]:

@@ -48,6 +48,7 @@ class ColumnarPort:
     """See the module. `transactional_id` is this member's alone; options go to the GroupReader."""
 
     by_partition = False
+    reports_damage = True
 
     def __init__(self, client: Client, transactional_id: str, **options: object) -> None:
         self._client = client
@@ -105,22 +106,8 @@ class ColumnarPort:
             raise DamagedBatch(error.message, TopicPartition(*error.partition), error.offset) from error
         return [Fetch(chunk.partition, messages_of(chunk), chunk.next_offset) for chunk in chunks]
 
-    def pass_over(self, damage: DamagedBatch) -> int:
-        """Asked for an offset inside of a batch a broker gives the whole batch, so offset after offset is tried: what
-        the damaged header says of its length is not to be trusted."""
-        offset, end = damage.offset + 1, self._client.end_offset(*damage.partition)
-        while offset < end and self._is_damaged(damage.partition, offset):
-            offset += 1
-        self.reader.seek(damage.partition, offset)
-        return offset
-
-    def _is_damaged(self, place: TopicPartition, offset: int) -> bool:
-        try:
-            for _ in self._client.read(*place, offset, offset + 1):
-                pass
-        except CorruptMessage as error:
-            return error.offset == offset
-        return False
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.reader.seek(partition, offset)
 
     def position(self, partition: TopicPartition) -> int:
         return self.reader.positions.get(partition, -1)

@@ -63,6 +63,7 @@ class ConfluentPort(Writing):
             {
                 "auto.offset.reset": "earliest",
                 "partition.assignment.strategy": "range",
+                "check.crcs": True,
                 **self._config,
                 "group.id": group,
                 "enable.auto.commit": False,
@@ -79,21 +80,32 @@ class ConfluentPort(Writing):
 
     def poll(self, timeout_s: float) -> list[Fetch]:
         found: dict[TopicPartition, list[Message]] = defaultdict(list)
+        damaged: dict[TopicPartition, int] = {}
         for one in self._consumer.consume(RECORDS_MAX, timeout_s):
             error = one.error()
             if error is None:
                 place = TopicPartition(one.topic(), one.partition())
+                if place in damaged:
+                    continue
                 found[place].append(message_of(one))
                 self._positions[place] = one.offset() + 1
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # it has no other name
                 self._positions[TopicPartition(one.topic(), one.partition())] = one.offset()
+            elif error.code() == KafkaError._BAD_MSG:  # noqa: SLF001  # it would step over the batch by itself
+                damaged.setdefault(TopicPartition(one.topic(), one.partition()), one.offset())
             elif error.fatal():
                 raise KafkaException(error)
             else:
                 logger.warning("reading: %s", error)
+        for place, offset in damaged.items():
+            self.seek(place, offset)
         return [
             Fetch(place, messages, messages[-1].offset + 1) for place, messages in found.items() if place in self.owned
         ]
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._positions[partition] = offset
+        self._consumer.seek(TheirPartition(*partition, offset))
 
     def position(self, partition: TopicPartition) -> int:
         return self._positions.get(partition, NO_POSITION)

@@ -10,12 +10,14 @@ Thread rule: as kafkalite.failures.adapters.writing.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as TheirPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError, MessageSizeTooLargeError
+from kafka.errors import CorruptRecordError, KafkaError, MessageSizeTooLargeError
+from kafka.serializer import Serializer
 from kafka.structs import MemberState, OffsetAndMetadata
 
 from kafkalite.failures.adapters.writing import Writing
@@ -31,8 +33,11 @@ if TYPE_CHECKING:
 RECORDS_MAX: Final = 500
 TIMEOUT_S: Final = 30.0
 REQUEST_SIZE_MAX: Final = 100_000_000
+NO_KEY: Final = object()
 JOIN_S: Final = 1.0
 """How long a poll lasts at least while the member is not in its group."""
+
+logger = logging.getLogger(__name__)
 
 
 class KafkaPythonPort(Writing):
@@ -72,8 +77,23 @@ class KafkaPythonPort(Writing):
             self._consumer._coordinator.request_rejoin()  # noqa: SLF001  # it has no other name
         if state != MemberState.STABLE:
             timeout_s = max(timeout_s, JOIN_S)
-        found = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX)
+        self._let_parked_back()
+        try:
+            found = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX)
+        except CorruptRecordError as error:  # it does not say where; the runner finds out
+            logger.info("reading: %s", error)
+            return []
         return self.fetches(found)
+
+    def _let_parked_back(self) -> None:
+        """What was read of a partition that was paused comes back, once it is resumed, only where nothing is in line;
+        an answer without records stays there, and the partition would be read no further, ever."""
+        fetcher = self._consumer._fetcher  # noqa: SLF001  # it has no other name
+        if fetcher._next_partition_records is not None and not fetcher._next_partition_records:  # noqa: SLF001
+            fetcher._next_partition_records = None  # noqa: SLF001
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._consumer.seek(TheirPartition(*partition), offset)
 
     def position(self, partition: TopicPartition) -> int:
         if partition not in self.owned:
@@ -100,7 +120,8 @@ class KafkaPythonPort(Writing):
 
     def _new_producer(self, *, transactional: bool) -> Any:
         more = {"transactional_id": self._transactional_id} if transactional else {}
-        producer = KafkaProducer(**{"max_request_size": REQUEST_SIZE_MAX, **self._config, "acks": "all", **more})
+        given = {"max_request_size": REQUEST_SIZE_MAX, **self._config, "acks": "all", "key_serializer": Keys(), **more}
+        producer = KafkaProducer(**given)
         if transactional:
             producer.init_transactions()
         return producer
@@ -128,7 +149,7 @@ class KafkaPythonPort(Writing):
             producer.send(
                 topic,
                 value=message.value,
-                key=message.key,
+                key=NO_KEY if message.key is None else message.key,
                 headers=list(message.headers),
                 partition=partition,
                 timestamp_ms=message.timestamp if message.timestamp >= 0 else None,
@@ -148,6 +169,13 @@ class KafkaPythonPort(Writing):
             for producer in (self._transactional, self._plain):
                 if producer is not None:
                     producer.close(timeout=TIMEOUT_S)
+
+
+class Keys(Serializer):  # type: ignore[misc]  # untyped
+    """Keys as they are: kafka-python refuses a record of which both key and value are None, and looks before this."""
+
+    def serialize(self, topic: str, headers: object, data: object) -> Any:
+        return None if data is NO_KEY else data
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.failures.events import Message
-from kafkalite.failures.runner import CommitRefused, DamagedBatch, Fetch
+from kafkalite.failures.runner import CommitRefused, Fetch
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 class Listening(ABC):
     """See the module. Partitions are given up once, whoever says so first: the client, or `leave`."""
+
+    reports_damage = False
+    """These clients ask for a batch that a broker calls damaged again and again, and say nothing."""
 
     def __init__(self) -> None:
         self.owned: set[TopicPartition] = set()
@@ -74,10 +77,6 @@ class Listening(ABC):
             ]
             fetches.append(Fetch(TopicPartition(place.topic, place.partition), messages, messages[-1].offset + 1))
         return [fetch for fetch in fetches if fetch.partition in self.owned]
-
-    def pass_over(self, damage: DamagedBatch) -> int:
-        """These clients do not say which batch they cannot read."""
-        raise damage
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -33,6 +33,7 @@ class ScriptedPort:
     """A port whose polls are steps of a script; between two of them no commit ends."""
 
     by_partition = False
+    reports_damage = True
 
     def __init__(self, script: Callable[["ScriptedPort"], list[Fetch]]) -> None:
         self._script = script

@@ -1,7 +1,8 @@
-"""Past a batch that cannot be read: where the next one begins that can.
+"""Damage in a partition: where the next batch begins that can be read, and whether another replica may have it whole.
 
-    offset        +1  +2  +4  +8                    steps that double until something can be read,
-    ▼ ✗            ✗   ✗   ✓                        then halves between the last that could not and that one
+    offset        +1  +2  …  +512  +1  +2  +4  +8   one after the other, so that no batch between two damaged ones is left
+    ▼ ✗            ✗   ✗       ✗    ✗   ✗   ✗   ✓   out; far into one that is large by steps that double, then halves
+                                                    between the last that could not be read and that one
 
 A fetch of one byte answers with the one batch that holds an offset (KIP-74), or with the broker's word that it is
 damaged; its checksum is looked at here.
@@ -11,12 +12,12 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.wire.batch import HEADER_SIZE, BatchError, crc_matches
-from kafkalite.client.cluster import raise_from_leader
-from kafkalite.client.read.reader import FETCH_VERSION_MAX
-from kafkalite.errors import CorruptMessage
+from kafkalite.client.cluster import FETCH_VERSION_MAX, raise_from_leader
+from kafkalite.client.errors import UNREACHED
+from kafkalite.errors import CorruptMessage, KafkaError
 from kafkalite.protocol.api import FETCH
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.record.batches import next_whole
@@ -26,26 +27,50 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster
     from kafkalite.model import TopicPartition
 
+IN_TURN: Final = 512
+"""Offsets that are tried one after the other."""
+
+
+def has_other_in_sync(client: Cluster, key: TopicPartition) -> bool:
+    """Whether an in-sync replica beside the leader may come to lead; so, too, where no broker says."""
+    try:
+        rows = client.refresh([key.topic]).topics[0].partitions
+    except (KafkaError, *UNREACHED):
+        return True
+    found = [row for row in rows if row.partition_index == key.partition]
+    return not found or any(broker != found[0].leader_id for broker in found[0].isr_nodes)
+
+
+def is_readable(client: Cluster, key: TopicPartition, offset: int) -> bool:
+    """Whether the batch that holds this offset, or comes after it, can be read now."""
+    return _tried_at(client, key, offset) is not None
+
 
 def next_readable(client: Cluster, key: TopicPartition, damaged: int, end: int) -> int:
     """The first offset above `damaged`, which cannot be read, that can, or at which no record is; at most `end`."""
-    bad, step = damaged, 1
+    bad, step, looks = damaged, 1, 0
     good = None
     while bad + step < end and good is None:
-        good = _readable_at(client, key, bad + step)
+        good = _tried_at(client, key, bad + step)
         if good is None:
             bad += step
-            step *= 2
+            looks += 1
+            step = 1 if looks < IN_TURN else 2 * step
     if good is None:
         good = end
     while good - bad > 1:
         middle = (bad + good) // 2
-        found = _readable_at(client, key, middle)
+        found = _tried_at(client, key, middle)
         if found is None:
             bad = middle
         else:
             good = min(found, middle)
-    return min(good, end)
+    return min(max(good, damaged + 1), end)
+
+
+def _tried_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
+    """`_readable_at`, of a leader that may move meanwhile."""
+    return client.with_retries(lambda: _readable_at(client, key, offset))
 
 
 def _readable_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
