@@ -41,7 +41,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.cli import UsageError
+from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.common import (
     INT64_MAX,
     Progress,
@@ -57,12 +57,11 @@ from kafkalite.cli.times import moment, now_ms, time_ms
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from kafkalite.cli import CommandError
     from kafkalite.cli.avro import AvroValues
     from kafkalite.cli.formats import Format, JsonLines
-    from kafkalite.client import Client
+    from kafkalite.client import Client, GroupReader
     from kafkalite.client.read.reader import Chunk, Reader
     from kafkalite.model import TopicPartition
     from kafkalite.record.columns import RecordColumns
@@ -104,6 +103,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--reset", choices=("earliest", "latest"), help="where to go on when the offset is gone")
     parser.add_argument("-v", "--verbose", action="store_true", help="progress on stderr")
+    parser.add_argument(
+        "--skip-damaged", action="store_true", help="report what is damaged, and go on after it (default: end there)"
+    )
     add_client_arguments(parser)
 
 
@@ -235,13 +237,42 @@ def print_partitions(client: Client, arguments: argparse.Namespace, start: Start
     elif not start.said and sys.stderr.isatty():
         topics = ", ".join(dict.fromkeys(arguments.topics))
         note(f"waiting for new records of {topics} (-o beginning: all there are)")
-    with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset) as reader:
-        for chunk in reader if until is None else chunks_until(client, reader, until, isolation):
+    again = arguments.skip_damaged or not arguments.exit  # another replica may have it whole
+    with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset, retry_damage=again) as reader:
+
+        def chunks() -> Iterator[Chunk]:
+            return iter(reader) if until is None else chunks_until(client, reader, until, isolation)
+
+        for chunk in past_damage(client, reader, chunks, skips=arguments.skip_damaged):
             for columns in window.parts(chunk.columns):
                 if not printer.done:
                     printer.print(chunk.partition, columns)
             if printer.done:
                 break
+
+
+def past_damage(
+    client: Client, reader: Reader | GroupReader, chunks: Callable[[], Iterator[Chunk]], *, skips: bool
+) -> Iterator[Chunk]:
+    """Chunks; what is damaged is reported on stderr and left out. CommandError, unless it `skips` that."""
+    from kafkalite.client.read.damage import next_readable
+    from kafkalite.errors import CorruptMessage
+    from kafkalite.model import TopicPartition
+
+    while True:
+        try:
+            yield from chunks()
+        except CorruptMessage as error:
+            if error.partition is None:
+                raise
+            if not skips:
+                raise CommandError(f"{error.message}; --skip-damaged goes on after it") from error
+            key = TopicPartition(*error.partition)
+            following = next_readable(client, key, error.offset, client.end_offset(*key))
+            note(f"kafkalite: {key}: offsets {error.offset} to {following - 1} are damaged and left out")
+            reader.seek(key, following)
+        else:
+            return
 
 
 def chunks_until(client: Client, reader: Reader, until: int, isolation: int) -> Iterator[Chunk]:
@@ -311,7 +342,7 @@ def print_as_member(client: Client, arguments: argparse.Namespace, start: Start,
         for topic in topics:
             client.topic(topic)  # a name that is mistaken is an error, not a long wait
         say_isolation(isolation_of(arguments))
-        for chunk in reader:
+        for chunk in past_damage(client, reader, lambda: iter(reader), skips=arguments.skip_damaged):
             taken = printer.print(chunk.partition, chunk.columns)
             if taken:
                 whole = taken == len(chunk.columns)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 from kafkalite.client.cluster import READ_COMMITTED
+from kafkalite.client.read.damage import next_readable
 from kafkalite.console.requests import BadRequestError, NotFoundError, Request, whole
 from kafkalite.console.rows import rows_of
 from kafkalite.console.shown import SIZE_MAX, cell, shown, visible
-from kafkalite.errors import OffsetOutOfRange
+from kafkalite.errors import CorruptMessage, OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.record.columns import BytesColumn
 
@@ -54,15 +55,18 @@ def messages_page(client: Client, request: Request) -> dict[str, Any]:
     firsts = {key: row.offset for key, row in client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST)).items()}
     ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=READ_COMMITTED)
     lasts = {key: row.offset for key, row in ends.items()}
+    damage = Damage()
     if start == "newest":
         before = request.number("before", 2**62, 0, 2**62)
         rows = [
-            row for key in keys for row in newest(client, request, key, firsts[key], min(lasts[key], before), count)
+            row
+            for key in keys
+            for row in newest(client, request, key, firsts[key], min(lasts[key], before), count, damage)
         ]
         rows.sort(key=lambda row: (row["timestamp"], row["offset"]), reverse=True)
     else:
         begins = begin_offsets(client, request, keys, start, firsts, lasts)
-        found = (pair for key in keys for pair in oldest(client, key, begins[key], lasts[key], count))
+        found = (pair for key in keys for pair in oldest(client, key, begins[key], lasts[key], count, damage))
         rows = sorted((line(request, *pair) for pair in found), key=lambda row: (row["timestamp"], row["offset"]))
     rows = rows[:count]
     return {
@@ -74,6 +78,7 @@ def messages_page(client: Client, request: Request) -> dict[str, Any]:
         "count": count,
         "records": rows,
         "left_out": left_out,
+        "damaged": damage.rows(),
         "older": older_link(request, rows, firsts[keys[0]]) if chosen else "",
         "newer": newer_link(request, rows, lasts[keys[0]]) if chosen else "",
     }
@@ -127,15 +132,45 @@ def time_of(text: str) -> int:
     return max(int(moment.timestamp() * 1000), 0)
 
 
+class Damage:
+    """Offsets that cannot be read, met while a page was made."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
+
+    def end_of(self, client: Client, key: TopicPartition, offset: int, end: int) -> int:
+        """The first offset above this damaged one that can be read; at most `end`."""
+        ranges = self._ranges.setdefault(key, [])
+        for first, following in ranges:
+            if first <= offset < following:
+                return following
+        following = next_readable(client, key, offset, end)
+        ranges.append((offset, following))
+        return following
+
+    def rows(self) -> list[dict[str, int]]:
+        """Ranges for a page, in order, each offset once."""
+        rows: list[dict[str, int]] = []
+        for key, ranges in sorted(self._ranges.items()):
+            reached = -1
+            for first, following in sorted(ranges):
+                if first < reached:
+                    rows[-1]["last"] = max(following, reached) - 1
+                else:
+                    rows.append({"partition": key.partition, "first": first, "last": following - 1})
+                reached = max(following, reached)
+        return rows
+
+
 def newest(
-    client: Client, request: Request, key: TopicPartition, first: int, end: int, count: int
+    client: Client, request: Request, key: TopicPartition, first: int, end: int, count: int, damage: Damage
 ) -> list[dict[str, Any]]:
     """Lines of the last `count` records before `end`; no more of them is kept at a time."""
     length = count
     rows: deque[dict[str, Any]] = deque()
     for _ in range(LOOKS_MAX):
         start = max(end - length, first)
-        rows = deque((line(request, *pair) for pair in oldest(client, key, start, end, length)), maxlen=count)
+        rows = deque((line(request, *pair) for pair in oldest(client, key, start, end, length, damage)), maxlen=count)
         if len(rows) >= count or start == first:
             break
         length *= 4
@@ -143,29 +178,34 @@ def newest(
 
 
 def oldest(
-    client: Client, key: TopicPartition, start: int, end: int, count: int
+    client: Client, key: TopicPartition, start: int, end: int, count: int, damage: Damage | None = None
 ) -> Iterator[tuple[TopicPartition, Record]]:
-    """The first `count` records from `start` on, before `end`."""
-    if start >= end:
-        return
+    """The first `count` records from `start` on, before `end`. CorruptMessage, unless `damage` is to note it."""
     left = count
-    try:
-        with client.reader(
-            {key: start},
-            ends={key: end},
-            isolation=READ_COMMITTED,
-            fetch_size=FETCH_SIZE,
-            chunk_count=count,
-            retry_damage=False,
-        ) as reader:
-            for chunk in reader:
-                for record in chunk.records():
-                    if left == 0:
-                        return
-                    left -= 1
-                    yield key, record
-    except OffsetOutOfRange:
-        return  # retention was quicker
+    while start < end:
+        try:
+            with client.reader(
+                {key: start},
+                ends={key: end},
+                isolation=READ_COMMITTED,
+                fetch_size=FETCH_SIZE,
+                chunk_count=count,
+                retry_damage=False,
+            ) as reader:
+                for chunk in reader:
+                    for record in chunk.records():
+                        if left == 0:
+                            return
+                        left -= 1
+                        yield key, record
+        except OffsetOutOfRange:
+            return  # retention was quicker
+        except CorruptMessage as error:
+            if damage is None or error.partition is None:
+                raise
+            start = damage.end_of(client, key, error.offset, end)
+        else:
+            return
 
 
 def line(request: Request, key: TopicPartition, record: Record) -> dict[str, Any]:

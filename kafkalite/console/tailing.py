@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.cluster import READ_COMMITTED
-from kafkalite.console.messages import PARTITIONS_MAX, line, oldest
+from kafkalite.console.messages import PARTITIONS_MAX, Damage, line, oldest
 from kafkalite.console.requests import NUMBER_DIGITS_MAX, BadRequestError, NotFoundError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
@@ -110,10 +110,11 @@ def came(
     needle = sought.encode()
     rows: list[dict[str, Any]] = []
     looked = left_out = size = 0
+    damage = Damage()
     for key in behind:
         start = max(after[key], ends[key] - share, firsts[key].offset)
         left_out += start - after[key]
-        for _, record in oldest(client, key, start, ends[key], share):
+        for _, record in oldest(client, key, start, ends[key], share, damage):
             if size > SIZE_MAX:
                 left_out += ends[key] - record.offset
                 break
@@ -121,6 +122,7 @@ def came(
             size += len(record.key or b"") + len(record.value or b"")
             if not sought or holds(request.masks.masked(key.topic, record), needle):
                 rows.append(line(request, key, record))
+    left_out += sum(row["last"] - row["first"] + 1 for row in damage.rows())
     rows.sort(key=lambda row: (row["timestamp"], row["offset"]))
     return rows[-ROWS_MAX:], looked, left_out + max(len(rows) - ROWS_MAX, 0)
 

@@ -23,6 +23,7 @@ from kafkalite.failures.rows import State
 from kafkalite.failures.runner import Port
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
+from tests.kit.harness.damaged_log import fill, flip_four_bytes
 from tests.kit.harness.failing_groups import records, small_broker
 from tests.kit.processes.apache_kafka import ApacheKafka
 from tests.kit.processes.broker import wait_until
@@ -221,10 +222,8 @@ def test_a_handler_that_exits_ends_the_run_with_that_and_its_record_comes_again(
 def test_a_damaged_batch_becomes_letters_and_the_rest_is_handled(tmp_path: Path, port: str, *, told: bool) -> None:
     settings = {"log_dirs": str(tmp_path / "data")}
     handled: list[int] = []
-    with small_broker(**settings) as broker, Client(broker.bootstrap_servers) as client:
-        client.admin.create_topic("orders", 1)
-        for first in range(0, 3000, 1000):
-            client.produce("orders", 0, [b"%d" % number for number in range(first, first + 1000)])
+    with small_broker(**settings) as broker:
+        fill(broker.bootstrap_servers)
     if told:
         flip_four_bytes(tmp_path / "data")
     with small_broker(**settings) as broker:
@@ -256,15 +255,6 @@ def test_a_damaged_batch_becomes_letters_and_the_rest_is_handled(tmp_path: Path,
                 f"orders-0-{number}": State.UNREADABLE for number in range(1000, 2000)
             }
             assert len(records(client, "dlq.g.orders")) == 1000
-
-
-def flip_four_bytes(data: Path) -> None:
-    """In the batch in the middle of the topic's only segment."""
-    (log,) = (data / "orders-0").glob("*.log")
-    with log.open("r+b") as file:
-        place = file.read().index(b"1500")
-        file.seek(place)
-        file.write(bytes(byte ^ 0xFF for byte in b"1500"))
 
 
 def test_an_exit_inside_aiokafkas_loop_ends_the_run_in_good_order(broker: Broker) -> None:

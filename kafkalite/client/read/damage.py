@@ -1,8 +1,8 @@
 """Damage in a partition: where the next batch begins that can be read, and whether another replica may have it whole.
 
-    offset        +1  +2  …  +512  +1  +2  +4  +8   one after the other, so that no batch between two damaged ones is left
-    ▼ ✗            ✗   ✗       ✗    ✗   ✗   ✗   ✓   out; far into one that is large by steps that double, then halves
-                                                    between the last that could not be read and that one
+    offset        +1  +2  …  +512  +1  +2  +4  +8   one after the other, so that no batch between two damaged ones is
+    ▼ ✗            ✗   ✗       ✗    ✗   ✗   ✗   ✓   left out; far into one that is large by steps that double, then
+                                                    halves between the last that could not be read and that one
 
 A fetch of one byte answers with the one batch that holds an offset (KIP-74), or with the broker's word that it is
 damaged; its checksum is looked at here.

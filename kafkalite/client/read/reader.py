@@ -447,7 +447,8 @@ class Reader:
             # A leader that does not know a partition which metadata shows is no leader of it (any more).
             unknown = row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if unknown else row.error_code
-            error = error_for(code, f"{position.key}: cannot fetch at offset {position.offset}")
+            said = "the broker calls the batch damaged" if code == ErrorCode.CORRUPT_MESSAGE else "cannot fetch"
+            error = error_for(code, f"{position.key}: {said} at offset {position.offset}")
             if isinstance(error, CorruptMessage):
                 self._meet_damage(position, error, position.offset)
             elif error.retriable:

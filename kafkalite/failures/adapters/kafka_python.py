@@ -174,7 +174,7 @@ class KafkaPythonPort(Writing):
 class Keys(Serializer):  # type: ignore[misc]  # untyped
     """Keys as they are: kafka-python refuses a record of which both key and value are None, and looks before this."""
 
-    def serialize(self, topic: str, headers: object, data: object) -> Any:
+    def serialize(self, _topic: str, _headers: object, data: object) -> Any:
         return None if data is NO_KEY else data
 
 

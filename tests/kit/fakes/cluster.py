@@ -124,6 +124,8 @@ class FakeCluster:
     """`FakeCluster(nodes=2)`, then `create`; usable as a context manager. `bootstrap` is the first node's address."""
 
     def __init__(self, nodes: int = 1, *, versions: dict[int, tuple[int, int]] | None = None) -> None:
+        self.followers_in_sync: tuple[int, ...] = ()
+        """Brokers that metadata names as in sync beside each leader."""
         self.versions = VERSIONS if versions is None else versions
         self.lock = threading.RLock()
         self.topics: dict[str, list[FakePartition]] = {}
@@ -278,7 +280,7 @@ class FakeCluster:
                             partition_index=index,
                             leader_id=-1 if leaderless else partition.leader,
                             replica_nodes=[partition.leader],
-                            isr_nodes=[partition.leader],
+                            isr_nodes=[partition.leader, *self.followers_in_sync],
                         )
                         for index, partition in enumerate(self.topics.get(name, ()))
                     ],

@@ -20,6 +20,7 @@ from kafkalite.client import (
 )
 from kafkalite.client.connection import Connection
 from kafkalite.client.errors import BrokerGone
+from kafkalite.client.read.damage import next_readable
 from kafkalite.errors import (
     CorruptMessage,
     ErrorCode,
@@ -537,6 +538,59 @@ def test_damage_is_named_and_can_be_stepped_over(cluster: FakeCluster, client: C
     with client.reader({bad: 4}, ends={bad: 6}, check_crcs=False) as reader:
         if codec == Codec.NONE:
             assert sum(len(chunk.columns) for chunk in reader) == 2
+
+
+@pytest.mark.parametrize(("again", "count"), [(True, 2), (False, 1)])
+def test_what_a_broker_calls_damaged_is_named_after_one_more_fetch_at_most(
+    cluster: FakeCluster, client: Client, *, again: bool, count: int
+) -> None:
+    client.produce("t", 0, VALUES)
+    cluster.fail(FETCH, ErrorCode.CORRUPT_MESSAGE, times=100)
+    with pytest.raises(CorruptMessage, match="t-0: the broker calls the batch damaged at offset 0") as caught:
+        read_all(client, retry_damage=again)
+    assert (caught.value.partition, caught.value.offset) == (("t", 0), 0)
+    assert cluster.count(FETCH) == count
+
+
+def test_damage_is_asked_for_again_while_another_in_sync_replica_may_lead(cluster: FakeCluster, client: Client) -> None:
+    client.produce("t", 0, VALUES)
+    cluster.followers_in_sync = (1,)
+    cluster.fail(FETCH, ErrorCode.CORRUPT_MESSAGE, times=5)
+    assert read_all(client) == VALUES
+    assert cluster.count(FETCH) > 5
+
+
+@pytest.mark.parametrize("damaged", [[1], [1, 2, 4, 5], [1, 3, 4, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8, 9]])
+def test_no_good_batch_between_two_damaged_ones_is_stepped_over(
+    cluster: FakeCluster, client: Client, damaged: list[int]
+) -> None:
+    key = TopicPartition("t", 0)
+    for number in range(10):
+        client.produce("t", 0, [b"%d" % number] * 3)
+    for number in damaged:
+        base, raw = cluster.topics["t"][0].batches[number]
+        cluster.topics["t"][0].batches[number] = (base, raw[:-1] + bytes([raw[-1] ^ 1]))
+    found: list[int] = []
+    with client.reader({key: 0}, ends={key: 30}) as reader:
+        while not reader.done:
+            try:
+                for chunk in reader.answers():
+                    found += chunk.columns.offsets.tolist()
+            except CorruptMessage as error:
+                reader.seek(key, next_readable(client, key, error.offset, 30))
+    assert found == [offset for offset in range(30) if offset // 3 not in damaged]
+
+
+def test_the_end_of_damage_far_larger_than_a_batch_is_found_in_few_requests(
+    cluster: FakeCluster, client: Client
+) -> None:
+    client.produce("t", 0, [b"x"] * 1_000_000)
+    client.produce("t", 0, [b"y"])
+    base, raw = cluster.topics["t"][0].batches[0]
+    cluster.topics["t"][0].batches[0] = (base, raw[:-1] + bytes([raw[-1] ^ 1]))
+    end = cluster.topics["t"][0].batches[1][0]
+    assert next_readable(client, TopicPartition("t", 0), 0, end + 1) == end
+    assert cluster.count(FETCH) < 600
 
 
 def test_bytes_that_are_no_batch_are_an_error_not_a_loop(cluster: FakeCluster, client: Client) -> None:
