@@ -172,5 +172,5 @@ class IoPool:
     def _call(job: Callable[..., object], args: tuple[Any, ...]) -> None:
         try:
             job(*args)
-        except Exception:
+        except BaseException:  # the thread is for other jobs, too
             logger.exception("a job of the I/O pool failed")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import logging
 import os
 import signal
 import threading
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from kafkalite.cli.service_manager import ServiceManager
 
 LEVELS: Final = ("debug", "info", "warning", "error")
+OWN_THREADS: Final = "kafkalite-"
+"""What the names of threads that a server cannot do without begin with."""
+
+logger = logging.getLogger(__name__)
 
 
 class Serving(Protocol):
@@ -78,6 +83,7 @@ def serve(
     """
     published, why = False, "it could not begin"
     with contextlib.ExitStack() as around:
+        around.enter_context(ended_by_dead_threads(server))
         manager = _service_manager(around, progress, turned)
         ending = around.enter_context(Ending(told=() if reload is None else (signal.SIGHUP,)))
         try:
@@ -123,6 +129,24 @@ def _service_manager(
     return around.enter_context(
         service_manager.ServiceManager(address, watchdog_s=watchdog_s, progress=progress, turned=turned)
     )
+
+
+@contextlib.contextmanager
+def ended_by_dead_threads(server: Serving) -> Iterator[None]:
+    """A thread of ours that dies of what nobody foresaw ends the server: what waits for its work would wait forever."""
+    before = threading.excepthook
+
+    def died(what: threading.ExceptHookArgs) -> None:
+        before(what)
+        if what.thread is not None and what.thread.name.startswith(OWN_THREADS):
+            logger.critical("the thread %s has died: %s", what.thread.name, what.exc_type.__name__)
+            server.failed.set()
+
+    threading.excepthook = died
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def _watch(server: Serving, ending: Ending) -> None:

@@ -164,7 +164,7 @@ class Jobs:
                     why = f"its file cannot be written: {error.strerror}"
                 deed.detail.update(job=job.id, result=result)
                 self._audit.note(seat.client, deed._replace(action=f"{deed.action} (job)"), state)
-        except Exception:  # a job that fails must be seen to have failed
+        except BaseException:  # a job that fails must be seen to have failed
             logger.exception("the job %s failed", job.id)
             why = "it failed; the log of the console says why"
         if state != "done":

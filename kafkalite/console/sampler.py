@@ -157,7 +157,15 @@ class Sampler:
             logger.exception("the cluster's numbers could not be taken")
             self.failure = str(error)
             return
-        self.failure = ""
+        try:
+            self._keep(now_ms, look)
+        except Exception as error:
+            logger.exception("the cluster's numbers could not be kept")
+            self.failure = str(error)
+        else:
+            self.failure = ""
+
+    def _keep(self, now_ms: int, look: Look) -> None:
         if self.latest is not None:
             self.interval_ms = max(min(now_ms - self.latest.time_ms, INTERVALS_MAX * INTERVAL_MS), INTERVAL_MS)
         self.latest, values = self._observer.observe(look)

@@ -199,3 +199,16 @@ def test_pool_that_shrinks_ends_threads_and_loses_no_job(pool):
     wait_until(lambda: pool.thread_count == 1, WAIT_S, "threads that end")
     pool.submit(done[0].clear)
     wait_until(lambda: not done[0].is_set(), WAIT_S, "the thread that is left")
+
+
+def test_a_job_that_exits_leaves_its_thread_to_the_others():
+    pool = IoPool(1, "test-exits")
+    done = threading.Event()
+
+    def leave():
+        raise SystemExit
+
+    pool.submit_ordered("a", leave)
+    pool.submit_ordered("a", done.set)
+    assert done.wait(WAIT_S)
+    assert pool.close(WAIT_S)

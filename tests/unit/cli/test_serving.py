@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import pytest
 
 from kafkalite import Broker
-from kafkalite.cli.serving import without_collections
+from kafkalite.cli.serving import ended_by_dead_threads, without_collections
 from kafkalite.cli.start import spare_collector
 from tests.kit.processes.broker import wait_until
 
@@ -53,3 +54,31 @@ def test_logs_are_left_out_of_collections_until_one_of_them_goes() -> None:
             return not any(isinstance(one, kind) and one.name == "left-out-0" for one in gc.get_objects())
 
         wait_until(is_given_back, 60, "the log is given back")
+
+
+class Server:
+    def __init__(self) -> None:
+        self.failed = threading.Event()
+
+    def start(self) -> None: ...
+
+    def stop(self, reason: str) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize(("name", "ends"), [("kafkalite-net-0", True), ("a library's", False)])
+def test_a_thread_of_ours_that_dies_ends_the_server(
+    monkeypatch: pytest.MonkeyPatch, name: str, kind: type[BaseException], *, ends: bool
+) -> None:
+    def die() -> None:
+        raise kind("planted")
+
+    server = Server()
+    monkeypatch.setattr(threading, "excepthook", lambda what: None)
+    hook = threading.excepthook
+    with ended_by_dead_threads(server):
+        thread = threading.Thread(target=die, name=name)
+        thread.start()
+        thread.join()
+    assert server.failed.is_set() == ends
+    assert threading.excepthook is hook
