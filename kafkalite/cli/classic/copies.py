@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.classic.config import SMALLEST, ConsumerConfig, ProducerConfig
 from kafkalite.classic.consumer import Consumer
-from kafkalite.classic.errors import ClassicError, ConsumerTimeout
+from kafkalite.classic.errors import ConsumerTimeout
 from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, broker_info, codec, session
@@ -100,7 +100,8 @@ def _replay(
                 copied.add(len(batch))
                 if arguments.delay_btw_batch_ms:
                     time.sleep(arguments.delay_btw_batch_ms / 1000)
-    except ClassicError as error:
+    except Exception as error:
+        logger.exception("a stream is not copied any more")
         copied.failures.append(str(error))
 
 
@@ -195,7 +196,7 @@ def _mirror(stream: KafkaStream, producers: list[Producer], failures: list[str],
         item: MessageAndMetadata
         for item in stream:
             next(turns).send(ProducerData(item.topic, [item.message]))
-    except ClassicError as error:
+    except Exception as error:
         logger.exception("a stream is not mirrored any more")
         failures.append(str(error))
         ending.failed()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite.classic import wire
 from kafkalite.classic.config import LARGEST, SMALLEST, ConsumerConfig, ProducerConfig
 from kafkalite.classic.consumer import Consumer
-from kafkalite.classic.errors import ClassicError, ConsumerTimeout
+from kafkalite.classic.errors import ConsumerTimeout
 from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.cli.classic.common import broker_info, codec, server
@@ -255,12 +255,12 @@ def simple_consumer_perf(arguments: argparse.Namespace) -> int:
 
 def _run_threads(number: int, work: Callable[[int], None]) -> None:
     """All of them to their end; raises the first failure."""
-    failures: list[ClassicError] = []
+    failures: list[BaseException] = []
 
     def run(index: int) -> None:
         try:
             work(index)
-        except ClassicError as error:
+        except BaseException as error:  # noqa: BLE001  # raised below
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(number)]
