@@ -29,7 +29,7 @@ def count(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def harness(tmp_path: Path, count: int) -> Iterator[FetchHarness]:
-    harness = FetchHarness(tmp_path / "data")
+    harness = FetchHarness(tmp_path / "data", partitions_max=10_000)
     harness.logs.create_topic(TOPIC, count, {"retention.ms": "-1"})
     yield harness
     harness.close()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.output import say
+from kafkalite.cli.output import escaped, say, write_text
 from kafkalite.web.users import Role, Users, certificate_line, name_of, password_line, token_line
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def list_users_action(arguments: argparse.Namespace) -> None:
         if name_of(line):
             name, role, secret = line.strip().rsplit(":", 2)
             kind = {"scrypt": "password", "sha256": "token"}.get(secret.partition("$")[0], "certificate")
-            say(f"{name}\t{role}\t{kind}")
+            write_text(f"{escaped(name)}\t{escaped(role)}\t{kind}\n")
 
 
 def _password() -> str:
