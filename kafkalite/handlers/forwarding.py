@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite import protocol
 from kafkalite.handlers.error_answers import error_answer
-from kafkalite.handlers.table import PARTITIONS_MAX, Row
+from kafkalite.handlers.table import PARTITIONS_MAX, SHORT_SIZE, Row
 from kafkalite.protocol import header
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class ForwardRow(Row):
         return super().cost_us(context, request.message)
 
     def quick_cost_us(self, context: RequestContext, request: Forwarded, size: int) -> float:
+        if size > SHORT_SIZE:
+            return self.cost_us(context, request)
         return super().quick_cost_us(context, request.message, size)
 
     def message(self, version: int, response: object) -> object:
