@@ -85,6 +85,10 @@ CLOSE_THREADS: Final = 4
 """Threads that close logs: closing waits for the file system far more than it computes."""
 
 
+LOCK_WAIT_S: Final = 0.05
+"""How soon the housekeeper, which waits for the manager's lock, sees that it is to end."""
+
+
 class LogManager:
     """The topics and logs of one data directory. `on_fatal` is told when a thread without which nothing works dies."""
 
@@ -255,8 +259,12 @@ class LogManager:
         """Makes the cut for a backup that was asked for (kafkalite.log.cut). May block."""
 
         def make(links: str, path: str) -> None:
-            with self._lock:
+            if not self._lock_unless_stopping():
+                raise OSError("the broker is stopping")
+            try:
                 cut.make(self, links, path)
+            finally:
+                self._lock.release()
 
         cut.look(self.directory, make)
 
@@ -278,7 +286,9 @@ class LogManager:
         Not while a deleted topic's directory may still have its own name, or come back under it: only the topic's id,
         which the journal forgets here, tells a start whose it is.
         """
-        with self._lock:
+        if not self._lock_unless_stopping():
+            return
+        try:
             if self._renames_unsynced or self._renames_failed is not None or self._names_kept:
                 return
             with self._journal_lock:
@@ -286,6 +296,15 @@ class LogManager:
                 before = journal_.size
                 if journal_.compact_running():
                     logger.info("the journal was rewritten", extra=fields(size=journal_.size, before=before))
+        finally:
+            self._lock.release()
+
+    def _lock_unless_stopping(self) -> bool:
+        """Takes the lock for the housekeeper; False when it is to end: a stop waits for it under that lock."""
+        while not self._lock.acquire(timeout=LOCK_WAIT_S):
+            if self.housekeeper.stopping():
+                return False
+        return True
 
     def _keep_strays(self, strays: Iterable[str]) -> None:
         """Gives directories that may be a deleted topic's, and cannot tell, names that no start takes for a topic's."""

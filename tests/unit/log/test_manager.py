@@ -500,3 +500,30 @@ def test_checkpoint_shortens_the_journal(tmp_path: Path, monkeypatch: pytest.Mon
     manager.housekeeper.checkpoint()
     assert journal_lines(manager) < 10
     manager.close()
+
+
+def test_a_stop_does_not_wait_for_a_housekeeper_that_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop holds the manager's lock while the housekeeper ends, which may want it for the journal or a backup."""
+    manager = make_manager(tmp_path)
+    manager.open()
+    reached = threading.Event()
+    compact, stop = manager.compact_journal, manager.housekeeper.stop
+
+    def compacting() -> None:
+        reached.set()
+        compact()
+
+    def stopping() -> None:
+        manager.housekeeper._chores[0].due = 0.0
+        manager.housekeeper._chores[0].run = compacting
+        manager.housekeeper.notify_later(manager.create_topic("t", 1, {}).partitions[0])
+        assert reached.wait(WAIT_S)
+        stop()
+
+    monkeypatch.setattr(manager.housekeeper, "stop", stopping)
+    closing = threading.Thread(target=manager.close, daemon=True)
+    closing.start()
+    closing.join(WAIT_S)
+    assert not closing.is_alive()
