@@ -677,7 +677,8 @@ cdef class Connection:
                 if refused == REFUSED_SILENTLY:
                     return self.refuse("a Produce request with acks=0 that failed: it has no other answer", (),
                                        client_id_of(frame, size))
-                return self.refuse("Produce v%d that is malformed or over a limit", (version,), client_id_of(frame, size))
+                return self.refuse("Produce v%d that is malformed or over a limit", (version,),
+                                   client_id_of(frame, size))
         elif c.status == OK and key == fetch.key and fetch.oldest <= version <= fetch.newest:
             if version >= fetch.flexible_from:
                 skip_tags(&c)
