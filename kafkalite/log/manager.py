@@ -83,8 +83,6 @@ DELETED_NAMES_MAX: Final = 1000
 """Names of deleted topics that are remembered, so that Metadata answers them as unknown once."""
 CLOSE_THREADS: Final = 4
 """Threads that close logs: closing waits for the file system far more than it computes."""
-
-
 LOCK_WAIT_S: Final = 0.05
 """How soon the housekeeper, which waits for the manager's lock, sees that it is to end."""
 

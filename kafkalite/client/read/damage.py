@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 from kafkalite._native.wire.batch import HEADER_SIZE, BatchError, crc_matches
 from kafkalite.client.cluster import FETCH_VERSION_MAX, raise_from_leader
 from kafkalite.client.errors import UNREACHED
+from kafkalite.client.read.splitting import one_batch
 from kafkalite.errors import CorruptMessage, KafkaError
 from kafkalite.protocol.api import FETCH
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.record.batches import next_whole
 from kafkalite.record.compression import CompressionError, decompress
 
@@ -75,17 +75,7 @@ def _tried_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
 
 def _readable_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
     """Where the batch begins that holds the offset, or comes after it, if it can be read."""
-    request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=1,
-        topics=[
-            FetchTopic(
-                topic=key.topic,
-                partitions=[FetchPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=1)],
-            )
-        ],
-    )
+    request = one_batch(key, offset)
 
     def ask() -> int | None:
         answer = client.leader(key).request(FETCH, request, version_max=FETCH_VERSION_MAX)

@@ -194,21 +194,26 @@ def batch_start(client: Cluster, key: TopicPartition, offset: int) -> int | None
     return None if seen is None else seen.base
 
 
+def one_batch(key: TopicPartition, offset: int) -> FetchRequest:
+    """Return the request for the batch that holds an offset, or the next one: a single byte, so one batch at most."""
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1,
+        topics=[
+            FetchTopic(
+                topic=key.topic,
+                partitions=[FetchPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=1)],
+            )
+        ],
+    )
+
+
 def probe(client: Cluster, key: TopicPartition, offset: int) -> Probe | None:
     """Looks at the batch that holds an offset, or the next one where there is none; None after the last."""
 
     def ask() -> Probe | None:
-        request = FetchRequest(
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=1,
-            topics=[
-                FetchTopic(
-                    topic=key.topic,
-                    partitions=[FetchPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=1)],
-                )
-            ],
-        )
+        request = one_batch(key, offset)
         answer = client.leader(key).request(FETCH, request, version_max=FETCH_VERSION_MAX)
         if answer.error_code:
             raise error_for(answer.error_code)
