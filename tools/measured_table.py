@@ -1,4 +1,4 @@
-"""Writes the tables of measurements in README.md and the pages of docs from benchmarks/results.
+"""Write the tables of measurements in README.md and docs from benchmarks/results.
 
 `--check` only compares, for the tests.
 
@@ -117,7 +117,7 @@ def comparison() -> str:
 
 
 def small_comparison() -> str:
-    """The few columns that the README has room for."""
+    """Return the table of the README."""
     from benchmarks.head_to_head import report
 
     results = report.Results.load(HEAD_TO_HEAD)
@@ -187,7 +187,7 @@ def _filled(text: str, name: str, content: str) -> str:
 
 def tables() -> Iterator[tuple[Path, str, str]]:
     """Page, name of the block, what stands in it."""
-    yield README, PARTS, table()
+    yield BENCHMARKS, PARTS, table()
     yield DELIVERY, PARTS, guarantees()
     yield KAFKA_07, PARTS, classic()
     if (RESULTS / "spark.json").exists():

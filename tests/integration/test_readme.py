@@ -1,8 +1,10 @@
-"""What the README tells people to type works as it stands there, addresses and paths apart."""
+"""Run the commands and programs of the README and of the tour in docs/shell.md, with other addresses and paths."""
 
+import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,18 +12,20 @@ from pathlib import Path
 import pytest
 
 from kafkalite import Broker
+from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+TOUR = (ROOT / "docs" / "shell.md").read_text(encoding="utf-8")
 
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def run_python(script: str, directory: Path) -> str:
@@ -53,9 +57,62 @@ def test_pytest_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.Mo
     pytester.runpytest_subprocess("-p", "kafkalite.testing").assert_outcomes(passed=1)
 
 
+def test_failing_message_becomes_a_dead_letter_and_is_redriven(kafka_broker: Broker, tmp_path: Path) -> None:
+    """The program is started twice, the second time with the handler repaired."""
+    (program,) = (block for block in blocks("python") if "kafkalite.failures" in block)
+    first, second = (block for block in blocks("sh") if "python shop.py" in block)
+    address = kafka_broker.bootstrap_servers
+    environment = {
+        **ENVIRONMENT,
+        "KAFKALITE_BOOTSTRAP": address,
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "PYTHONUNBUFFERED": "1",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, words in (("kafkalite", "-m kafkalite"), ("python", "")):
+        command = tmp_path / "bin" / name
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
+        command.chmod(0o755)
+
+    def run_shell(script: str) -> str:
+        command = ["bash", "-euo", "pipefail", "-c", script]
+        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def run_shop(source: str, billed: list[str]) -> None:
+        """Run shop.py until it has billed these orders and its dead letters are committed, then interrupt it."""
+        (tmp_path / "shop.py").write_text(source.replace("127.0.0.1:9092", address))
+        command = [tmp_path / "bin" / "python", "shop.py"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as shop:
+            assert shop.stdout is not None
+            try:
+                assert sorted(shop.stdout.readline().rstrip() for _ in billed) == billed
+                wait_until(has_no_lag, 60, "the group has committed everything")
+            finally:
+                shop.send_signal(signal.SIGINT)
+                shop.communicate(timeout=60)
+
+    def has_no_lag() -> bool:
+        (group,) = json.loads(run_shell("kafkalite groups describe billing --json"))
+        return {row["lag"] for row in group["partitions"]} == {0}
+
+    before, after = first.split("python shop.py", 1)
+    run_shell(before)
+    run_shop(program, ["billed a book", "billed a lamp"])
+    listed = run_shell(after.split("\n", 1)[1])
+    assert [word for word in ("orders-0-1", "LookupError", "unknown article") if word not in listed] == []
+    redrive, _ = second.split("python shop.py", 1)
+    run_shell(redrive)
+    run_shop(program.replace('b"?"', 'b"none"'), ["billed ?"])
+    assert "orders-0-1" not in run_shell(after.split("\n", 1)[1])
+
+
 def test_command_line_tour_works(tmp_path: Path) -> None:
-    """In the order of the README, from its own `start` on; the port is a free one."""
-    (tour,) = (block for block in blocks("sh") if "kafkalite topics create" in block)
+    """In the order of the page, from its own `start` on; the port is a free one."""
+    (tour,) = (block for block in blocks("sh", TOUR) if "kafkalite start" in block)
     commands = [shlex.split(line, comments=True) for line in tour.splitlines()]
     (tmp_path / "server.properties").write_text("log.dirs=data\n")
     (tmp_path / "access.log").write_text("GET /\n" * 5)
