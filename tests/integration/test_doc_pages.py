@@ -12,6 +12,7 @@ pytestmark = pytest.mark.integration
 QUICK = (
     "audit.md",
     "client.md",
+    "coming-from.md",
     "delivery.md",
     "failures.md",
     "failures-for-java.md",
