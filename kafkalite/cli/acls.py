@@ -1,4 +1,4 @@
-"""Rules (ACLs): who may or may not do what. The flags are those of Kafka's kafka-acls.
+"""List, add and remove ACLs. The flags are those of Kafka's kafka-acls.
 
 kafkalite acls add --allow-principal User:alice --topic orders --producer
 kafkalite acls add --allow-principal User:bob --topic orders --group billing --consumer
@@ -7,14 +7,13 @@ kafkalite acls list --topic orders --resource-pattern-type match
 kafkalite acls remove --allow-principal User:bob --topic orders --group billing --consumer
 kafkalite acls add --allow-principal User:admin --cluster --data-dir data
 
---producer stands for write, describe and create on the topics (and, with --transactional-id, write and describe there;
-with --idempotent, idempotent-write on the cluster), --consumer for read and describe on the topics and read on the
-groups. Without them and without --operation a rule is about every operation. Nobody may do anything but what is
-allowed, and a denial counts before every permission; super.users may do everything. A change holds when the command has
-ended.
+--producer means write, describe and create on the topics (and, with --transactional-id, write and describe on it; with
+--idempotent, idempotent-write on the cluster). --consumer means read and describe on the topics and read on the groups.
+Without them and without --operation, an ACL covers every operation. What no ACL allows is denied, and deny takes
+precedence over allow; super.users may do everything. A change takes effect before the command ends.
 
-With --data-dir the data directory of a broker that does not run is changed, or one that is yet to be used. What remove
-is told has to be as exact as what add was; without principals it removes all it finds about the resources.
+--data-dir changes the data directory of a stopped broker, or a new one. remove takes the same flags as add; without
+principals it removes all ACLs of the resources.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ FIELDS: Final = ("resource", "name", "pattern", "principal", "host", "operation"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    add = actions.add_parser("add", help="allow or deny something")
-    remove = actions.add_parser("remove", help="take rules away")
-    listing = actions.add_parser("list", help="the rules about resources, or all")
+    add = actions.add_parser("add", help="add ACLs that allow or deny operations")
+    remove = actions.add_parser("remove", help="remove ACLs")
+    listing = actions.add_parser("list", help="list the ACLs of resources, or all")
     for action in (add, remove):
         for verb in ("allow", "deny"):
             action.add_argument(
@@ -73,14 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 metavar="TYPE:NAME",
                 action="append",
                 default=[],
-                help=f"whom to {verb}: User:alice, or User:* for everybody; may be repeated",
+                help=f"principal to {verb}: User:alice, or User:* for all; can be repeated",
             )
             action.add_argument(
                 f"--{verb}-host",
                 metavar="ADDRESS",
                 action="append",
                 default=[],
-                help="from where; may be repeated (default: *)",
+                help="client address; can be repeated (default: *)",
             )
         action.add_argument(
             "--operation",
@@ -89,29 +88,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=operation_name,
             action="append",
             default=[],
-            help=f"may be repeated (default: all): {', '.join(sorted(OPERATION_NAMES))}",
+            help=f"can be repeated (default: all): {', '.join(sorted(OPERATION_NAMES))}",
         )
-        action.add_argument("--producer", action="store_true", help="what a producer needs")
-        action.add_argument("--consumer", action="store_true", help="what a consumer needs")
+        action.add_argument("--producer", action="store_true", help="the operations of a producer")
+        action.add_argument("--consumer", action="store_true", help="the operations of a consumer")
         action.add_argument("--idempotent", action="store_true", help="with --producer, for older clients")
-    listing.add_argument("--principal", action="append", default=[], metavar="TYPE:NAME", help="only rules about these")
+    listing.add_argument(
+        "--principal",
+        action="append",
+        default=[],
+        metavar="TYPE:NAME",
+        help="only ACLs of this principal",
+    )
     for action, patterns in ((add, ("literal", "prefixed")), (remove, PATTERNS), (listing, PATTERNS)):
         for name in KINDS:
             flag = f"--{name.replace('_', '-')}"
-            action.add_argument(
-                flag, action="append", default=[], metavar="NAME", help="may be repeated; * is every one"
-            )
-        action.add_argument("--cluster", action="store_true", help="the cluster itself")
+            action.add_argument(flag, action="append", default=[], metavar="NAME", help="can be repeated; * means all")
+        action.add_argument("--cluster", action="store_true", help="the cluster resource")
         action.add_argument(
             "--resource-pattern-type",
             choices=patterns,
             default="literal",
             type=str.lower,
-            help="how names are meant (default: literal)",
+            help="how names match (default: literal)",
         )
-        action.add_argument("--data-dir", metavar="DIR", help="of a broker that does not run, in place of -b")
+        action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, instead of -b")
         add_client_arguments(action)
-    remove.add_argument("--force", action="store_true", help="do not ask")
+    remove.add_argument("--force", action="store_true", help="do not ask for confirmation")
 
 
 def operation_name(text: str) -> str:

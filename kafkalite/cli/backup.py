@@ -1,15 +1,15 @@
-"""Copy a data directory, while its broker runs or after it was stopped.
+"""Back up the data directory of a running or stopped broker.
 
 kafkalite backup /backups/monday --data-dir /var/lib/kafkalite
 kafkalite backup /backups/monday --config server.properties --copy
 
-The copy is what the broker had at one moment, whole: topics with their settings, records, committed offsets,
-transactions, users and rules. Run it on the broker's machine, as its user or as root. A broker is started on the copy,
-or on what `kafkalite restore` makes of it, with the same node.id.
+The backup is consistent: topics with their settings, records, committed offsets, transactions, users and ACLs as of one
+moment. Run it on the broker's machine, as its user or as root. Start a broker on the backup, or on a directory that
+`kafkalite restore` made from it, with the same node.id.
 
-Full segments become hard links where the copy is on the same file system, which costs no room; --copy copies them too,
-since links are lost with their disk. Then all of the copy is read and checked (--no-check leaves that out). What is
-wrong is told, with exit status 1. Passwords are in it as the broker keeps them: it is for its owner alone (0700, 0600).
+On the same file system, full segments become hard links and use no space. --copy copies them, because links are lost
+with their disk. Then the whole backup is read and checked (--no-check skips this); damage is reported, with exit
+status 1. The backup contains passwords as the broker stores them, so only its owner can read it (0700, 0600).
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="DIR", type=directory, help="where to, which must not be there yet")
+    parser.add_argument("target", metavar="DIR", type=directory, help="directory of the backup, which must not exist")
     add_data_arguments(parser)
-    parser.add_argument("--copy", action="store_true", help="no hard links, even on the same file system")
+    parser.add_argument("--copy", action="store_true", help="copy files instead of linking them")
     add_report_arguments(parser)
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     """--data-dir and --config, for commands about a data directory that know no broker."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--data-dir", metavar="DATA", type=directory, help="the broker's (log.dirs)")
-    where.add_argument("--config", metavar="FILE", type=Path, help="the broker's .properties file, which names it")
+    where.add_argument("--data-dir", metavar="DATA", type=directory, help="data directory of the broker (log.dirs)")
+    where.add_argument(
+        "--config", metavar="FILE", type=Path, help="the broker's .properties file, which names the directory"
+    )
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """--no-check and --json."""
-    parser.add_argument("--no-check", action="store_true", help="do not read the copy to check it")
-    parser.add_argument("--json", action="store_true", help="say as JSON what was made")
+    parser.add_argument("--no-check", action="store_true", help="do not check the backup")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def data_directory(arguments: argparse.Namespace) -> str:

@@ -5,10 +5,10 @@ kafkalite bench --quick                  under 2 minutes, one repeat: to see tha
 kafkalite bench --systems kafkalite,apache-kafka --out results
 kafkalite bench --full --resume --out results
 kafkalite bench --only produce-one-50,consume-bare       these cases
-kafkalite bench --show results           the tables of a run that is there
+kafkalite bench --show results           the tables of an earlier run
 
-Runs from a clone of the repository, where the load programs are. A system that is not installed is skipped by name;
-`make bench` installs them all first. docs/benchmarks.md says how it is measured.
+It needs a clone of the repository, which has the load programs. Systems that are not installed are skipped and named;
+`make bench` installs them first. Method: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         size.add_argument(f"--{name}", dest="profile", action="store_const", const=name, default="default", help=what)
     parser.add_argument("--systems", metavar="NAME,...", help="only these (default: all that are installed)")
-    parser.add_argument("--remote", metavar="HOST[:PORT]", help="drive the one system of --systems that runs there")
-    parser.add_argument("--only", metavar="CASE,...", help="only these cases, by the names progress shows")
-    parser.add_argument("--repeats", metavar="N", type=int, help="how often everything is measured")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where results go (build/bench/head_to_head)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it ended")
-    parser.add_argument("--no-plots", action="store_true", help="draw nothing")
-    parser.add_argument("--show", metavar="DIR", type=Path, help="measure nothing: print the tables of this run")
+    parser.add_argument("--remote", metavar="HOST[:PORT]", help="measure a running system, the one of --systems")
+    parser.add_argument("--only", metavar="CASE,...", help="only these cases, with the names that the progress shows")
+    parser.add_argument("--repeats", metavar="N", type=int, help="number of repeats")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="directory of the results (build/bench/head_to_head)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
+    parser.add_argument("--no-plots", action="store_true", help="draw no charts")
+    parser.add_argument("--show", metavar="DIR", type=Path, help="print the tables of this run without measuring")
 
 
 def run(arguments: argparse.Namespace) -> int:

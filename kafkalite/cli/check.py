@@ -1,10 +1,10 @@
-"""Measure whether this machine is one for a broker: file system, fsync, free space, limits, memory, clock.
+"""Check whether this machine suits a broker: file system, fsync, free space, limits, memory, clock.
 
 kafkalite check --data-dir /var/lib/kafkalite
 kafkalite check --config server.properties --json
 
-Nothing is changed: a file beside the data is written and removed. The directory need not be there yet. What deserves a
-look is marked so, with exit status 1; what only costs speed is a note.
+It changes nothing, except for a temporary file next to the data. The directory need not exist yet. `look` marks what
+may cost data or service, with exit status 1; `note` marks what costs speed.
 """
 
 from __future__ import annotations

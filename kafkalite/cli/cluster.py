@@ -1,4 +1,4 @@
-"""Look at a cluster, and change which broker has what.
+"""Describe a cluster, and move partitions between its brokers.
 
 kafkalite cluster describe
 kafkalite cluster move --replication-factor 3
@@ -9,12 +9,12 @@ kafkalite cluster elect
 kafkalite cluster retire 4
 kafkalite cluster migrate --config server.properties --dry-run
 
-move goes on until all partitions have moved. Ctrl-C ends it at any time: what is under way goes on, and the same
-command goes on with the rest. --cancel takes back what is under way, and the throttles.
+move runs until all partitions have moved. After Ctrl-C, moves in progress continue by themselves, and the same command
+continues with the rest. --cancel cancels moves in progress and removes the throttles.
 
-These work on every cluster of Kafka's protocol. migrate takes a broker of kafkalite's that stood alone, and is stopped,
-into a cluster with all that it has, in its own data directory: --config is the file that it will be started with in the
-cluster. Interrupted, it is run again. docs/cluster-commands.md says more.
+These commands work with every KRaft cluster. migrate takes a stopped standalone kafkalite broker into a cluster, with
+its data directory: --config is its configuration in the cluster. If it is interrupted, run it again. See
+docs/cluster-commands.md.
 """
 
 from __future__ import annotations
@@ -44,33 +44,42 @@ SHOWN_MAX: Final = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    describe = actions.add_parser("describe", help="brokers, quorum, partitions that are not as they should be")
+    describe = actions.add_parser("describe", help="show brokers, quorum, and partitions that need attention")
 
-    move = actions.add_parser("move", help="move partitions: off brokers, onto new ones, to more replicas")
+    move = actions.add_parser("move", help="move partitions: away from brokers, onto new ones, to more replicas")
     move.add_argument(
-        "--drain", metavar="ID", type=natural, action="append", default=[], help="off this broker; may be repeated"
+        "--drain",
+        metavar="ID",
+        type=natural,
+        action="append",
+        default=[],
+        help="move everything away from this broker; can be repeated",
     )
-    move.add_argument("--spread", action="store_true", help="even out replicas and leaders over all brokers")
-    move.add_argument("--replication-factor", metavar="N", type=count, help="so many replicas of each partition")
+    move.add_argument("--spread", action="store_true", help="balance replicas and leaders over all brokers")
+    move.add_argument("--replication-factor", metavar="N", type=count, help="replicas per partition")
     move.add_argument("-t", "--topic", metavar="REGEX", help="only topics whose whole name matches")
-    move.add_argument("--brokers", metavar="IDS", help="who may have replicas, with commas (default: all)")
-    move.add_argument("--throttle", metavar="B/S", type=count, help="bytes a second for copies, of each broker")
-    move.add_argument("--at-once", metavar="N", type=count, default=20, help="partitions under way at a time (20)")
+    move.add_argument(
+        "--brokers", metavar="IDS", help="ids of brokers that may get replicas, separated by commas (default: all)"
+    )
+    move.add_argument("--throttle", metavar="B/S", type=count, help="bytes per second for copying, per broker")
+    move.add_argument("--at-once", metavar="N", type=count, default=20, help="partitions that move at a time (20)")
     move.add_argument("--dry-run", action="store_true", help="only show the plan")
-    move.add_argument("--cancel", action="store_true", help="take back what is under way")
+    move.add_argument("--cancel", action="store_true", help="cancel moves in progress")
 
-    elect = actions.add_parser("elect", help="have preferred leaders lead")
+    elect = actions.add_parser("elect", help="elect preferred leaders")
     elect.add_argument("-t", "--topic", metavar="REGEX", help="only topics whose whole name matches")
 
-    retire = actions.add_parser("retire", help="have the controllers forget a broker that is stopped and has nothing")
+    retire = actions.add_parser("retire", help="unregister a broker that is stopped and has no replicas")
     retire.add_argument("broker", metavar="ID", type=natural)
     for action in (describe, move, elect, retire):
         add_client_arguments(action)
 
-    migrate = actions.add_parser("migrate", help="take a broker that stood alone into a cluster, with all that it has")
-    migrate.add_argument("--config", metavar="FILE", type=Path, help="a .properties file: its settings in the cluster")
+    migrate = actions.add_parser("migrate", help="migrate a standalone broker into a cluster, with its data")
+    migrate.add_argument(
+        "--config", metavar="FILE", type=Path, help="a .properties file with its settings in the cluster"
+    )
     migrate.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
-    migrate.add_argument("--dry-run", action="store_true", help="only look at the data directory")
+    migrate.add_argument("--dry-run", action="store_true", help="only check the data directory")
     migrate.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -257,8 +266,8 @@ def move_action(client: Client, arguments: argparse.Namespace) -> int:
         not_elected = mover.run()
     except KeyboardInterrupt:
         note(
-            "\nkafkalite: what is under way goes on by itself; the same command goes on with the rest, and"
-            " `kafkalite cluster move --cancel` takes it back"
+            "\nkafkalite: moves in progress continue; run the same command for the rest, or"
+            " `kafkalite cluster move --cancel` to cancel them"
         )
         return EXIT_INTERRUPTED
     for key, why in sorted(not_elected.items()):

@@ -34,10 +34,10 @@ def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool =
         "--bootstrap-server",
         metavar="HOST:PORT",
         default=default,
-        help=f"brokers to ask first, with commas (default: ${BOOTSTRAP_VARIABLE} or {BOOTSTRAP_DEFAULT})",
+        help=f"brokers to connect to, separated by commas (default: ${BOOTSTRAP_VARIABLE} or {BOOTSTRAP_DEFAULT})",
     )
     add_config_argument(parser)
-    parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="response timeout (default: 30)")
     if json_output:
         parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -50,7 +50,7 @@ def say_isolation(level: int | str) -> None:
 
 def add_config_argument(parser: argparse.ArgumentParser, flag: str = "--command-config", whose: str = "") -> None:
     """The flag for a file of client settings."""
-    parser.add_argument(flag, metavar="FILE", help=f"a .properties file with Kafka's client settings{whose}: TLS, SASL")
+    parser.add_argument(flag, metavar="FILE", help=f"a .properties file with Kafka client settings{whose}: TLS, SASL")
 
 
 def open_client(

@@ -4,7 +4,7 @@
   kafkalite completion zsh > ~/.zfunc/_kafkalite
   kafkalite completion fish > ~/.config/fish/completions/kafkalite.fish
 
-The script is made from the commands' own flags and is complete by itself: completing starts no Python.
+The script contains the commands' flags, so completing does not start Python.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ SECRET: Final = "(hidden)"  # noqa: S105  # what is shown in place of one
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     describe = actions.add_parser("describe", help="show settings")
-    describe.add_argument("--all", action="store_true", help="defaults too")
-    describe.add_argument("--docs", action="store_true", help="what each setting does")
+    describe.add_argument("--all", action="store_true", help="include defaults")
+    describe.add_argument("--docs", action="store_true", help="describe each setting")
     alter = actions.add_parser("alter", help="change settings")
     alter.add_argument(
         "--set",
@@ -42,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="one setting; may be repeated. Other users of this machine see the value in `ps`",
+        help="set one setting; can be repeated. Other users of this machine can see the value in `ps`",
     )
-    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="take a change back")
-    alter.add_argument("--dry-run", action="store_true", help="only ask whether the values are legal")
+    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="reset a setting to its default")
+    alter.add_argument("--dry-run", action="store_true", help="validate the values without changing them")
     for action in (describe, alter):
         action.add_argument("kind", choices=("topic", "broker"))
         action.add_argument("name", metavar="NAME", nargs="?", help="topic, or broker id (default: the only broker)")

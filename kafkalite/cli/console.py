@@ -1,14 +1,13 @@
-"""Serve a web page for a cluster until SIGTERM or Ctrl-C: topics, messages, groups, dead letters, where an event went.
+"""Serve the web console of a cluster until SIGTERM or Ctrl-C: topics, messages, groups, dead letters, events.
 
   kafkalite console
   kafkalite console -b broker:9092 --command-config client.properties --registry http://127.0.0.1:8081
   kafkalite console --listen https://0.0.0.0:8090 --tls-config tls.properties --users users --masks masks.toml
 
-Any Kafka cluster will do. Bound to this machine (the default, http://127.0.0.1:8090) it asks nobody who he is, and
-changes what he wants changed; bound to anything else it needs --users, which `kafkalite web` keeps, and reads only,
-unless --allow-changes lets operators and admins change things. Each change is a line of its log; --audit-topic writes
-them down in a topic too. --masks names a file of what nobody may see. Every page is JSON too, for who sends
-Accept: application/json.
+It works with any Kafka cluster. On a loopback address (the default, http://127.0.0.1:8090) it requires no login and can
+change things. On any other address it requires --users, a file that `kafkalite web` manages, and is read-only unless
+--allow-changes lets operators and admins change things. Each change is logged; --audit-topic also writes it to a topic.
+--masks names a file of data to hide. Every page is JSON if the request says Accept: application/json.
 
 Needs Jinja2 and waitress (the extra `console`).
 """
@@ -45,41 +44,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         action="append",
         default=[],
-        help=f"HOST:PORT, http://HOST:PORT or https://HOST:PORT; may be given again (default: {LISTEN_DEFAULT})",
+        help=f"HOST:PORT, http://HOST:PORT or https://HOST:PORT; can be repeated (default: {LISTEN_DEFAULT})",
     )
-    parser.add_argument("--tls-config", metavar="FILE", help="certificates for https, by Kafka's settings")
-    parser.add_argument("--users", metavar="FILE", type=Path, help="who may come in")
+    parser.add_argument("--tls-config", metavar="FILE", help="file with Kafka's TLS settings, for https")
+    parser.add_argument("--users", metavar="FILE", type=Path, help="file of users")
     parser.add_argument(
         "--allowed-host",
         metavar="NAME",
         action="append",
         default=[],
-        help="a name by which browsers ask, beside this machine's; * is any",
+        help="host name that browsers use besides this machine's; * is any",
     )
     changes = parser.add_mutually_exclusive_group()
     changes.add_argument(
-        "--allow-changes", action="store_true", help="operators and admins may change things, also from elsewhere"
+        "--allow-changes", action="store_true", help="let operators and admins change things from other machines"
     )
-    changes.add_argument("--read-only", action="store_true", help="nobody changes anything, from here either")
-    parser.add_argument("--audit-topic", metavar="TOPIC", help="who changed what is written there too")
+    changes.add_argument("--read-only", action="store_true", help="allow no changes, from this machine either")
+    parser.add_argument("--audit-topic", metavar="TOPIC", help="write each change to this topic")
     parser.add_argument(
-        "--clusters", metavar="FILE", type=Path, help="several clusters, as TOML, in place of --bootstrap-server"
+        "--clusters", metavar="FILE", type=Path, help="TOML file with several clusters, instead of --bootstrap-server"
     )
-    parser.add_argument("--masks", metavar="FILE", type=Path, help="what nobody may see")
-    parser.add_argument("--registry", metavar="URL", help="the schema registry, for values in Avro")
-    parser.add_argument(
-        "--zookeeper", metavar="HOST:PORT", help="where Kafka 0.7's brokers and groups are, for a page of it"
-    )
+    parser.add_argument("--masks", metavar="FILE", type=Path, help="file of data to hide")
+    parser.add_argument("--registry", metavar="URL", help="schema registry for Avro values")
+    parser.add_argument("--zookeeper", metavar="HOST:PORT", help="ZooKeeper of a Kafka 0.7 cluster, for its page")
     parser.add_argument(
         "--metrics-url",
         metavar="URL",
         action="append",
         default=[],
-        help="where a broker tells Prometheus, for pictures of latency; may be given again",
+        help="metrics address of a broker, for latency charts; can be repeated",
     )
-    parser.add_argument("--metrics-token-file", metavar="FILE", type=Path, help="the token that it wants")
+    parser.add_argument("--metrics-token-file", metavar="FILE", type=Path, help="file with its token")
     parser.add_argument(
-        "--state-dir", metavar="DIR", type=Path, help="where numbers for charts are kept over restarts (nowhere)"
+        "--state-dir", metavar="DIR", type=Path, help="directory that keeps the charts' history over restarts (none)"
     )
     parser.add_argument(
         "--threads", metavar="N", type=count, default=THREADS_DEFAULT, help="requests served at a time (8)"

@@ -1,37 +1,37 @@
 """Print the records of topics.
 
-  kafkalite consume -t logs                       from now on, until Ctrl-C
-  kafkalite consume -t logs -o beginning -e       all there is
+  kafkalite consume -t logs                       new records, until Ctrl-C
+  kafkalite consume -t logs -o beginning -e       all records
   kafkalite consume -t logs -p 0 -o -10 -e        the last ten of a partition
-  kafkalite consume -t logs --since -1h -e        what came in the last hour
+  kafkalite consume -t logs --since -1h -e        records of the last hour
   kafkalite consume -t logs -t errors --since 2026-11-21 --until 2026-11-22
   kafkalite consume -t logs -o 100 -f '%p %o %k %s\\n'
   kafkalite consume -t orders --avro http://127.0.0.1:8081 --json
-  kafkalite consume -t logs -g readers            as a member of a group, from where it has committed
+  kafkalite consume -t logs -g readers            as a member of a group, from its committed offsets
 
-Offsets: beginning, end, N, -N (the last N of each partition), @TIME (the offset of the first record that is not older;
-everything after it is printed, records with an older time included).
+Offsets: beginning, end, N, -N (the last N of each partition), @TIME (from the first record that is not older on,
+including later records with an older time).
 
---since and --until select records by their own times, in any order: from --since up to, not including, --until. Records
-without a time are left out. While --until is in the future the command waits for records; when the time has come, it
-reads each partition to its end. A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m is
-after it), ms since 1970, or seconds since 1970 in ten digits.
+--since and --until select records by their own timestamps, in any order: from --since up to, not including, --until.
+Records without a timestamp are left out. If --until is in the future, the command waits until then, and reads each
+partition to its end. A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now; +5m is after), ms since
+1970, or seconds since 1970 in ten digits.
 
-Records of aborted and open transactions are printed too, unless --isolation read_committed leaves them out. The
-isolation level is reported on stderr.
+Records of aborted and open transactions are printed too, unless you give --isolation read_committed. The isolation
+level is reported on stderr.
 
-With --avro values are decoded by this schema registry, each with the schema that wrote it, and printed as JSON. A value
-that cannot be decoded ends the command, or is printed as it is with --avro-mode permissive.
+--avro decodes values with a schema registry, each with the schema that wrote it, and prints them as JSON. A value that
+cannot be decoded ends the command, or is printed as it is with --avro-mode permissive.
 
-With -g the partitions are shared with the other members of the group. What was printed is committed, a portion at a
-time, once it is out; a record may be printed again after a crash, none is left out. -o (beginning or end) and
---from-beginning are only for partitions in which the group has committed nothing.
+With -g the members of the group share the partitions. Offsets are committed after their records were printed, so a
+crash can print records again but leaves none out. -o (beginning or end) and --from-beginning apply to partitions
+without a committed offset.
 
 Formats are kcat's: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp, %h headers, %t topic,
 %p partition, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xHH. The default is the value and a line end.
 
-On a terminal control characters and those that turn text round are escaped (\\x1b, \\u202e); values keep line ends and
-tabs. A pipe or a file gets the bytes as they are.
+On a terminal, control and bidirectional characters are escaped (\\x1b, \\u202e); values keep line ends and tabs. A pipe
+or a file gets the bytes unchanged.
 """
 
 from __future__ import annotations
@@ -73,38 +73,44 @@ RESETS: Final = {"beginning": "earliest", "earliest": "earliest", "end": "latest
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-t", "--topic", action="append", required=True, dest="topics", metavar="TOPIC", help="may be repeated"
+        "-t", "--topic", action="append", required=True, dest="topics", metavar="TOPIC", help="can be repeated"
     )
     parser.add_argument(
-        "-p", "--partition", type=natural, action="append", help="of each topic; may be repeated; default: all"
+        "-p",
+        "--partition",
+        type=natural,
+        action="append",
+        help="partition of each topic; can be repeated; default: all",
     )
     parser.add_argument("-g", "--group", help="read as a member of this consumer group, and commit")
-    parser.add_argument("-o", "--offset", help="where to begin (default: end); see above")
+    parser.add_argument("-o", "--offset", help="first offset (default: end); see above")
     parser.add_argument("--from-beginning", action="store_true", help="the same as -o beginning")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only records that are not older; see above")
     parser.add_argument("--until", metavar="TIME", type=moment, help="only records that are older; see above")
-    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end there is now")
-    parser.add_argument("-c", "--count", type=count, help="stop after so many records")
+    parser.add_argument("-e", "--exit", action="store_true", help="stop at the current end")
+    parser.add_argument("-c", "--count", type=count, help="stop after this many records")
     parser.add_argument("-f", "--format", metavar="TEXT", help="see above")
-    parser.add_argument("-D", "--delimiter", metavar="TEXT", help="what ends a record, in place of \\n")
-    parser.add_argument("-Z", "--null", metavar="TEXT", default="", help="what a null is printed as (default: nothing)")
-    parser.add_argument("--avro", metavar="URL", help="decode values, with this schema registry; see above")
-    parser.add_argument("--avro-keys", action="store_true", help="keys too")
-    parser.add_argument("--avro-mode", choices=("failfast", "permissive"), help="what bad values do (failfast)")
+    parser.add_argument("-D", "--delimiter", metavar="TEXT", help="separator of records, instead of \\n")
+    parser.add_argument("-Z", "--null", metavar="TEXT", default="", help="text for null (default: nothing)")
+    parser.add_argument("--avro", metavar="URL", help="decode values with this schema registry; see above")
+    parser.add_argument("--avro-keys", action="store_true", help="decode keys too")
+    parser.add_argument("--avro-mode", choices=("failfast", "permissive"), help="what to do with bad values (failfast)")
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),
         help="read_committed: without aborted and open transactions (default: read_uncommitted)",
     )
     parser.add_argument("--read-committed", action="store_true", help="the same as --isolation read_committed")
-    parser.add_argument("--instance-id", metavar="ID", help="with -g: a static member, whose restart disturbs nobody")
     parser.add_argument(
-        "--assignor", choices=("range", "cooperative-sticky"), help="with -g: default is what the group has, or range"
+        "--instance-id", metavar="ID", help="with -g: a static member, whose restart causes no rebalance"
     )
-    parser.add_argument("--reset", choices=("earliest", "latest"), help="where to go on when the offset is gone")
-    parser.add_argument("-v", "--verbose", action="store_true", help="progress on stderr")
     parser.add_argument(
-        "--skip-damaged", action="store_true", help="report what is damaged, and go on after it (default: end there)"
+        "--assignor", choices=("range", "cooperative-sticky"), help="with -g; default: the group's, or range"
+    )
+    parser.add_argument("--reset", choices=("earliest", "latest"), help="where to continue if the offset was deleted")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show progress on stderr")
+    parser.add_argument(
+        "--skip-damaged", action="store_true", help="report damaged batches and continue after them (default: stop)"
     )
     add_client_arguments(parser)
 
@@ -206,7 +212,7 @@ def refuse_contradictions(arguments: argparse.Namespace, start: Start) -> None:
         raise UsageError("--group needs a name")
     if arguments.partition is not None or arguments.exit or arguments.reset is not None or arguments.until is not None:
         raise UsageError(
-            "--group deals out the partitions itself and has no end: leave --partition, --exit, --until, --reset out"
+            "--group assigns the partitions and does not end: omit --partition, --exit, --until and --reset"
         )
     if start.where not in {"beginning", "end"}:
         raise UsageError("--offset: with --group only beginning and end, for what has no committed offset")

@@ -1,4 +1,4 @@
-"""List, describe, delete consumer groups, and move how far they have got.
+"""List, describe and delete consumer groups, and reset their offsets.
 
 kafkalite groups list
 kafkalite groups describe my-app
@@ -8,8 +8,8 @@ kafkalite groups reset-offsets my-app --to-datetime -1h --execute
 kafkalite groups reset-offsets my-app --from-file offsets.csv
 kafkalite groups delete my-app
 
-reset-offsets shows what it would do; --execute does it. The group must have no members then. A TIME is ISO 8601 (UTC
-unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
+reset-offsets shows the new offsets; --execute commits them, and requires that the group has no members. A TIME is
+ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ STATES: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
-    listing = actions.add_parser("list", help="names and states of all groups")
+    listing = actions.add_parser("list", help="list groups and their states")
     listing.add_argument("--state", action="append", default=[], choices=STATES, help="only groups in this state")
 
-    describe = actions.add_parser("describe", help="state, members, committed offsets and lag")
+    describe = actions.add_parser("describe", help="show state, members, committed offsets and lag")
     describe.add_argument("groups", metavar="GROUP", nargs="*", help="default: all")
 
-    delete = actions.add_parser("delete", help="delete groups that have no members, with their offsets")
+    delete = actions.add_parser("delete", help="delete groups without members, and their offsets")
     delete.add_argument("groups", metavar="GROUP", nargs="+")
-    delete.add_argument("--if-exists", action="store_true", help="a group that does not exist is no error")
+    delete.add_argument("--if-exists", action="store_true", help="succeed if the group does not exist")
 
-    reset = actions.add_parser("reset-offsets", help="move the committed offsets of a group that has no members")
+    reset = actions.add_parser("reset-offsets", help="move the committed offsets of a group without members")
     reset.add_argument("group", metavar="GROUP")
     reset.add_argument(
         "-t",
@@ -69,18 +69,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="topics",
-        help="repeat for several; default: all that the group has committed",
+        help="can be repeated; default: all that the group has committed",
     )
     target = reset.add_mutually_exclusive_group(required=True)
-    target.add_argument("--to-earliest", action="store_true", help="to the first record there is")
-    target.add_argument("--to-latest", action="store_true", help="after the last")
-    target.add_argument("--to-datetime", metavar="TIME", type=moment, help="to the first record not older")
+    target.add_argument("--to-earliest", action="store_true", help="to the first record")
+    target.add_argument("--to-latest", action="store_true", help="after the last record")
+    target.add_argument("--to-datetime", metavar="TIME", type=moment, help="to the first record that is not older")
     target.add_argument("--to-offset", metavar="OFFSET", type=natural)
     target.add_argument(
-        "--from-file", metavar="FILE", type=Path, help="each partition to its offset: lines topic,partition,offset"
+        "--from-file", metavar="FILE", type=Path, help="to the offsets in this file: lines topic,partition,offset"
     )
-    target.add_argument("--shift-by", metavar="N", type=int, help="so many records on, or back when below 0")
-    reset.add_argument("--execute", action="store_true", help="do it; without, it is shown only")
+    target.add_argument("--shift-by", metavar="N", type=int, help="by N offsets forward, or back if negative")
+    reset.add_argument("--execute", action="store_true", help="commit the offsets; without it they are only shown")
 
     for action in (listing, describe, delete, reset):
         add_client_arguments(action)

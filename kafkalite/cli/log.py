@@ -1,4 +1,4 @@
-"""Look into segment files, without a broker: batches, records, checksums, indexes; check and mend a data directory.
+"""Show, check and repair log files without a broker: batches, records, checksums, indexes.
 
   kafkalite log check data
   kafkalite log repair data --dry-run
@@ -6,14 +6,14 @@
   kafkalite log dump data/logs-0/00000000000000000000.log --records
   kafkalite log dump data --summary --json
 
-A PATH is a segment (.log), a partition's directory, or a data directory. Files of Apache Kafka are read as well. Every
-checksum is verified and every index held against its log; exit status 1 says that something is wrong. `dump` writes
-nothing, and a broker may be running: then the last batch of a segment may still be on its way.
+A PATH is a segment (.log), a partition's directory, or a data directory, also of Apache Kafka. `dump` verifies every
+checksum and compares every index with its log; exit status 1 means damage. It writes nothing, and the broker may be
+running: then the last batch of a segment may be incomplete.
 
-`check` and `repair` take data directories or partitions' directories of a stopped broker. `check` reads everything and
-tells what is wrong, a line each; it changes nothing. `repair` mends what can be mended: derived files are made again,
-a tail that was never on the disk is cut, damaged batches are taken out and their offsets named. What goes out of its
-place stays beside it, in files called `.damaged`. Status 0: whole, 1: damage is left, 2: it could not begin.
+`check` and `repair` take data directories or partition directories of a stopped broker. `check` reads everything,
+prints one line for each problem, and changes nothing. `repair` rebuilds derived files, truncates a tail that was never
+flushed, and removes damaged batches, naming their offsets. It keeps what it removes in `.damaged` files. Exit status:
+0 no damage, 1 damage is left, 2 could not begin.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ PROBLEMS_MAX: Final = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    dump = actions.add_parser("dump", help="print batches and check them")
+    dump = actions.add_parser("dump", help="print and check batches")
     dump.add_argument("paths", metavar="PATH", nargs="+", type=Path)
-    dump.add_argument("-r", "--records", action="store_true", help="print the records, not the batches")
-    dump.add_argument("-s", "--summary", action="store_true", help="one line a segment")
+    dump.add_argument("-r", "--records", action="store_true", help="print records instead of batches")
+    dump.add_argument("-s", "--summary", action="store_true", help="print one line per segment")
     dump.add_argument("-f", "--format", metavar="TEXT", default="%o\\t%T\\t%k\\t%s\\n", help="as in consume")
-    dump.add_argument("--json", action="store_true", help="one JSON object a batch, record or segment")
-    check = actions.add_parser("check", help="tell whether the files of a stopped broker are whole")
+    dump.add_argument("--json", action="store_true", help="print one JSON object per batch, record or segment")
+    check = actions.add_parser("check", help="check the files of a stopped broker")
     check.add_argument("paths", metavar="DIR", nargs="+", type=Path)
-    repair = actions.add_parser("repair", help="mend the files of a stopped broker, destroying nothing")
+    repair = actions.add_parser("repair", help="repair the files of a stopped broker, keeping what is removed")
     repair.add_argument("paths", metavar="DIR", nargs="+", type=Path)
-    repair.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    repair.add_argument("--dry-run", action="store_true", help="only show what would be done")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,10 +1,10 @@
-"""Print what shows metrics and watches them: dashboards for Grafana (10 and later), rules for Prometheus.
+"""Print dashboards for Grafana (10 or newer) and alert rules for Prometheus.
 
   kafkalite metrics dashboard > kafkalite.json     # a broker; Grafana: Dashboards, New, Import
   kafkalite metrics pipeline > pipeline.json       # mirrors, audits, loads, schema registries
   kafkalite metrics alerts > kafkalite-alerts.yml  # prometheus.yml: rule_files: [kafkalite-alerts.yml]
 
-A broker serves metrics where metrics.listeners says so, the others with --metrics HOST:PORT.
+A broker serves metrics with metrics.listeners, the others with --metrics HOST:PORT.
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@
   kafkalite produce -t users -K : -Z '' --codec zstd users.txt
   kafkalite produce -t logs -p 0 --acks 1 -H source=web -H "host=$(hostname)" part-1.log part-2.log
 
-A record is a line without its end. With -K the text before the first separator is the key; records with a key go to
-the partition where the Java client puts that key, others fill one partition after the other, batch by batch, unless -p
-names one. Order is kept within a partition, whatever fails on the way, with the default acks=all.
+Each line is a record. With -K the text before the first separator is the key. Records with a key go to the partition
+that the Java client would choose; others fill one partition after the other, batch by batch, unless -p names one. With
+the default acks=all, order is kept within a partition even if requests fail.
 
-With --transactional-id everything is one transaction: readers of committed data see all of the input, or, when the
-command fails or is stopped, nothing of it.
+With --transactional-id the input is one transaction: readers of committed data see all of it, or nothing if the command
+fails or is stopped.
 
-A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
+A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 """
 
 from __future__ import annotations
@@ -54,31 +54,40 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from argparse import BooleanOptionalAction
 
-    parser.add_argument("files", metavar="FILE", nargs="*", help='what to send; "-" or nothing: stdin')
+    parser.add_argument("files", metavar="FILE", nargs="*", help='files to send; "-" or none: stdin')
     parser.add_argument("-t", "--topic", required=True)
-    parser.add_argument("-p", "--partition", type=natural, help="default: by key, else one after the other")
-    parser.add_argument("-K", "--key-separator", metavar="TEXT", help="what stands between key and value")
-    parser.add_argument("-D", "--delimiter", metavar="TEXT", default="\\n", help="what ends a record (default: \\n)")
-    parser.add_argument("-Z", "--null", metavar="TEXT", help="a value, or key, of this text is sent as null")
+    parser.add_argument("-p", "--partition", type=natural, help="default: by key, otherwise in turn")
+    parser.add_argument("-K", "--key-separator", metavar="TEXT", help="separator of key and value")
+    parser.add_argument("-D", "--delimiter", metavar="TEXT", default="\\n", help="separator of records (default: \\n)")
+    parser.add_argument("-Z", "--null", metavar="TEXT", help="send a key or value with this text as null")
     parser.add_argument(
-        "-H", "--header", metavar="KEY=VALUE", action="append", default=[], help="on every record; may be repeated"
+        "-H",
+        "--header",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="header of every record; can be repeated",
     )
     parser.add_argument("-z", "--codec", choices=CODECS, default="none", help="compression (default: none)")
-    parser.add_argument("--level", type=int, help="the codec's own scale")
+    parser.add_argument("--level", type=int, help="compression level of the codec")
     parser.add_argument("-a", "--acks", choices=tuple(ACKS), default="all", help="default: all")
-    parser.add_argument("--timestamp", metavar="TIME", type=moment, help="of every record (default: now)")
-    parser.add_argument("--batch-size", metavar="BYTES", type=count, default=1024 * 1024 - 1024, help="at most")
-    parser.add_argument("--transactional-id", metavar="ID", help="all of the input or nothing; fences an older command")
+    parser.add_argument("--timestamp", metavar="TIME", type=moment, help="timestamp of every record (default: now)")
     parser.add_argument(
-        "--transaction-timeout", metavar="S", type=seconds, help="the broker aborts after so long (default: 60)"
+        "--batch-size", metavar="BYTES", type=count, default=1024 * 1024 - 1024, help="maximum size of a batch"
+    )
+    parser.add_argument(
+        "--transactional-id", metavar="ID", help="send all or nothing; fences an older command with this id"
+    )
+    parser.add_argument(
+        "--transaction-timeout", metavar="S", type=seconds, help="the broker aborts after this time (default: 60)"
     )
     parser.add_argument(
         "--create",
         action=BooleanOptionalAction,
         default=True,
-        help="let the broker make the topic, if its auto.create.topics.enable says so (default)",
+        help="let the broker create the topic if auto.create.topics.enable is set (default)",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no progress and no summary")
     add_client_arguments(parser)
 
 

@@ -1,4 +1,4 @@
-"""Ask topics with SQL.
+"""Query topics with SQL.
 
   kafkalite query 'select count(*) from clicks'
   kafkalite query "select value->>'$.user' as user, count(*) from clicks group by all order by 2 desc limit 10"
@@ -7,19 +7,19 @@
   kafkalite query --out rooms.parquet "from readings select key, avg(value::double) as mean group by key"
   kafkalite query "select r.name, c.value from clicks c join 'rooms.csv' r on r.id = c.key"
 
-Each topic is a table: key, value, topic, partition, offset, timestamp, timestampType, headers. It has the records that
-are there when the command begins, and nothing of aborted transactions. A topic's name with a dash in it is written in
-double quotes; OFFSET is a word of SQL, so write t.offset or "offset".
+Each topic is a table with the columns key, value, topic, partition, offset, timestamp, timestampType and headers. It
+has the records that exist when the command begins, without those of aborted transactions. Put a topic's name with a
+dash in double quotes. OFFSET is a word of SQL: write t.offset or "offset".
 
-Keys and values are UTF-8 text unless --key or --value says bytes; with --avro values are what the schema registry makes
-of them, by the latest schema of TOPIC-value. A record that is neither ends the command and is named.
+Keys and values are UTF-8 text, or bytes with --key or --value. With --avro values are decoded by the latest schema of
+TOPIC-value. A record that does not match ends the command, which names it.
 
-The language is DuckDB's: joins, windows, JSON with ->>, files beside topics. It sorts and groups in memory, and on the
-disk where that is not enough. Only SELECT is taken.
+The SQL dialect is DuckDB's, with joins, windows, JSON (->>) and files. Sorting and grouping use memory, and the disk if
+it is not enough. Only SELECT is accepted.
 
---since and --until select records by their own times, in any order; with --until each topic
-is read to its end. A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m: after), ms since
-1970, or seconds since 1970 in ten digits.
+--since and --until select records by their own timestamps, in any order; with --until each topic is read to its end. A
+TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now; +5m is after), ms since 1970, or seconds since
+1970 in ten digits.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ CELL_WIDTH_MAX: Final = 80
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sql", metavar="SQL", help="one SELECT; - reads it from stdin")
-    parser.add_argument("--key", choices=("text", "bytes"), default="text", help="what keys are (text)")
-    parser.add_argument("--value", choices=("text", "bytes"), default="text", help="what values are (text)")
-    parser.add_argument("--avro", metavar="URL", help="decode values, with this schema registry")
-    parser.add_argument("--avro-keys", action="store_true", help="keys too")
+    parser.add_argument("--key", choices=("text", "bytes"), default="text", help="type of keys (text)")
+    parser.add_argument("--value", choices=("text", "bytes"), default="text", help="type of values (text)")
+    parser.add_argument("--avro", metavar="URL", help="decode values with this schema registry")
+    parser.add_argument("--avro-keys", action="store_true", help="decode keys too")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only records that are not older")
     parser.add_argument("--until", metavar="TIME", type=moment, help="only records that are older")
     parser.add_argument(
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="read_committed",
         help="default: read_committed",
     )
-    parser.add_argument("--csv", action="store_true", help="print CSV (RFC 4180), with a line of names")
+    parser.add_argument("--csv", action="store_true", help="print CSV (RFC 4180) with a header line")
     parser.add_argument("--out", metavar="FILE", type=Path, help="write a Parquet file instead")
     add_client_arguments(parser)
 

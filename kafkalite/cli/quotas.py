@@ -1,4 +1,4 @@
-"""Quotas: how much users, client ids and addresses may do in a second.
+"""List, set and delete the quotas of users, client ids and addresses.
 
 kafkalite quotas set --user alice --producer-byte-rate 10000000 --consumer-byte-rate 20000000
 kafkalite quotas set --user-default --client-id-default --request-percentage 50
@@ -7,12 +7,12 @@ kafkalite quotas list
 kafkalite quotas delete --user alice --consumer-byte-rate
 kafkalite quotas delete --user alice --data-dir data
 
---user and --client-id together are about that user's clients of that id. A default is what each one has who has no
-quota of his own. Of all that are about a client the most specific counts, for each kind of quota by itself: user and
-client id, user, client id, names before defaults. Rates are a second's, --request-percentage is of one thread.
+--user with --client-id applies to clients of this user with this id. A default applies to everyone without a specific
+quota. For each kind of quota the most specific one applies: user and client id, then user, then client id, and names
+before defaults. Rates are per second; --request-percentage is a percentage of one thread.
 
-A change holds for the next request. With --data-dir the data directory of a broker that does not run is changed, or one
-that is yet to be used. delete without naming a kind takes all of them away.
+A change applies from the next request on. --data-dir changes the data directory of a stopped broker, or a new one.
+delete without a kind deletes all kinds.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ DEFAULT: Final = "<default>"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    listing = actions.add_parser("list", help="all quotas")
-    setting = actions.add_parser("set", help="give somebody quotas, or others than before")
-    delete = actions.add_parser("delete", help="take quotas away")
+    listing = actions.add_parser("list", help="list all quotas")
+    setting = actions.add_parser("set", help="set quotas")
+    delete = actions.add_parser("delete", help="delete quotas")
     for action in (setting, delete):
         for kind in TYPES:
             who = action.add_mutually_exclusive_group()
-            who.add_argument(f"--{kind}", metavar="NAME", help=f"the {kind} of this name")
-            who.add_argument(f"--{kind}-default", action="store_true", help=f"each {kind} without one of its own")
+            who.add_argument(f"--{kind}", metavar="NAME", help=f"the {kind} with this name")
+            who.add_argument(f"--{kind}-default", action="store_true", help=f"every {kind} without a specific quota")
     for key in KEYS:
         flag = f"--{key.replace('_', '-')}"
         setting.add_argument(flag, dest=key, type=float, metavar="NUMBER", help="a second")
         delete.add_argument(flag, dest=key, action="store_true")
     for action in (listing, setting, delete):
-        action.add_argument("--data-dir", metavar="DIR", help="of a broker that does not run, in place of -b")
+        action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, instead of -b")
         add_client_arguments(action)
 
 

@@ -1,17 +1,17 @@
-"""Run a schema registry until SIGTERM or Ctrl-C: the REST interface of Confluent's, kept in a topic.
+"""Run a schema registry until SIGTERM or Ctrl-C, with the REST interface of Confluent's.
 
   kafkalite registry
   kafkalite registry --bootstrap-server 127.0.0.1:9092 --port 8081 --topic _schemas
   kafkalite registry --port 0 --ready-file ready
   kafkalite registry --listen https://0.0.0.0:8081 --tls-config tls.properties --users users
 
-Schemas are kept in a compacted topic of the broker, kafkalite or Apache Kafka; several registries may share it. One
-line on stdout says that it serves and where; the log goes to stderr. A second signal ends at once. Needs waitress
-(the extra `registry`).
+Schemas are stored in a compacted topic of kafkalite or Apache Kafka, which several registries can share. One line on
+stdout has the address when it serves; the log goes to stderr. A second signal ends it at once. Needs waitress (the
+extra `registry`).
 
-HTTPS takes its certificate from Kafka's settings in the file of --tls-config (ssl.keystore.location, …), and reads it
-again on SIGHUP and when it changes. `kafkalite web` keeps the file of --users. --metrics HOST:PORT serves metrics and
-health for Prometheus and whoever supervises it.
+--tls-config names a file with Kafka's settings for the certificate (ssl.keystore.location, …), which is reloaded on
+SIGHUP and when it changes. `kafkalite web` manages the file of --users. --metrics HOST:PORT serves metrics for
+Prometheus and health checks.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ CONNECTIONS_DEFAULT: Final = 500
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser, json_output=False)
     parser.add_argument("--host", default=HOST_DEFAULT, help=f"address to listen on (default: {HOST_DEFAULT})")
-    parser.add_argument("--port", metavar="N", type=port, default=PORT_DEFAULT, help="0 takes a free one (8081)")
+    parser.add_argument("--port", metavar="N", type=port, default=PORT_DEFAULT, help="0 is any free port (8081)")
     parser.add_argument(
         "--listen",
         metavar="URL",
         action="append",
         default=[],
-        help="http://HOST:PORT or https://HOST:PORT, in place of --host and --port; may be given again",
+        help="http://HOST:PORT or https://HOST:PORT, instead of --host and --port; can be repeated",
     )
-    parser.add_argument("--tls-config", metavar="FILE", help="certificates for https, by Kafka's settings")
-    parser.add_argument("--users", metavar="FILE", help="who may ask; without it everybody may")
+    parser.add_argument("--tls-config", metavar="FILE", help="file with Kafka's TLS settings, for https")
+    parser.add_argument("--users", metavar="FILE", help="file of users; without it all clients have access")
     parser.add_argument(
         "--allowed-host",
         metavar="NAME",
         action="append",
         default=[],
-        help="a name by which clients ask, beside this machine's; * is any",
+        help="host name that clients use besides this machine's; * is any",
     )
-    parser.add_argument("--topic", default=TOPIC_DEFAULT, help=f"where schemas are kept (default: {TOPIC_DEFAULT})")
+    parser.add_argument("--topic", default=TOPIC_DEFAULT, help=f"topic of the schemas (default: {TOPIC_DEFAULT})")
     parser.add_argument(
         "--threads", metavar="N", type=count, default=THREADS_DEFAULT, help="requests served at a time (8)"
     )

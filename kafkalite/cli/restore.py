@@ -1,10 +1,10 @@
-"""Make a data directory of a backup, to start a broker on.
+"""Restore a data directory from a backup.
 
 kafkalite restore /backups/monday --data-dir /var/lib/kafkalite
 kafkalite start --data-dir /var/lib/kafkalite
 
-The backup stays as it is. The directory must not be there yet, or be empty. What clients have that the backup does not
-is gone: they notice by the leader epoch, which the first start raises. Start it with the node.id that the backup is of.
+The backup is not changed. The directory must be empty or not exist. Records that are not in the backup are lost;
+clients notice it by the leader epoch, which the first start raises. Start the broker with the node.id of the backup.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backup", metavar="BACKUP", type=directory, help="what `kafkalite backup` has made")
+    parser.add_argument("backup", metavar="BACKUP", type=directory, help="directory that `kafkalite backup` made")
     add_data_arguments(parser)
     add_report_arguments(parser)
 

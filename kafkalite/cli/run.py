@@ -1,15 +1,15 @@
-"""Run a command with a broker of its own, which goes when the command ends.
+"""Run a command with a temporary broker, which stops when the command ends.
 
   kafkalite run -- pytest -q
   kafkalite run --topic orders:3 --topic audit -- ./integration-tests.sh
   kafkalite run --registry --set num.partitions=4 -- npm test
 
 The broker listens on a free port of 127.0.0.1. Its address is in the command's environment as KAFKA_BOOTSTRAP_SERVERS
-and BOOTSTRAP_SERVERS, that of the schema registry, with --registry, as SCHEMA_REGISTRY_URL. Data is kept in a temporary
-directory, and acks=all is answered from the page cache, unless --data-dir says where it is to stay.
+and BOOTSTRAP_SERVERS; with --registry, the schema registry's address is SCHEMA_REGISTRY_URL. Without --data-dir, the
+data is in a temporary directory, and acks=all is answered from the page cache.
 
-Signals go to the command. The exit status is the command's (128 + N when signal N ended it, 127 when there is no such
-command, 126 when it cannot be run), or 2 when the broker cannot start.
+Signals go to the command. The exit status is the command's (128 + N if signal N ended it, 127 if it was not found, 126
+if it cannot be run), or 2 if the broker cannot start.
 """
 
 from __future__ import annotations
@@ -42,11 +42,15 @@ WAITED_FOR: Final = {*FORWARDED, signal.SIGCHLD}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--topic", metavar="NAME[:PARTITIONS]", action="append", default=[], help="made before the command starts"
+        "--topic",
+        metavar="NAME[:PARTITIONS]",
+        action="append",
+        default=[],
+        help="create this topic before the command starts",
     )
-    parser.add_argument("--registry", action="store_true", help="a schema registry too")
+    parser.add_argument("--registry", action="store_true", help="start a schema registry too")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
-    parser.add_argument("--data-dir", metavar="DIR", type=directory, help="where the logs are kept (log.dirs)")
+    parser.add_argument("--data-dir", metavar="DIR", type=directory, help="directory of the logs (log.dirs)")
     parser.add_argument("--listeners", metavar="LIST", help=f"default: {LISTENERS}")
     parser.add_argument("--log-level", choices=LEVELS, default="warning", help="default: warning")
     parser.add_argument("command", metavar="CMD", nargs="+", help="after --: the command and its arguments")

@@ -1,4 +1,4 @@
-"""List every setting that a broker or a topic takes: name, type, default, what it does.
+"""List the settings of brokers and topics: name, type, default, meaning.
 
 kafkalite settings
 kafkalite settings retention
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", metavar="WORD", nargs="*", help="only settings with one of these in their name")
+    parser.add_argument("words", metavar="WORD", nargs="*", help="only settings whose name contains one of these")
     scope = parser.add_mutually_exclusive_group()
-    scope.add_argument("--broker", action="store_true", help="only the broker's")
-    scope.add_argument("--topic", action="store_true", help="only the topics'")
+    scope.add_argument("--broker", action="store_true", help="only broker settings")
+    scope.add_argument("--topic", action="store_true", help="only topic settings")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

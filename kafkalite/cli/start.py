@@ -1,7 +1,7 @@
 """Run a broker until SIGTERM or Ctrl-C.
 
-Settings have Kafka's names. They come from the file given with --config, then from --set over it; --data-dir and
---listeners are short for the settings log.dirs and listeners.
+Settings have Kafka's names. --set overrides the file of --config. --data-dir and --listeners set log.dirs and
+listeners.
 
   kafkalite start
   kafkalite start --config server.properties --set num.partitions=3
@@ -9,17 +9,16 @@ Settings have Kafka's names. They come from the file given with --config, then f
   kafkalite start --console 127.0.0.1:8090
   kafkalite start --data-dir ./replica --mirror-from live:9092 --mirror-topics 'logs[.].*'
 
-With --mirror-from the broker is a replica: it pulls topics from another cluster while it runs, each record once, as
-`kafkalite mirror` does. --mirror-config is a .properties file with MirrorMaker's names (topics, groups,
-sync.group.offsets.enabled, …) and the client settings for the source; docs/mirror.md.
+--mirror-from copies topics from another cluster while the broker runs, each record once, as `kafkalite mirror` does.
+--mirror-config is a .properties file with MirrorMaker's names (topics, groups, sync.group.offsets.enabled, …) and the
+client settings for the source: docs/mirror.md.
 
-With --console a web page for the broker is served beside it, by a process of its own that ends with it:
-docs/console.md.
+--console serves the web console of this broker from a separate process that ends with it: docs/console.md.
 
-SIGHUP reads the certificates of listeners with TLS again, without a restart. systemd (Type=notify) is told when the
-broker is ready, and its watchdog is fed.
+SIGHUP reloads the certificates of TLS listeners. systemd is notified when the broker is ready (Type=notify), and its
+watchdog is supported.
 
-One line on stdout says that the broker serves and where; the log goes to stderr. A second signal ends at once.
+One line on stdout has the address when the broker serves; the log goes to stderr. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -47,23 +46,23 @@ CONSOLE: Final = "127.0.0.1:8090"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", type=Path, help="a .properties file with Kafka's names")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a .properties file with Kafka's settings")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
-    parser.add_argument("--data-dir", metavar="DIR", type=directory, help="where the logs are kept (log.dirs)")
+    parser.add_argument("--data-dir", metavar="DIR", type=directory, help="directory of the logs (log.dirs)")
     parser.add_argument(
-        "--listeners", metavar="LIST", help="kafka://HOST:PORT,kafka07://HOST:PORT; port 0 takes a free one"
+        "--listeners", metavar="LIST", help="kafka://HOST:PORT,kafka07://HOST:PORT; port 0 is any free port"
     )
-    parser.add_argument("--mirror-from", metavar="HOST:PORT", help="brokers of another cluster to pull topics from")
-    parser.add_argument("--mirror-topics", metavar="REGEX", help="what a topic's whole name matches (default: all)")
+    parser.add_argument("--mirror-from", metavar="HOST:PORT", help="brokers of another cluster to copy topics from")
+    parser.add_argument("--mirror-topics", metavar="REGEX", help="copy topics whose whole name matches (default: all)")
     parser.add_argument(
-        "--mirror-config", metavar="FILE", type=Path, help="a .properties file: what is pulled, how to reach the source"
+        "--mirror-config", metavar="FILE", type=Path, help="a .properties file: what to copy, how to reach the source"
     )
     parser.add_argument(
         "--console",
         metavar="HOST:PORT",
         nargs="?",
         const=CONSOLE,
-        help=f"serve the console beside it, on this machine ({CONSOLE})",
+        help=f"serve the web console, on this machine ({CONSOLE})",
     )
     add_serving_arguments(parser)
 

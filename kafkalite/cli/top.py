@@ -1,11 +1,11 @@
 """Watch a broker: requests and latencies by API, traffic by topic, groups by lag.
 
-  kafkalite top                                  # asks the broker where its metrics are
+  kafkalite top                                  # gets the address of the metrics from the broker
   kafkalite top --metrics http://127.0.0.1:9644
   kafkalite top --once --json
 
-The broker has to serve metrics (metrics.listeners). Numbers are of the time between two looks, --interval seconds
-apart. On a terminal the screen is drawn anew until Ctrl-C; --once, and whatever is no terminal, prints one.
+The broker must serve metrics (metrics.listeners). Figures are for the last --interval seconds. A terminal is refreshed
+until Ctrl-C; with --once, or if the output is not a terminal, the command prints once and ends.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ KEY: Final = "metrics.listeners"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser)
-    parser.add_argument("--metrics", metavar="URL", help="where metrics are served (default: the broker is asked)")
-    parser.add_argument("--token-file", metavar="FILE", type=Path, help="the token of `kafkalite web add-user --token`")
+    parser.add_argument("--metrics", metavar="URL", help="address of the metrics (default: from the broker)")
+    parser.add_argument(
+        "--token-file", metavar="FILE", type=Path, help="file with a token of `kafkalite web add-user --token`"
+    )
     parser.add_argument("--interval", metavar="S", type=seconds, default=INTERVAL_DEFAULT, help="default: 2")
-    parser.add_argument("--once", action="store_true", help="print once, and end")
+    parser.add_argument("--once", action="store_true", help="print once and end")
 
 
 def run(arguments: argparse.Namespace) -> int:

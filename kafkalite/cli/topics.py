@@ -31,38 +31,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
     listing = actions.add_parser(
-        "list", help="all topics: partitions, records (≤: offsets, where they are too many to count), bytes on the disk"
+        "list", help="list topics with partitions, records (≤: upper bound by offsets) and bytes on disk"
     )
-    listing.add_argument("--names", action="store_true", help="names alone, one a line")
-    listing.add_argument("--internal", action="store_true", help="those that brokers keep for themselves, too")
+    listing.add_argument("--names", action="store_true", help="print names only, one per line")
+    listing.add_argument("--internal", action="store_true", help="include internal topics")
 
-    describe = actions.add_parser("describe", help="partitions, leaders and offsets")
+    describe = actions.add_parser("describe", help="show partitions, leaders and offsets")
     describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
 
-    create = actions.add_parser("create", help="make topics")
+    create = actions.add_parser("create", help="create topics")
     create.add_argument("topics", metavar="TOPIC", nargs="+")
     create.add_argument("-p", "--partitions", type=count, default=-1, help="default: the broker's num.partitions")
     create.add_argument("--replication-factor", type=count, default=-1, help="default: the broker's")
     create.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings")
-    create.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
+    create.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
 
-    delete = actions.add_parser("delete", help="delete topics and everything in them")
+    delete = actions.add_parser("delete", help="delete topics and their records")
     delete.add_argument("topics", metavar="TOPIC", nargs="+")
-    delete.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
+    delete.add_argument("--if-exists", action="store_true", help="succeed if the topic does not exist")
 
     alter = actions.add_parser("alter", help="change settings of a topic")
     alter.add_argument("topic", metavar="TOPIC")
     alter.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings")
-    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="back to the broker's value")
+    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="reset to the broker's value")
 
-    grow = actions.add_parser("add-partitions", help="grow a topic")
+    grow = actions.add_parser("add-partitions", help="add partitions to a topic")
     grow.add_argument("topic", metavar="TOPIC")
-    grow.add_argument("total", metavar="TOTAL", type=count, help="how many it has afterwards")
+    grow.add_argument("total", metavar="TOTAL", type=count, help="new number of partitions")
 
-    trim = actions.add_parser("delete-records", help="give up the oldest records of a partition")
+    trim = actions.add_parser("delete-records", help="delete the oldest records of a partition")
     trim.add_argument("topic", metavar="TOPIC")
     trim.add_argument("-p", "--partition", type=natural, required=True)
-    trim.add_argument("--before", metavar="OFFSET", required=True, help='an offset, or "end" for all there are')
+    trim.add_argument("--before", metavar="OFFSET", required=True, help='an offset, or "end" for all records')
 
     for action in (listing, describe, create, delete, alter, grow, trim):
         add_client_arguments(action)

@@ -1,30 +1,31 @@
-"""Find an event by its id, over topics and time, and say what became of it.
+"""Find an event by its id in all topics, and show its outcome.
 
-  kafkalite track a-17                                          every topic; any header, the key, the value
+  kafkalite track a-17                                          in all topics; any header, the key, the value
   kafkalite track a-17 --topics 'orders,payments.*' --in header:correlation-id,json:$.order.id
   kafkalite track a-17 --topics 'events.*' --since -2h --groups
   kafkalite track 4711 --in avro:order.id --registry http://127.0.0.1:8081
   kafkalite track a-17 --tracking tracking.toml --follow
   kafkalite track 'a-1[0-9]' --regex --in key --json
 
---topics: whole names, or regular expressions (RE2) that whole names match, with commas between. Topics that begin with
-__ are searched only by name.
+--topics takes names, or regular expressions (RE2) that match whole names, separated by commas. Topics that begin with
+__ are searched only if you name them.
 
---in: header:NAME (header:* any), key, value (the text stands in it as a word), json:PATH ($.order.id, $.items[*].id),
-avro:PATH, key-json:PATH, key-avro:PATH, with commas between. A file of --tracking says it for each topic.
+--in takes header:NAME (header:* is any), key, value (the id as a word), json:PATH ($.order.id, $.items[*].id),
+avro:PATH, key-json:PATH and key-avro:PATH, separated by commas. --tracking names a file with the places of each topic.
 
---groups says for each record and each group that reads its topic whether it was read, waits, is retried, or is a dead
-letter and why: by committed offsets, the ledgers of kafkalite.failures, and headers of letters, Spring's and Connect's
-too. Letters are found by the origin that they name, though they lack the id.
+--groups shows for each record and each group that reads its topic whether it was read, waits, is retried, or is a dead
+letter and why. It uses committed offsets, the ledgers of kafkalite.failures, and the headers of dead letters, also
+those of Spring and Connect. Dead letters are found by their origin, even if they lack the id.
 
-The end is fixed when the search begins. What could not be seen is said: deleted meanwhile, damaged, in an open
-transaction, not allowed, without a leader. With --follow it goes on with what comes later, until Ctrl-C.
+The search fixes its end when it begins. It reports what it could not see: records that were deleted, damaged or in open
+transactions, and partitions that you may not read or that have no leader. --follow continues with new records until
+Ctrl-C.
 
---since and --until select records by their own times, in any order; with --until each
-partition is still read to its end. Records without a time are in every window. A TIME is ISO 8601 (UTC unless it says),
--1h (ms, s, m, h, d, w before now; +5m: after), ms since 1970, or seconds since 1970 in ten digits.
+--since and --until select records by their own timestamps, in any order; with --until each partition is still read to
+its end. Records without a timestamp are in every window. A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w
+before now; +5m is after), ms since 1970, or seconds since 1970 in ten digits.
 
-Exit status: 0 found, 1 not found, 2 it could not begin, or failed on the way.
+Exit status: 0 found, 1 not found, 2 could not begin or failed.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ REASON_SHOWN: Final = 80
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from kafkalite.track.searches import HITS_MAX, SIZE_MAX, TIME_MAX_S
 
-    parser.add_argument("text", metavar="ID", help="what to look for")
+    parser.add_argument("text", metavar="ID", help="the id to find")
     parser.add_argument("--topics", metavar="NAMES", default=".*", help="see above (default: every topic)")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--in", dest="places", metavar="PLACES", help="see above (default: header:*,key,value)")
-    where.add_argument("--tracking", metavar="FILE", type=Path, help="tracking.toml: where each topic keeps its ids")
+    where.add_argument("--tracking", metavar="FILE", type=Path, help="tracking.toml: the places of ids in each topic")
     how = parser.add_mutually_exclusive_group()
     for name, text in (
         ("begins", "what begins with ID"),
@@ -71,12 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("regex", "ID is a regular expression (RE2)"),
     ):
         how.add_argument(f"--{name}", dest="how", action="store_const", const=name, help=text)
-    parser.add_argument("--not", dest="negated", action="store_true", help="what does not")
+    parser.add_argument("--not", dest="negated", action="store_true", help="invert the comparison")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only records that are not older")
     parser.add_argument("--until", metavar="TIME", type=moment, help="only records that are older")
-    parser.add_argument("--follow", action="store_true", help="go on with what comes later")
-    parser.add_argument("--groups", action="store_true", help="what became of it in each group")
-    parser.add_argument("--registry", metavar="URL", help="the schema registry, for places of Avro")
+    parser.add_argument("--follow", action="store_true", help="continue with new records")
+    parser.add_argument("--groups", action="store_true", help="show the outcome in each group")
+    parser.add_argument("--registry", metavar="URL", help="schema registry for Avro places")
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),
@@ -84,22 +85,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: read_committed",
     )
     parser.add_argument(
-        "--hits-max", metavar="N", type=count, default=HITS_MAX, help=f"end after so many (default: {HITS_MAX})"
+        "--hits-max", metavar="N", type=count, default=HITS_MAX, help=f"stop after this many hits (default: {HITS_MAX})"
     )
     parser.add_argument(
-        "--time-max", metavar="S", type=seconds, default=TIME_MAX_S, help=f"end after so long (default: {TIME_MAX_S:g})"
+        "--time-max",
+        metavar="S",
+        type=seconds,
+        default=TIME_MAX_S,
+        help=f"stop after this time (default: {TIME_MAX_S:g})",
     )
     parser.add_argument(
         "--size-max",
         metavar="BYTES",
         type=byte_count,
         default=SIZE_MAX,
-        help=f"do not begin what would read more, as 40g (default: {quantity(SIZE_MAX, 'B')})",
+        help=f"do not begin if more would be read, such as 40g (default: {quantity(SIZE_MAX, 'B')})",
     )
     parser.add_argument(
-        "--workers", metavar="N", type=count, default=0, help="threads (default: one a core, at most 8)"
+        "--workers", metavar="N", type=count, default=0, help="threads (default: one per core, at most 8)"
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="a row for every partition, seen or not")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show a row for every partition")
     add_client_arguments(parser)
 
 

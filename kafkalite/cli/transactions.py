@@ -1,12 +1,12 @@
-"""List and describe transactions, and abort one that its coordinator forgot.
+"""List and describe transactions, and abort one that hangs.
 
 kafkalite transactions list --state Ongoing
 kafkalite transactions describe my-app
 kafkalite transactions open --topic orders:0
 kafkalite transactions abort --topic orders:0 --start-offset 1234
 
-abort writes an abort marker straight into the log, for a transaction that hangs: it is open in a partition and its
-transactional id has none. One that its producer still writes is lost by it.
+A transaction hangs if a partition has it open and its transactional id does not. abort writes an abort marker into the
+partition. It also aborts a transaction that its producer is still writing, so check the producer first.
 """
 
 from __future__ import annotations
@@ -33,16 +33,22 @@ STATES: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
-    listing = actions.add_parser("list", help="all transactional ids")
-    listing.add_argument("--state", action="append", default=[], choices=STATES, help="only in this state")
+    listing = actions.add_parser("list", help="list transactional ids")
+    listing.add_argument("--state", action="append", default=[], choices=STATES, help="only ids in this state")
     listing.add_argument("--older-than", metavar="MS", type=natural, help="only transactions open for longer")
 
-    describe = actions.add_parser("describe", help="producer, state, timeout and partitions")
+    describe = actions.add_parser("describe", help="show producer, state, timeout and partitions")
     describe.add_argument("ids", metavar="ID", nargs="*", help="default: all")
 
-    opened = actions.add_parser("open", help="transactions that are open in a partition")
-    abort = actions.add_parser("abort", help="end a transaction that hangs in a partition")
-    abort.add_argument("--start-offset", metavar="OFFSET", type=natural, required=True, help="its first offset there")
+    opened = actions.add_parser("open", help="list the open transactions of a partition")
+    abort = actions.add_parser("abort", help="abort a transaction that hangs in a partition")
+    abort.add_argument(
+        "--start-offset",
+        metavar="OFFSET",
+        type=natural,
+        required=True,
+        help="its first offset",
+    )
     for action in (opened, abort):
         action.add_argument("-t", "--topic", metavar="TOPIC:PARTITION", required=True)
     for action in (listing, describe, opened, abort):

@@ -1,4 +1,4 @@
-"""Users who sign in by SCRAM, and their passwords.
+"""Add, list, delete and copy SCRAM users.
 
 kafkalite users add alice --data-dir data
 kafkalite users add alice -b localhost:9093 --command-config admin.properties
@@ -7,9 +7,9 @@ kafkalite users delete alice
 kafkalite users copy --from-dir /var/lib/kafka/data --data-dir data
 kafkalite users copy --from-dir data --controller-dir /var/lib/kafka/metadata
 
-With --data-dir the data directory of a broker that does not run is changed, or one that is yet to be used: so the first
-user comes to be. Otherwise a running broker is asked. A password is asked for at the terminal, or read from the first
-line of --password-file (- is stdin). A change holds from the next sign-in on.
+--data-dir changes the data directory of a stopped broker, or a new one: this is how you add the first user. Without it
+the command changes a running broker. It asks for the password on the terminal, or reads the first line of
+--password-file (- is stdin). A change applies from the next authentication on.
 """
 
 from __future__ import annotations
@@ -35,33 +35,36 @@ PASSWORD_SIZE_MAX: Final = 4096
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    add = actions.add_parser("add", help="give a user, who may be new, a password")
+    add = actions.add_parser("add", help="add a user, or change a password")
     add.add_argument("user", metavar="USER")
-    add.add_argument("--password-file", metavar="FILE", help="whose first line is the password; - is stdin")
+    add.add_argument("--password-file", metavar="FILE", help="file with the password in its first line; - is stdin")
     add.add_argument(
-        "--iterations", type=count, default=ITERATIONS, help=f"rounds of the hash, {ITERATIONS} to {ITERATIONS_MAX}"
+        "--iterations", type=count, default=ITERATIONS, help=f"iterations of the hash, {ITERATIONS} to {ITERATIONS_MAX}"
     )
-    delete = actions.add_parser("delete", help="take passwords away")
+    delete = actions.add_parser("delete", help="delete users, or one of their mechanisms")
     delete.add_argument("user", metavar="USER")
     for action in (add, delete):
         action.add_argument(
-            "--mechanism", choices=MECHANISMS, action="append", default=[], help="may be repeated; default: both"
+            "--mechanism", choices=MECHANISMS, action="append", default=[], help="can be repeated; default: both"
         )
-    listing = actions.add_parser("list", help="who there is, and for which mechanisms")
-    copy = actions.add_parser("copy", help="take users with their passwords from another broker's files")
+    listing = actions.add_parser("list", help="list users and their mechanisms")
+    copy = actions.add_parser("copy", help="copy users with their passwords from another broker's files")
     copy.add_argument(
-        "--from-dir", metavar="DIR", required=True, help="of another broker: log.dirs, data directory, backup"
+        "--from-dir",
+        metavar="DIR",
+        required=True,
+        help="log.dirs, data directory or backup of another broker",
     )
     target = copy.add_mutually_exclusive_group(required=True)
-    target.add_argument("--data-dir", metavar="DIR", help="of a broker that does not run")
+    target.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker")
     target.add_argument(
         "--controller-dir",
         metavar="DIR",
-        help="metadata.log.dir of a controller of Apache Kafka's, formatted and not started yet",
+        help="metadata.log.dir of an Apache Kafka controller that is formatted and was never started",
     )
     copy.add_argument("--json", action="store_true", help="print JSON")
     for action in (add, delete, listing):
-        action.add_argument("--data-dir", metavar="DIR", help="of a broker that does not run, in place of -b")
+        action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, instead of -b")
         add_client_arguments(action)
 
 

@@ -1,13 +1,13 @@
-"""Keep the file of those who may use an HTTP server of kafkalite's, such as `kafkalite registry --users FILE`.
+"""Manage the users of an HTTP service, such as `kafkalite registry --users FILE`.
 
-  kafkalite web add-user users alice --role operator      # asks for the password; or it comes on stdin, one line
-  kafkalite web add-user users ci --role operator --token # prints a token, which stands nowhere else
+  kafkalite web add-user users alice --role operator      # asks for the password, or reads a line of stdin
+  kafkalite web add-user users ci --role operator --token # prints a token, which is stored nowhere
   kafkalite web add-user users 'CN=app,O=Example' --certificate
   kafkalite web list-users users
   kafkalite web remove-user users alice
 
-Roles: a viewer reads, an operator changes what people work with, an admin everything. A server reads its file at its
-start. The file holds hashes, and is made readable by its owner alone.
+A viewer reads, an operator changes data, an admin changes everything. A service reads the file when it starts. The file
+contains hashes and is readable by its owner only.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ ROLES: Final = tuple(role.name.lower() for role in Role)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    adding = actions.add_parser("add-user", help="add a user, or give one another password, token or role")
+    adding = actions.add_parser("add-user", help="add a user, or change password, token or role")
     adding.add_argument("file", metavar="FILE", type=Path)
     adding.add_argument("name", metavar="NAME")
     adding.add_argument("--role", choices=ROLES, default="viewer", help="default: viewer")
     how = adding.add_mutually_exclusive_group()
-    how.add_argument("--token", action="store_true", help="a token in place of a password, for programs")
-    how.add_argument("--certificate", action="store_true", help="NAME is what a client certificate's rules give")
+    how.add_argument("--token", action="store_true", help="use a token instead of a password, for programs")
+    how.add_argument("--certificate", action="store_true", help="NAME is the principal of a client certificate")
     removing = actions.add_parser("remove-user", help="remove a user")
     removing.add_argument("file", metavar="FILE", type=Path)
     removing.add_argument("name", metavar="NAME")
-    listing = actions.add_parser("list-users", help="names and roles")
+    listing = actions.add_parser("list-users", help="list users and roles")
     listing.add_argument("file", metavar="FILE", type=Path)
 
 
