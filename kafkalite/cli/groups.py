@@ -6,6 +6,7 @@ kafkalite groups reset-offsets my-app --topic logs --to-earliest
 kafkalite groups reset-offsets my-app --topic logs:0 --shift-by -100 --execute
 kafkalite groups reset-offsets my-app --to-datetime -1h --execute
 kafkalite groups reset-offsets my-app --from-file offsets.csv
+kafkalite groups delete-offsets my-app --topic logs
 kafkalite groups delete my-app
 
 reset-offsets shows the new offsets; --execute commits them, and requires that the group has no members. A TIME is
@@ -17,7 +18,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.cli import Parser, UsageError, sentence
+from kafkalite.cli import CommandError, Parser, UsageError, sentence
 from kafkalite.cli.common import add_client_arguments, natural, open_client
 from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.cli.times import moment
@@ -82,7 +83,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument("--shift-by", metavar="N", type=int, help="by N offsets forward, or back if negative")
     reset.add_argument("--execute", action="store_true", help="commit the offsets; without it they are only shown")
 
-    for action in (listing, describe, delete, reset):
+    forget = actions.add_parser("delete-offsets", help="delete the committed offsets of topics that no member reads")
+    forget.add_argument("group", metavar="GROUP")
+    forget.add_argument(
+        "-t",
+        "--topic",
+        metavar="TOPIC[:PARTITION]",
+        action="append",
+        required=True,
+        dest="topics",
+        help="can be repeated",
+    )
+
+    for action in (listing, describe, delete, reset, forget):
         add_client_arguments(action)
 
 
@@ -188,13 +201,22 @@ def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
         client.groups.commit(arguments.group, targets)
     if arguments.json:
         rows = [
-            {"topic": key.topic, "partition": key.partition, "from": present.get(key), "to": targets[key]}
-            for key in keys
+            {
+                "topic": row.partition.topic,
+                "partition": row.partition.partition,
+                "from": row.before,
+                "to": row.after,
+                "asked": row.asked,
+            }
+            for row in plan
         ]
         print_json({"group": arguments.group, "executed": arguments.execute, "partitions": rows})
         return
     titles = ("topic", "partition", "from", "to")
     print_table(titles, [(key.topic, key.partition, present.get(key, "-"), targets[key]) for key in keys])
+    for row in plan:
+        if row.asked != row.after:
+            say(f"{row.partition}: {row.asked} is outside of the log ({row.start} to {row.end}), {row.after} instead")
     moved = sum(present.get(key) != targets[key] for key in keys)
     if not moved:
         say("nothing to change: every offset is there already")
@@ -202,6 +224,24 @@ def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
         say(f"done: {moved} of {len(keys)} offsets moved")
     else:
         say("nothing is changed yet: --execute does it")
+
+
+def delete_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
+    committed = sorted(client.groups.committed(arguments.group))
+    keys: list[TopicPartition] = []
+    for text in arguments.topics:
+        name, number = topic_and_partition(text)
+        found = [key for key in committed if key.topic == name and number in {None, key.partition}]
+        if not found:
+            raise CommandError(f"group {arguments.group} has committed nothing for {text}")
+        keys += found
+    deleted = sorted(set(keys))
+    client.groups.delete_offsets(arguments.group, deleted)
+    if arguments.json:
+        print_json({"group": arguments.group, "deleted": [key._asdict() for key in deleted]})
+        return
+    for key in deleted:
+        say(f"deleted the offset of {key}")
 
 
 def offsets_in(arguments: argparse.Namespace) -> dict[TopicPartition, int]:
@@ -220,14 +260,20 @@ def wanted(client: Client, texts: list[str]) -> list[TopicPartition]:
     """TOPIC or TOPIC:PARTITION."""
     keys = []
     for text in texts:
-        name, separator, number = text.partition(":")
-        if not separator:
-            keys += [TopicPartition(name, partition) for partition in client.partitions(name)]
-        elif number.isascii() and number.isdigit():
-            keys.append(TopicPartition(name, int(number)))
-        else:
-            raise UsageError(f"--topic {text}: expected TOPIC or TOPIC:PARTITION")
+        name, number = topic_and_partition(text)
+        numbers = client.partitions(name) if number is None else [number]
+        keys += [TopicPartition(name, partition) for partition in numbers]
     return sorted(set(keys))
+
+
+def topic_and_partition(text: str) -> tuple[str, int | None]:
+    """Return the parts of TOPIC or TOPIC:PARTITION; UsageError."""
+    name, separator, number = text.partition(":")
+    if not separator:
+        return name, None
+    if not (number.isascii() and number.isdigit()):
+        raise UsageError(f"--topic {text}: expected TOPIC or TOPIC:PARTITION")
+    return name, int(number)
 
 
 def target_of(arguments: argparse.Namespace) -> Target:

@@ -81,7 +81,7 @@ def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
         offsets = parse_offsets(text, group)
         require_partitions(client, offsets)
         committed = {key: row.offset for key, row in client.groups.committed(group).items()}
-        rows = [row_of(row, offsets[row.partition]) for row in plan_offsets(client, offsets, committed)]
+        rows = [row_of(row) for row in plan_offsets(client, offsets, committed)]
     except (BadRequestError, ValueError) as error:
         return {**asked, "error": str(error)}
     return {**asked, **planned(rows)}
@@ -123,8 +123,8 @@ def plan_of(client: Client, group: str, request: ActionRequest) -> list[dict[str
     return [row_of(row) for row in plan_reset(client, keys, committed, target)]
 
 
-def row_of(row: Reset, wanted: int | None = None) -> dict[str, Any]:
-    """A partition of a plan; `wanted` where a place was asked for, which the log may not have."""
+def row_of(row: Reset) -> dict[str, Any]:
+    """Return a partition of a plan, for the template and as JSON."""
     return {
         "topic": row.partition.topic,
         "partition": row.partition.partition,
@@ -132,7 +132,7 @@ def row_of(row: Reset, wanted: int | None = None) -> dict[str, Any]:
         "after": row.after,
         "start": row.start,
         "end": row.end,
-        "moved_inside": wanted is not None and wanted != row.after,
+        "moved_inside": row.asked != row.after,
     }
 
 

@@ -78,24 +78,24 @@ def test_group_of_the_newer_protocol(broker, client, capsys):
 
 
 @pytest.mark.parametrize(
-    ("target", "offset"),
+    ("target", "asked", "offset"),
     [
-        (["--to-earliest"], 0),
-        (["--to-latest"], 100),
-        (["--to-offset", "7"], 7),
-        (["--to-offset", "1000"], 100),
-        (["--shift-by", "-15"], 25),
-        (["--shift-by", "-1000"], 0),
-        (["--to-datetime", "1999-12-31"], 0),
-        (["--to-datetime", "2199-12-31T12:00:00+02:00"], 100),
-        (["--to-datetime", "-1h"], 0),
-        (["--to-datetime", "+1h"], 100),
-        (["--to-datetime", "946684800000"], 0),
+        (["--to-earliest"], 0, 0),
+        (["--to-latest"], 100, 100),
+        (["--to-offset", "7"], 7, 7),
+        (["--to-offset", "1000"], 1000, 100),
+        (["--shift-by", "-15"], 25, 25),
+        (["--shift-by", "-1000"], -960, 0),
+        (["--to-datetime", "1999-12-31"], 0, 0),
+        (["--to-datetime", "2199-12-31T12:00:00+02:00"], 100, 100),
+        (["--to-datetime", "-1h"], 0, 0),
+        (["--to-datetime", "+1h"], 100, 100),
+        (["--to-datetime", "946684800000"], 0, 0),
     ],
 )
-def test_reset_shows_first_and_does_it_when_told(broker, client, capsys, target, offset):
+def test_reset_shows_first_and_does_it_when_told(broker, client, capsys, target, asked, offset):
     arguments = ["reset-offsets", "app", "--topic", "logs:0", "--json", *target]
-    expected = {"topic": "logs", "partition": 0, "from": 40, "to": offset}
+    expected = {"topic": "logs", "partition": 0, "from": 40, "to": offset, "asked": asked}
     _, out = call(broker, capsys, *arguments)
     assert json.loads(out) == {"group": "app", "executed": False, "partitions": [expected]}
     key = TopicPartition("logs", 0)
@@ -113,6 +113,36 @@ def test_reset_says_what_it_did(broker, client, capsys):
     assert call(broker, capsys, *flags, str(there), "--execute")[1].splitlines()[-1] == last
     assert call(broker, capsys, *flags, "1")[1].splitlines()[-1] == "nothing is changed yet: --execute does it"
     assert call(broker, capsys, *flags, "1", "--execute")[1].splitlines()[-1] == "done: 1 of 1 offsets moved"
+
+
+def test_reset_names_the_offsets_that_it_keeps_inside_the_log(broker, client, capsys):
+    _, out = call(broker, capsys, "reset-offsets", "app", "--topic", "logs:0", "--to-offset", "1000")
+    assert "logs-0: 1000 is outside of the log (0 to 100), 100 instead" in out
+    _, out = call(broker, capsys, "reset-offsets", "app", "--topic", "logs:0", "--to-offset", "100")
+    assert "outside" not in out
+
+
+def test_delete_offsets_of_a_topic(broker, client, capsys):
+    kept, dropped = TopicPartition("logs", 0), TopicPartition("logs", 1)
+    client.groups.commit("drop", {kept: 1, dropped: 0})
+    assert call(broker, capsys, "delete-offsets", "drop", "-t", "logs:1")[1] == "deleted the offset of logs-1\n"
+    assert {*client.groups.committed("drop")} == {kept}
+    _, out = call(broker, capsys, "delete-offsets", "drop", "-t", "logs", "--json")
+    assert json.loads(out) == {"group": "drop", "deleted": [{"topic": "logs", "partition": 0}]}
+    assert client.groups.committed("drop") == {}
+    assert call(broker, capsys, "delete-offsets", "drop", "-t", "logs")[0] == 1
+    assert call(broker, capsys, "delete-offsets", "drop", "-t", "logs:x")[0] == 2
+
+
+def test_delete_offsets_is_refused_while_a_member_reads_the_topic(broker, client, capsys):
+    with client.group_reader("busy", ["logs"], reset="earliest") as reader:
+        while not reader.poll(1):
+            pass
+        reader.commit()
+        assert main(["groups", "delete-offsets", "busy", "-t", "logs", "-b", broker.bootstrap_servers]) == 1
+        assert "GROUP_SUBSCRIBED_TO_TOPIC" in capsys.readouterr().err
+        assert {key.partition for key in client.groups.committed("busy")} >= {0}
+    client.groups.delete("busy")
 
 
 def test_reset_from_a_file(broker, client, capsys, tmp_path):

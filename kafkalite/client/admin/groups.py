@@ -1,4 +1,4 @@
-"""Administration of consumer groups: list, describe, delete; read and set committed offsets.
+"""Administration of consumer groups: list, describe, delete; read, set and delete committed offsets.
 
 Each call asks the group's coordinator. Codes that mean "not yet" (loading, not available) are asked again for a while.
 
@@ -27,6 +27,11 @@ from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.list_groups import ListGroupsRequest
 from kafkalite.protocol.messages.offset_commit import OffsetCommitRequest
+from kafkalite.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
@@ -254,6 +259,28 @@ class Groups:
                 OffsetCommitRequest(group_id=group_id, topics=topics_to_commit(committed_offsets(offsets))),
                 version_max=OFFSET_COMMIT_VERSION_MAX,
             )
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    raise_for(row.error_code, f"group {group_id}, {topic.name}-{row.partition_index}")
+
+        self._client.with_retries(ask)
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete the committed offsets of these partitions (KIP-496).
+
+        GroupIdNotFound; GroupSubscribedToTopic if a member of the group reads one of the topics, NonEmptyGroup if the
+        members are not consumers. Where one partition is refused, the others are deleted.
+        """
+        numbers: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for key in partitions:
+            numbers.setdefault(key.topic, []).append(OffsetDeleteRequestPartition(partition_index=key.partition))
+        topics = [OffsetDeleteRequestTopic(name=name, partitions=rows) for name, rows in numbers.items()]
+
+        def ask() -> None:
+            answer = self._coordinator(group_id).request(
+                api.OFFSET_DELETE, OffsetDeleteRequest(group_id=group_id, topics=topics)
+            )
+            raise_for(answer.error_code, f"group {group_id}")
             for topic in answer.topics:
                 for row in topic.partitions:
                     raise_for(row.error_code, f"group {group_id}, {topic.name}-{row.partition_index}")

@@ -34,13 +34,22 @@ class Target(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """One partition: committed now (None: nothing), where it goes, and what the log has."""
+    """The reset of one partition: the committed offset (None: nothing), the new one, and the log's start and end.
+
+    `asked` is the offset before it was kept inside the log.
+    """
 
     partition: TopicPartition
     before: int | None
     after: int
     start: int
     end: int
+    asked: int
+
+    @classmethod
+    def inside_log(cls, partition: TopicPartition, before: int | None, asked: int, start: int, end: int) -> Reset:
+        """Return the reset to an offset, or to the nearest one that the log has."""
+        return cls(partition, before, min(max(asked, start), end), start, end, asked)
 
 
 def parse_offsets(text: str, group: str) -> dict[TopicPartition, int]:
@@ -85,13 +94,7 @@ def plan_offsets(
     starts = client.list_offsets(dict.fromkeys(offsets, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(offsets, OFFSET_LATEST))
     return [
-        Reset(
-            key,
-            committed.get(key),
-            min(max(offset, starts[key].offset), ends[key].offset),
-            starts[key].offset,
-            ends[key].offset,
-        )
+        Reset.inside_log(key, committed.get(key), offset, starts[key].offset, ends[key].offset)
         for key, offset in sorted(offsets.items())
     ]
 
@@ -120,5 +123,5 @@ def plan_reset(
             offset = target.number
         else:
             offset = committed[key] + target.number
-        found.append(Reset(key, committed.get(key), min(max(offset, start), end), start, end))
+        found.append(Reset.inside_log(key, committed.get(key), offset, start, end))
     return found

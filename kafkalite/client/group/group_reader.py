@@ -452,6 +452,17 @@ class GroupReader:
         end = -1 if position is None else self._reader.readable_end(key)
         return None if position is None or end < 0 else max(end - position, 0)
 
+    def has_read_to(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Return whether all records of this member's partitions before these offsets were handed out.
+
+        False while the member joins or the group rebalances. A partition that is not in `ends` counts as read.
+        """
+        with self._one_thread.entered():
+            if self._membership.phase != Phase.STABLE or self._membership.has_new_assignment or self._holdings.unplaced:
+                return False
+            positions = self._holdings.positions
+            return all(positions[key] >= ends.get(key, 0) for key in self._holdings.owned)
+
     def seek(self, key: TopicPartition, offset: int) -> None:
         """Goes on from another offset; KeyError for a partition that is not owned."""
         with self._one_thread.entered():

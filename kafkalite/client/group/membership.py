@@ -169,6 +169,11 @@ class Membership:
             taken, self._assignment = self._assignment, None
             return taken
 
+    @property
+    def has_new_assignment(self) -> bool:
+        """Whether take_assignment has one to give."""
+        return self._assignment is not None
+
     def polled(self) -> None:
         """The owner is alive."""
         self._polled_at = time.monotonic()
