@@ -23,9 +23,9 @@ level is reported on stderr.
 --avro decodes values with a schema registry, each with the schema that wrote it, and prints them as JSON. A value that
 cannot be decoded ends the command, or is printed as it is with --avro-mode permissive.
 
-With -g the members of the group share the partitions. Offsets are committed after their records were printed, so a
-crash can print records again but leaves none out. -o (beginning or end) and --from-beginning apply to partitions
-without a committed offset.
+With -g the members of the group share the partitions; with -e a member ends when it has read its own up to their end.
+Offsets are committed after their records were printed, so a crash can print records again but leaves none out. -o
+(beginning or end) and --from-beginning apply to partitions without a committed offset.
 
 Formats are kcat's: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp, %h headers, %t topic,
 %p partition, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xHH. The default is the value and a line end.
@@ -57,7 +57,7 @@ from kafkalite.cli.times import moment, now_ms, time_ms
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kafkalite.cli.avro import AvroValues
     from kafkalite.cli.formats import Format, JsonLines
@@ -210,10 +210,8 @@ def refuse_contradictions(arguments: argparse.Namespace, start: Start) -> None:
         return
     if not arguments.group:
         raise UsageError("--group needs a name")
-    if arguments.partition is not None or arguments.exit or arguments.reset is not None or arguments.until is not None:
-        raise UsageError(
-            "--group assigns the partitions and does not end: omit --partition, --exit, --until and --reset"
-        )
+    if arguments.partition is not None or arguments.reset is not None or arguments.until is not None:
+        raise UsageError("--group assigns partitions and offsets: omit --partition, --until and --reset")
     if start.where not in {"beginning", "end"}:
         raise UsageError("--offset: with --group only beginning and end, for what has no committed offset")
 
@@ -334,7 +332,7 @@ def start_offsets(
 
 
 def print_as_member(client: Client, arguments: argparse.Namespace, start: Start, printer: Printer) -> None:
-    """Prints and commits until Ctrl-C, or enough; then leaves the group."""
+    """Print and commit until Ctrl-C, --count or, with --exit, the end of the partitions; then leave the group."""
     options = {} if arguments.assignor is None else {"assignors": (arguments.assignor,)}
     topics = list(dict.fromkeys(arguments.topics))
     with client.group_reader(
@@ -345,10 +343,14 @@ def print_as_member(client: Client, arguments: argparse.Namespace, start: Start,
         instance_id=arguments.instance_id,
         **options,
     ) as reader:
-        for topic in topics:
-            client.topic(topic)  # a name that is mistaken is an error, not a long wait
+        keys = partitions_of(client, arguments)  # a mistaken name is an error, not a long wait
         say_isolation(isolation_of(arguments))
-        for chunk in past_damage(client, reader, lambda: iter(reader), skips=arguments.skip_damaged):
+        ends = end_offsets(client, keys, isolation_of(arguments)) if arguments.exit else None
+
+        def chunks() -> Iterator[Chunk]:
+            return iter(reader) if ends is None else chunks_to(reader, ends)
+
+        for chunk in past_damage(client, reader, chunks, skips=arguments.skip_damaged):
             taken = printer.print(chunk.partition, chunk.columns)
             if taken:
                 whole = taken == len(chunk.columns)
@@ -356,6 +358,14 @@ def print_as_member(client: Client, arguments: argparse.Namespace, start: Start,
                 reader.commit({chunk.partition: following})
             if printer.done:
                 break
+        else:
+            reader.commit()  # with the transaction markers after the last record
+
+
+def chunks_to(reader: GroupReader, ends: Mapping[TopicPartition, int]) -> Iterator[Chunk]:
+    """Yield chunks until this member has read its partitions up to these offsets."""
+    while not reader.has_read_to(ends):
+        yield from reader.poll()
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------

@@ -489,7 +489,6 @@ def test_produce_in_a_transaction(run: Run, client: Client, kafka_topic: str, tm
     ("arguments", "text"),
     [
         (["-g", "g", "-p", "0"], "omit --partition"),
-        (["-g", "g", "-e"], "omit --partition"),
         (["-g", "g", "--reset", "latest"], "omit --partition"),
         (["-g", "g", "-o", "-5"], "only beginning and end"),
         (["-g", "g", "-o", "@7"], "only beginning and end"),

@@ -77,6 +77,28 @@ def test_several_topics_in_a_group(consume: Consume, client: Client, kafka_broke
     }
 
 
+def test_group_is_drained(consume: Consume, client: Client, kafka_broker) -> None:
+    """With --exit a member ends at the end of its partitions, transaction markers included."""
+    topic, group = "drained", "drains"
+    kafka_broker.create_topic(topic, 2)
+    put(client, topic, (1, b"a"), (2, b"b"))
+    drain = ("-t", topic, "-g", group, "--from-beginning", "-e")
+    assert consume(*drain)[:2] == (0, ["a", "b"])
+    assert consume(*drain)[:2] == (0, [])
+    with client.producer(transactional_id="drains") as producer:
+        producer.begin_transaction()
+        producer.send(topic, 1, [b"c"])
+        producer.commit_transaction()
+    assert consume(*drain, "--isolation", "read_committed")[:2] == (0, ["c"])
+    (row,) = [row for row in client.groups.partitions(client.groups.describe(group)) if row.partition.partition == 1]
+    assert (row.committed, row.lag) == (2, 0)
+
+
+def test_group_with_nothing_to_read_ends_at_once(consume: Consume, kafka_broker) -> None:
+    kafka_broker.create_topic("drained-empty", 1)
+    assert consume("-t", "drained-empty", "-g", "drains-empty", "-e")[:2] == (0, [])
+
+
 @pytest.fixture
 def days(client: Client, kafka_topic: str) -> str:
     """A record a day, at noon: 2026-11-19, -20, -21, -22."""
