@@ -26,7 +26,7 @@ from kafkalite.client.errors import BrokerGone, BrokerUnreachable, ClientError, 
 from kafkalite.errors import ControllersAway, KafkaError, StartupError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 COMMANDS: Final = {
     "start": "run a broker",
@@ -61,6 +61,7 @@ COMMANDS: Final = {
     "bench": "compare with other brokers on this machine",
     "settings": "list every setting that a broker or a topic takes",
     "completion": "print a completion script for your shell",
+    "version": "print the version and where it is installed",
 }
 """Name → what it does, as --help shows them; each is the module of that name in this package."""
 
@@ -68,6 +69,8 @@ STDERR: Final = 2
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
+INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+"""What argparse says of a subcommand or value that does not exist."""
 VALUE_LIKE_A_FLAG: Final = re.compile(r"-\.?[0-9]")
 
 
@@ -108,6 +111,9 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
+        invalid = INVALID_CHOICE.search(message)
+        if invalid is not None:
+            message += did_you_mean(invalid[1], re.findall(r"[^\s,']+", invalid[2]))
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
@@ -165,10 +171,15 @@ def execute(arguments: list[str]) -> int:
 
         say(f"kafkalite {VERSION}")
         return 0
+    raise UsageError(f"there is no command {name!r}{did_you_mean(name, COMMANDS)}; try --help")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ", did you mean 'X'" for the known word that is closest, or nothing."""
     import difflib
 
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
-    raise UsageError(f"there is no command {name!r}{f', did you mean {close[0]!r}' if close else ''}; try --help")
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f", did you mean {close[0]!r}" if close else ""
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -182,7 +193,7 @@ def overview() -> str:
     """What `kafkalite --help` prints."""
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
-    after = "`kafkalite COMMAND --help` says more; -V prints the version."
+    after = "`kafkalite COMMAND --help` says more; -V prints the version alone."
     return f"usage: kafkalite COMMAND [OPTION ...]\n\n{rows}\n\n{after}"
 
 

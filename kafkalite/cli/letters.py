@@ -219,7 +219,7 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
         print_json(done._asdict())
     else:
         often = f"; {done.too_often} were redriven {arguments.rounds} times already, and stay" if done.too_often else ""
-        say(f"{done.sent} letters were sent{often}")
+        say(f"{done.sent} {'letter was' if done.sent == 1 else 'letters were'} sent{often}")
     return 0
 
 

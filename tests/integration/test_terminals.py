@@ -81,6 +81,8 @@ CLIENTS: Final = [
     ("groups", "delete", f"none{HOSTILE}", "--if-exists"),
     ("groups", "reset-offsets", f"idle{HOSTILE}", "--to-earliest"),
     ("groups", "reset-offsets", f"none{HOSTILE}", "--to-earliest"),
+    ("groups", "delete-offsets", f"none{HOSTILE}", "--topic", f"none{HOSTILE}"),
+    ("groups", "delete-offsets", f"idle{HOSTILE}", "--topic", "logs"),
     ("transactions", "list"),
     ("transactions", "describe"),
     ("transactions", "describe", ID),
@@ -153,6 +155,7 @@ OTHERS: Final = [
     ("bench", HOSTILE),
     ("settings", HOSTILE),
     ("completion", HOSTILE),
+    ("version", HOSTILE),
     (HOSTILE,),
 ]
 

@@ -131,6 +131,9 @@ log dump
 bench --quick --full
 settings --broker --topic
 completion tcsh
+version --short
+groups delete-offsets g
+groups delete-offsets g --topic t:x
 run
 run --topic :3 -- true
 run --topic t:x -- true
