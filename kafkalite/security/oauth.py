@@ -7,7 +7,9 @@
 
 Algorithms are those of a fixed list that fit the type of the key; `none` is refused, unless a setting for development
 allows it, and what a token says of where keys are is not read. Keys come from a document of the operator's, at an https
-address or in a file, within bounds of time and size; a key that is not known has it fetched again, but not often.
+address or in a file, within bounds of time and size; a key that is not known has it fetched again, but not often. As in
+Kafka's BrokerJwtValidator, a token that names a key (`kid`) is checked by that key alone; one that names none is
+checked by each key that fits its algorithm.
 
 PyJWT and cryptography are the extra `oauth`, imported here alone. Checking a token is for the I/O pool; the thread
 `kafkalite-jwks` fetches keys.
@@ -26,7 +28,7 @@ import urllib.parse
 import urllib.request
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite import http_ask
 from kafkalite.errors import ConfigError, StartupError
@@ -119,6 +121,14 @@ class BearerServer:
         return claims
 
 
+class VerificationKey(NamedTuple):
+    """A public key of the document, its id (None: it has none), and the algorithms that it may check."""
+
+    key_id: str | None
+    key: Any
+    algorithms: frozenset[str]
+
+
 class KeySet:
     """The keys of a document; see the module. `read` gives its bytes: OSError or ValueError where it cannot."""
 
@@ -135,7 +145,7 @@ class KeySet:
         self._retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000
         self._retry_s_max = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms / 1000
         self._read = read or functools.partial(read_document, context=_context(tls or {}))
-        self._keys: dict[str, Any] = {}
+        self._keys: list[VerificationKey] = []
         self._changed = threading.Condition(threading.Lock())
         self._wanted = True
         self._fetching = False
@@ -163,11 +173,14 @@ class KeySet:
             self._thread.join(FETCH_S_MAX + 1.0)
             self._thread = None
 
-    def find(self, key_id: str) -> Any:
-        """The key of this id, None where there is none; one that is not known is looked for, now and then."""
-        key = self._keys.get(key_id)
-        if key is not None:
-            return key
+    def find(self, key_id: str | None, algorithm: str) -> list[Any]:
+        """Return the keys for a token with this `kid` (None: it has none) and algorithm, in the document's order.
+
+        Where there is none, the document is fetched again, but not often.
+        """
+        found = self._fitting(key_id, algorithm)
+        if found:
+            return found
         with self._changed:
             if time.monotonic() - self._fetched_at >= FETCH_INTERVAL_S_MIN:
                 self._wanted = True
@@ -175,7 +188,10 @@ class KeySet:
             if self._wanted or self._fetching:
                 count = self.fetch_count
                 self._changed.wait_for(lambda: self.fetch_count > count or self._stopping, FETCH_WAIT_S)
-        return self._keys.get(key_id)
+        return self._fitting(key_id, algorithm)
+
+    def _fitting(self, key_id: str | None, algorithm: str) -> list[Any]:
+        return [row.key for row in self._keys if algorithm in row.algorithms and key_id in {None, row.key_id}]
 
     def _run(self) -> None:
         pause_s = 0.0
@@ -199,7 +215,7 @@ class KeySet:
                 self._fetching = False
                 self._changed.notify_all()
 
-    def _fetch(self) -> dict[str, Any] | None:
+    def _fetch(self) -> list[VerificationKey] | None:
         try:
             return _parse_keys(self._read(self._url))
         except (OSError, ValueError) as error:
@@ -251,8 +267,8 @@ def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
             raise ValueError("is neither https nor a file")
 
 
-def _parse_keys(data: bytes) -> dict[str, Any]:
-    """Key id → (key, its algorithms); keys that nobody here can use are left out."""
+def _parse_keys(data: bytes) -> list[VerificationKey]:
+    """Return the keys of a JSON Web Key Set (RFC 7517) that can check signatures; ValueError if there is none."""
     import jwt
 
     try:
@@ -261,9 +277,9 @@ def _parse_keys(data: bytes) -> dict[str, Any]:
         raise ValueError("is nested too deeply") from None
     if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
         raise ValueError("is no JSON Web Key Set")  # noqa: TRY004  # a document's fault, as any other
-    keys: dict[str, Any] = {}
+    keys: list[VerificationKey] = []
     for item in found["keys"][:KEYS_MAX]:
-        usable = isinstance(item, dict) and isinstance(item.get("kid"), str) and item.get("use", "sig") == "sig"
+        usable = isinstance(item, dict) and isinstance(item.get("kid", ""), str) and item.get("use", "sig") == "sig"
         algorithms = ALGORITHMS.get(str(item.get("kty")), frozenset()) if usable else frozenset()
         if isinstance(item, dict) and "alg" in item:
             algorithms &= {str(item["alg"])}
@@ -272,8 +288,10 @@ def _parse_keys(data: bytes) -> dict[str, Any]:
                 key = jwt.PyJWK(item, algorithm).key
             except (jwt.PyJWTError, ValueError, TypeError, KeyError):
                 continue
-            keys[item["kid"]] = (key, algorithms)
+            keys.append(VerificationKey(item.get("kid"), key, algorithms))
             break
+    if not keys:
+        raise ValueError("has no key that can check a signature (kty RSA, EC or OKP)")
     return keys
 
 
@@ -321,20 +339,25 @@ class TokenChecker:
         if algorithm == "none" and self._unsecured and token.endswith("."):
             options["verify_signature"] = False
             options |= dict.fromkeys(("verify_exp", "verify_iat", "verify_nbf", "verify_iss"), True)
-            key: Any = None
-            allowed = ["none"]
+            keys: list[Any] = [None]
         else:
-            found = None if self._keys is None else self._keys.find(str(header.get("kid")))
-            if found is None or algorithm not in found[1]:
+            keys = [] if self._keys is None else self._keys.find(header.get("kid"), algorithm)
+            if not keys:
                 raise Refused(f"a token by the key {str(header.get('kid'))[:64]!r}, {algorithm[:16]!r}")
-            key, allowed = found[0], [algorithm]
-        claims: dict[str, Any] = self._jwt.decode(
-            token,
-            key,
-            algorithms=allowed,
-            audience=self._audience,
-            issuer=self._issuer,
-            leeway=self._skew_s,
-            options=options,  # type: ignore[arg-type]  # by the names that its own type has
-        )
-        return claims
+        for number, key in enumerate(keys, 1):
+            try:
+                claims: dict[str, Any] = self._jwt.decode(
+                    token,
+                    key,
+                    algorithms=[algorithm],
+                    audience=self._audience,
+                    issuer=self._issuer,
+                    leeway=self._skew_s,
+                    options=options,  # type: ignore[arg-type]  # by the names that its own type has
+                )
+            except self._jwt.InvalidSignatureError:
+                if number == len(keys):
+                    raise
+            else:
+                return claims
+        raise AssertionError("a token without a key to check it is refused above")

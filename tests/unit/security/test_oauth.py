@@ -131,7 +131,7 @@ BAD = {
     "a shared secret of the document": lambda: token(PUBLIC_PEM.replace(b"-----", b""), "HS256", "shared"),
     "another key": lambda: token(OTHER_RSA),
     "a key that is not there": lambda: token(kid="absent"),
-    "no key named": lambda: token(kid=None),
+    "no key named, and another key": lambda: token(OTHER_RSA, kid=None),
     "an algorithm that the key is not for": lambda: token(RSA, "RS256", "only"),
     "a key for sealing": lambda: token(kid="sealing"),
     "expired": lambda: token(exp=int(time.time()) - 31),
@@ -157,6 +157,24 @@ BAD = {
     "dots": lambda: "..",
     "long": lambda: "x" * 70_000,
 }
+
+
+def test_tokens_and_keys_without_an_id(server: Callable[..., BearerServer]) -> None:
+    """A token without `kid` is checked by each key that fits; one that names a key is checked by that key alone."""
+    assert server().respond(first(token(kid=None))) == b""
+    unnamed = [
+        json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())) for key in (OTHER_RSA, RSA)
+    ]  # fmt: skip
+    found = KeySet(settings(), lambda _url: json.dumps({"keys": unnamed}).encode())
+    found.start()
+    try:
+        check = TokenChecker(settings(), found).check
+        for key in (RSA, OTHER_RSA):
+            assert BearerServer(check, "sub").respond(first(token(key, kid=None))) == b""
+        assert_refused(BearerServer(check, "sub"), first(token(RSA, kid="rsa")))
+        assert_refused(BearerServer(check, "sub"), first(token(EC, "ES256", kid=None)))
+    finally:
+        found.stop()
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -229,10 +247,10 @@ def test_keys_that_are_not_known_are_fetched_once_in_a_while(monkeypatch: pytest
     found.start()
     try:
         wait_until(lambda: found.fetch_count >= 1, 60, "the first fetch")
-        assert found.find("rsa") is not None, "a new key is found by asking again"
+        assert found.find("rsa", "RS256"), "a new key is found by asking again"
         assert len(reads) == 2
         monkeypatch.setattr(oauth, "FETCH_INTERVAL_S_MIN", 3600.0)
-        assert [found.find(f"absent {i}") for i in range(10_000)] == [None] * 10_000
+        assert [found.find(f"absent {i}", "RS256") for i in range(10_000)] == [[]] * 10_000
         assert len(reads) == 2
         assert set(reads) == {"https://issuer/keys"}
     finally:
@@ -240,7 +258,16 @@ def test_keys_that_are_not_known_are_fetched_once_in_a_while(monkeypatch: pytest
 
 
 def test_keys_stay_when_the_document_cannot_be_had() -> None:
-    answers: list[Any] = [document(), OSError("gone"), b"{", b"[]", b'{"keys": 7}', b"[" * 100_000, document()]
+    answers: list[Any] = [
+        document(),
+        OSError("gone"),
+        b"{",
+        b"[]",
+        b'{"keys": 7}',
+        b'{"keys": []}',
+        b"[" * 100_000,
+        document(),
+    ]
     count = len(answers)
 
     def read(_url: str) -> bytes:
@@ -259,7 +286,7 @@ def test_keys_stay_when_the_document_cannot_be_had() -> None:
     try:
         wait_until(lambda: found.fetch_count >= 1, 60, "the first fetch")
         while found.fetch_count < count:
-            assert found.find("rsa") is not None
+            assert found.find("rsa", "RS256")
     finally:
         found.stop()
 
@@ -269,9 +296,9 @@ def test_file_of_keys_is_read_at_the_start(tmp_path: Any) -> None:
     path.write_bytes(document())
     found = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=path.as_uri()))
     found.start()
-    assert found.find("ec") is not None
+    assert found.find("ec", "ES256")
     found.stop()
-    for content in (b"", b"x" * 2_000_000):
+    for content in (b"", b"x" * 2_000_000, b'{"keys": []}', b'{"keys": [{"kty": "RSA", "kid": "broken"}]}'):
         path.write_bytes(content)
         with pytest.raises(ConfigError, match="jwks"):
             KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=path.as_uri())).start()
@@ -297,8 +324,8 @@ def test_keys_by_https_from_a_server_that_is_trusted(key_server: KeyServer, tmp_
     found = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=url), tls=tls)
     found.start()
     try:
-        assert found.find("ec") is not None
-        assert found.find("ed") is not None
+        assert found.find("ec", "ES256")
+        assert found.find("ed", "EdDSA")
     finally:
         found.stop()
     assert key_server.requests == ["/keys"]
@@ -323,7 +350,7 @@ def test_keys_by_https_from_a_server_that_is_not_trusted(
     assert key_server.requests == []
     keys = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=named), tls=trusting(right, **unnamed))._fetch()
     assert keys is not None
-    assert set(keys) >= {"rsa", "ec", "ed"}
+    assert {row.key_id for row in keys} >= {"rsa", "ec", "ed"}
 
 
 def test_server_of_keys_that_has_another_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
