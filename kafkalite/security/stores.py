@@ -166,16 +166,23 @@ def _parsed(key: str, path: str, read: Callable[[], T]) -> T:
     try:
         return read()
     except ValueError as error:
+        if str(error) == "unsupported":
+            raise ConfigError(
+                key,
+                f"{path} is encrypted by an algorithm of older Java and Windows; convert it to PEM, which needs no"
+                f" password here: openssl pkcs12 -legacy -noenc -in {path} -out {path}.pem",
+            ) from None
         raise ConfigError(key, f"{path}: {error}" if path else str(error)) from None
 
 
 def _check_dates(key: str, path: str, validity: tuple[int, int], now: float) -> None:
     begins, ends = validity
     if now < begins:
-        raise ConfigError(key, f"{path or 'the certificate'} is not valid before {_date(begins)}")
+        raise ConfigError(key, f"{path or 'the certificate'} is not valid before {utc_date(begins)}")
     if now >= ends:
-        raise ConfigError(key, f"{path or 'the certificate'} has expired on {_date(ends)}")
+        raise ConfigError(key, f"{path or 'the certificate'} has expired on {utc_date(ends)}")
 
 
-def _date(seconds: int) -> str:
+def utc_date(seconds: int) -> str:
+    """Return a time in seconds since 1970 as text in UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

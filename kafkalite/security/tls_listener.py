@@ -22,7 +22,7 @@ from kafkalite.logging import fields
 from kafkalite.model import ANONYMOUS
 from kafkalite.security.distinguished_name import alternative_names, java_text
 from kafkalite.security.principals import PrincipalRules
-from kafkalite.security.stores import read_key_store, read_trust_store, stamp_of
+from kafkalite.security.stores import read_key_store, read_trust_store, stamp_of, utc_date
 from kafkalite.settings.areas.tls import TLS_SETTINGS
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class ListenerTls:
             if self.is_in_use(config):
                 return
             self._loaded, self._config = self.check(config), config
-        logger.info("certificate loaded", extra=fields(listener=self.name, expires=self._loaded.expires))
+        logger.info("certificate loaded", extra=fields(listener=self.name, expires=utc_date(self._loaded.expires)))
 
     def reload(self, *, only_changed: bool) -> bool:
         """Reads the files again; whether they were taken. What cannot be taken is told, and the old stays."""
@@ -177,7 +177,7 @@ class ListenerTls:
                 self._loaded = self._loaded._replace(stamps=stamps)
                 tell_kept(self.name, error)
                 return False
-        logger.info("certificate loaded", extra=fields(listener=self.name, expires=self._loaded.expires))
+        logger.info("certificate loaded", extra=fields(listener=self.name, expires=utc_date(self._loaded.expires)))
         return True
 
     def tell_expiry(self, now: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -166,6 +167,19 @@ def test_what_is_wrong_with_a_key_store_is_one_sentence(
         read_key_store(config)
     assert str(refusal.value).startswith("ssl.key")
     assert "\n" not in str(refusal.value)
+
+
+def test_store_of_older_java_and_windows_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> None:
+    """Its encryption (RC2, 3DES) is only in OpenSSL's legacy provider."""
+    pem = SERVER.write_pem(tmp_path / "server.pem")
+    legacy = tmp_path / "legacy.p12"
+    make = ["openssl", "pkcs12", "-export", "-legacy", "-in", pem, "-out", legacy, "-passout", f"pass:{PASSWORD}"]
+    subprocess.run(make, check=True, capture_output=True)
+    with pytest.raises(ConfigError, match="older Java and Windows") as refusal:
+        read_key_store(settings(keystore_location=legacy, keystore_password=PASSWORD))
+    command = str(refusal.value).partition("here: ")[2]
+    subprocess.run([*shlex.split(command), "-passin", f"pass:{PASSWORD}"], check=True, capture_output=True)
+    read_key_store(settings(keystore_location=f"{legacy}.pem"))
 
 
 @pytest.mark.parametrize(
