@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kafkalite.backup import back_up, restore
+from kafkalite.backup import back_up
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
@@ -21,10 +20,10 @@ from kafkalite.mirror.embedded import EmbeddedMirror, EmbeddedOptions
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
+from tests.kit.processes.restored import READY_S, grow_after_backup, numbers, produce, put_back
 
 pytestmark = pytest.mark.integration
 
-READY_S = 60
 FAST = {"flush.on.acks.all": False, "transaction.state.log.num.partitions": 1}
 KEY = TopicPartition("orders", 0)
 
@@ -33,17 +32,6 @@ KEY = TopicPartition("orders", 0)
 def target() -> Iterator[Broker]:
     with Broker(FAST) as running:
         yield running
-
-
-def numbers(first: int, end: int, what: str = "old") -> list[bytes]:
-    return [b"%s %d" % (what.encode(), number) for number in range(first, end)]
-
-
-def produce(bootstrap: str, items: list[bytes]) -> None:
-    with Client(bootstrap, retry_timeout_s=READY_S) as client:
-        if not client.partition_counts(["orders"]):
-            client.admin.create_topic("orders", 1)
-        client.produce("orders", 0, items)
 
 
 def values(broker: Broker) -> list[bytes | None]:
@@ -58,14 +46,6 @@ def copy(source: str, target: Broker, *options: str) -> int:
     return main(["mirror", "--from", source, "--to", target.bootstrap_servers, "--name", "m", "-e", "-q", *options])
 
 
-def put_back(live: BrokerProcess, directory: Path, saved: Path) -> None:
-    """The broker runs on its backup."""
-    live.kill()
-    shutil.rmtree(directory)
-    restore(str(saved), str(directory))
-    live.start()
-
-
 @pytest.mark.parametrize("killed", [False, True], ids=["epochs tell", "the same epoch"])
 @pytest.mark.parametrize("count", [10, 60])
 def test_a_source_that_was_restored_stops_the_mirror(
@@ -73,15 +53,10 @@ def test_a_source_that_was_restored_stops_the_mirror(
 ) -> None:
     """Whether it has fewer records than were copied or more; `killed`: both histories have the same leader epochs."""
     with BrokerProcess(tmp_path / "live", port=free_port()) as live:
-        produce(live.bootstrap, numbers(0, 100))
-        back_up(str(tmp_path / "live" / "data"), str(tmp_path / "saved"))
-        if killed:
-            live.kill()
-            live.start()
-        produce(live.bootstrap, numbers(100, 150))
+        grow_after_backup(live, "orders", tmp_path / "saved", same_epoch=killed)
         assert copy(live.bootstrap, target) == 0
-        put_back(live, tmp_path / "live" / "data", tmp_path / "saved")
-        produce(live.bootstrap, numbers(100, 100 + count, "new"))
+        put_back(live, tmp_path / "saved")
+        produce(live.bootstrap, "orders", numbers(100, 100 + count, "new"))
         capsys.readouterr()
         assert copy(live.bootstrap, target) == 1
         error = capsys.readouterr().err
@@ -98,12 +73,12 @@ def test_a_source_that_was_restored_stops_the_mirror(
 
 def test_all_of_it_is_copied_where_that_is_wanted(tmp_path: Path, target: Broker) -> None:
     with BrokerProcess(tmp_path / "live", port=free_port()) as live:
-        produce(live.bootstrap, numbers(0, 10))
-        back_up(str(tmp_path / "live" / "data"), str(tmp_path / "saved"))
-        produce(live.bootstrap, numbers(10, 15))
+        produce(live.bootstrap, "orders", numbers(0, 10))
+        back_up(str(live.data_dir), str(tmp_path / "saved"))
+        produce(live.bootstrap, "orders", numbers(10, 15))
         assert copy(live.bootstrap, target, "--sync-group-offsets") == 0
-        put_back(live, tmp_path / "live" / "data", tmp_path / "saved")
-        produce(live.bootstrap, numbers(10, 16, "new"))
+        put_back(live, tmp_path / "saved")
+        produce(live.bootstrap, "orders", numbers(10, 16, "new"))
         assert copy(live.bootstrap, target, "--on-data-loss", "restart", "--sync-group-offsets") == 0
         assert values(target) == numbers(0, 15) + numbers(0, 10) + numbers(10, 16, "new")
 
@@ -111,19 +86,14 @@ def test_all_of_it_is_copied_where_that_is_wanted(tmp_path: Path, target: Broker
 @pytest.mark.parametrize("killed", [False, True], ids=["epochs tell", "the same epoch"])
 def test_it_is_restored_while_the_mirror_runs(tmp_path: Path, target: Broker, killed: bool) -> None:
     with BrokerProcess(tmp_path / "live", port=free_port()) as live:
-        produce(live.bootstrap, numbers(0, 100))
-        back_up(str(tmp_path / "live" / "data"), str(tmp_path / "saved"))
-        if killed:
-            live.kill()
-            live.start()
-        produce(live.bootstrap, numbers(100, 150))
+        grow_after_backup(live, "orders", tmp_path / "saved", same_epoch=killed)
         file = tmp_path / "mirror.properties"
         file.write_text("topics=orders\nrefresh.topics.interval.seconds=600\n")
         mirror = EmbeddedMirror(EmbeddedOptions.load(live.bootstrap, None, file))
         with Broker({**FAST, "log.dirs": str(tmp_path / "replica")}, companions=[mirror]) as replica:
             wait_until(lambda: len(values(replica)) == 150, READY_S, "records")
-            put_back(live, tmp_path / "live" / "data", tmp_path / "saved")
-            produce(live.bootstrap, numbers(100, 160, "new"))
+            put_back(live, tmp_path / "saved")
+            produce(live.bootstrap, "orders", numbers(100, 160, "new"))
             wait_until(lambda: mirror.status.ended, READY_S, "its end")
             assert "the source was restored or truncated: orders-0" in mirror.status.ended
             assert values(replica) == numbers(0, 150)
@@ -148,7 +118,7 @@ def test_a_source_that_only_restarts_is_copied_on(tmp_path: Path, target: Broker
 def test_progress_of_an_older_release_is_read(tmp_path: Path, target: Broker) -> None:
     """Without an epoch: what is beyond the log's end is noticed all the same."""
     with Broker(FAST) as source:
-        produce(source.bootstrap_servers, numbers(0, 10))
+        produce(source.bootstrap_servers, "orders", numbers(0, 10))
         with Client(source.bootstrap_servers) as one, Client(target.bootstrap_servers) as two:
             assert copy(source.bootstrap_servers, target) == 0
             progress = Progress(two, "m", one.cluster_id or one.refresh([]).cluster_id)
@@ -176,7 +146,7 @@ def iter_values(client: Client, topic: str) -> Iterator[bytes]:
 
 
 def test_what_is_known_of_a_log(target: Broker) -> None:
-    produce(target.bootstrap_servers, numbers(0, 10))
+    produce(target.bootstrap_servers, "orders", numbers(0, 10))
     with Client(target.bootstrap_servers) as client:
         (row,) = client.epoch_ends({KEY: 0}).values()
         assert row == (0, 10)

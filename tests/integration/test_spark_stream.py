@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,10 @@ from kafkalite.spark.options import StreamOptions
 from kafkalite.spark.source import stream_plan
 from kafkalite.spark.source.offsets import DataLoss
 from kafkalite.spark.source.reading import read_task
-from kafkalite.spark.source.stream_plan import IDS, StreamPlanner, StreamPosition
+from kafkalite.spark.source.stream_plan import EPOCHS, FROM, IDS, StreamPlanner, StreamPosition
+from tests.kit.processes.broker import BrokerProcess
+from tests.kit.processes.restored import grow_after_backup, produce, put_back
+from tests.kit.processes.restored import numbers as values
 
 pytestmark = pytest.mark.integration
 
@@ -52,9 +56,10 @@ def fill(client: Client, topic: str, partition: int, count: int) -> None:
         client.produce(topic, partition, [b"x" * 100] * 10)
 
 
-def planner(broker: Broker, topic: str, clock=None, **options: object) -> StreamPlanner:
+def planner(broker: Broker | BrokerProcess, topic: str, clock=None, **options: object) -> StreamPlanner:
     named = {name.replace("__", "."): str(value) for name, value in options.items()}
-    base = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    servers = broker.bootstrap if isinstance(broker, BrokerProcess) else broker.bootstrap_servers
+    base = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     parsed = StreamOptions.parse(base | named)
     return StreamPlanner(parsed) if clock is None else StreamPlanner(parsed, clock)
 
@@ -253,3 +258,80 @@ class TestGroup:
 def test_what_is_no_spot(value: dict) -> None:
     with pytest.raises(ValueError, match=r"name ids|has no partitions"):
         StreamPosition.from_json(value)
+
+
+def read_values(planner: StreamPlanner, batches: list[tuple[dict, dict]]) -> list[bytes]:
+    """The records of these batches."""
+    return [
+        row["value"]
+        for start, end in batches
+        for task in planner.tasks(start, end)
+        for batch in read_task(planner._source, ("value",), task)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["started again", "running"])
+@pytest.mark.parametrize("killed", [False, True], ids=["epochs tell", "the same epoch"])
+@pytest.mark.parametrize("count", [10, 60])
+def test_a_log_that_was_restored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, killed: bool, running: bool
+) -> None:
+    """Whether it has fewer records than were read or more, and whether the epochs tell or only the last batch."""
+    with BrokerProcess(tmp_path / "live") as live:
+        grow_after_backup(live, "orders", tmp_path / "saved", same_epoch=killed)
+        strict = planner(live, "orders")
+        batches = run(strict)
+        assert read_values(strict, batches) == values(0, 150)
+        at = batches[-1][1]
+        assert len(at[EPOCHS]["orders"]["0"]) == 3
+        put_back(live, tmp_path / "saved")
+        produce(live.bootstrap, "orders", values(100, 100 + count, "new"))
+        with pytest.raises(DataLoss, match="restored from a backup or truncated; set failOnDataLoss to false"):
+            (strict if running else planner(live, "orders")).latest(at, limited=True)
+        lenient = planner(live, "orders", failOnDataLoss=False, maxOffsetsPerTrigger=40)
+        batches = run(lenient, at)
+        first = 0 if killed else 100
+        assert batches[0][1][FROM] == {"orders": {"0": first}}
+        new = [*values(first, 100), *values(100, 100 + count, "new")]
+        assert read_values(lenient, batches) == new
+        assert f"it is read again from offset {first} on" in caplog.text
+        assert run(planner(live, "orders"), batches[-1][1]) == []
+        assert read_values(planner(live, "orders"), batches[-1:]) == new[(len(new) - 1) // 40 * 40 :]
+
+
+def test_a_batch_that_is_done_again_after_its_log_was_restored(tmp_path: Path) -> None:
+    """Its end was written down before the query died: it is compared with the log before it is read."""
+    with BrokerProcess(tmp_path / "live") as live:
+        grow_after_backup(live, "orders", tmp_path / "saved")
+        ((start, end),) = run(planner(live, "orders"))
+        put_back(live, tmp_path / "saved")
+        produce(live.bootstrap, "orders", values(100, 160, "new"))
+        with pytest.raises(DataLoss, match="orders-0 was read up to offset 150"):
+            planner(live, "orders").tasks(start, end)
+        lenient = planner(live, "orders", failOnDataLoss=False)
+        batches = [(start, end), *run(lenient, end)]
+        assert read_values(lenient, batches) == [*values(0, 100), *values(100, 150, "new"), *values(100, 160, "new")]
+
+
+def test_checkpoints_without_epochs(broker: Broker, client: Client, topic: str) -> None:
+    """As Spark's own connector and older versions have them: read as before, and epochs come with the next batch."""
+    bare = {topic: {"0": 300, "1": 60}}
+    lenient = planner(broker, topic)
+    assert (
+        StreamPosition.from_json(lenient.latest(bare, limited=True)).offsets == StreamPosition.from_json(bare).offsets
+    )
+    fill(client, topic, 1, 10)
+    ((_, end),) = run(planner(broker, topic), bare)
+    assert end[EPOCHS][topic].keys() == {"0", "1"}
+    assert StreamPosition.from_json(end).to_json() == end
+
+
+def test_where_a_query_began_is_compared_too(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "live") as live:
+        grow_after_backup(live, "orders", tmp_path / "saved")
+        at = planner(live, "orders", startingOffsets="latest").initial()
+        put_back(live, tmp_path / "saved")
+        produce(live.bootstrap, "orders", values(100, 160, "new"))
+        with pytest.raises(DataLoss, match="another one from offset 100 on"):
+            planner(live, "orders").latest(at, limited=True)

@@ -11,6 +11,8 @@ from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
+from tests.kit.processes.broker import BrokerProcess
+from tests.kit.processes.restored import grow_after_backup, numbers, produce, put_back
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own use of deprecated standard library calls
@@ -21,8 +23,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.integration]
 TIMEOUT_S = 300
 
 
-def stream(spark, broker: Broker, topic: str, **options: object):
-    named = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+def stream(spark, broker: Broker | BrokerProcess, topic: str, **options: object):
+    servers = broker.bootstrap if isinstance(broker, BrokerProcess) else broker.bootstrap_servers
+    named = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     return spark.readStream.format("kafkalite").options(
         **named, **{name: str(value) for name, value in options.items()}
     )
@@ -133,3 +136,29 @@ def test_what_is_gone_ends_the_query(spark, kafka_broker: Broker, filled: str, t
         client.admin.create_topic(filled, 2)
     with pytest.raises(Exception, match="was deleted and made anew"):
         run()
+
+
+def test_a_restored_broker_ends_the_query_until_it_may_go_back(spark, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+
+    def run(**options: object) -> None:
+        frame = stream(spark, live, "orders", **options).schema("value BINARY, offset BIGINT").load()
+        finished(frame.writeStream.format("parquet").option("path", str(target)), tmp_path / "checkpoint")
+
+    def rows() -> list[bytes]:
+        return sorted(bytes(row.value) for row in spark.read.parquet(str(target)).collect())
+
+    with BrokerProcess(tmp_path / "live") as live:
+        grow_after_backup(live, "orders", tmp_path / "saved")
+        run()
+        assert rows() == sorted(numbers(0, 150))
+        put_back(live, tmp_path / "saved")
+        produce(live.bootstrap, "orders", numbers(100, 160, "new"))
+        with pytest.raises(Exception, match="restored from a backup or truncated; set failOnDataLoss to false"):
+            run()
+        assert rows() == sorted(numbers(0, 150))
+        run(failOnDataLoss="false")
+        everything = sorted([*numbers(0, 150), *numbers(100, 160, "new")])
+        assert rows() == everything
+        run()
+        assert rows() == everything

@@ -3,8 +3,16 @@
     start ─▶ [commit it for the group] ─▶ partitions, latest ─▶ limits by rows and bytes, fair shares ─▶ end
     (start, end) ─▶ ranges ─▶ pieces of about 32 MiB          the same pair again after a crash: the same records
 
-Positions are {"topic": {"0": 17}}, and under "@ids" the id of each topic, which is how a recreated topic is told from
-one whose records aged out. ("@ids" can be no topic's name.) Positions without ids are taken as well.
+A position is {"topic": {"0": 17}}, as Spark's own connector writes it, and beside the topics, under names that no topic
+can have:
+
+    "@ids"      {"topic": "id"}                                          detects a topic that was recreated
+    "@epochs"   {"topic": {"0": [leader epoch, first offset, CRC]}}      of the batch before the offset: detects a log
+                                                                         that was restored or truncated
+    "@from"     {"topic": {"0": 10}}                                     where the batch that ends here begins, if its
+                                                                         log went back and failOnDataLoss is false
+
+Each of them may be missing, as in checkpoints of Spark's connector.
 
 Spark journals an end before it reads, and asks for the next one only when a batch is done: so `start` is finished work,
 and its offsets can be committed for a group that lag tools watch. The checkpoint alone decides what is read.
@@ -18,7 +26,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.client import ISOLATIONS, Client, ClientError, split_by_size
+from kafkalite.client import ISOLATIONS, Client, ClientError, CommittedOffset, split_by_size
+from kafkalite.client.history import Divergence, Mark, Position, find_divergences, marks_at
 from kafkalite.errors import KafkaError, OffsetOutOfRange
 from kafkalite.load.positions import from_json, to_json
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, uuid_bytes, uuid_text
@@ -32,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-IDS: Final = "@ids"
+IDS, EPOCHS, FROM = "@ids", "@epochs", "@from"
 COMMIT_TIMEOUT_S: Final = 2.0
 """What a group's coordinator may take: the query waits for it."""
 SETTLE_ATTEMPTS: Final = 3
@@ -43,24 +52,44 @@ ESTIMATE_PIECE: Final = 1 << 20
 
 
 class StreamPosition(NamedTuple):
-    """Where a query stands: offsets, and the ids of their topics as far as they are known."""
+    """A query's offsets, and what identifies the topics and logs that they belong to, as far as it is known."""
 
     offsets: dict[TopicPartition, int]
     ids: dict[str, str]
+    marks: Mapping[TopicPartition, Mark] = {}
+    begins: Mapping[TopicPartition, int] = {}
+    """Of the batch that ends here: where its logs are read from, other than from the position before."""
 
     def to_json(self) -> dict[str, Any]:
-        """The same text for the same spot."""
+        """The same text for the same position."""
         named = {key.topic for key in self.offsets}
         ids = {name: self.ids[name] for name in sorted(self.ids) if name in named}
-        return {**({IDS: ids} if ids else {}), **to_json(self.offsets)}
+        epochs: dict[str, dict[str, list[int]]] = {}
+        for key in sorted(self.marks):
+            epochs.setdefault(key.topic, {})[str(key.partition)] = list(self.marks[key])
+        beside = {IDS: ids, EPOCHS: epochs, FROM: to_json(self.begins)}
+        return {**{name: value for name, value in beside.items() if value}, **to_json(self.offsets)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamPosition:
-        """What `to_json` wrote, or positions alone. ValueError for anything else."""
+        """What `to_json` wrote, or offsets alone. ValueError for anything else."""
         ids = value.get(IDS, {})
         if not isinstance(ids, dict) or not all(isinstance(text, str) for text in ids.values()):
             raise ValueError(f"{IDS} does not name ids")
-        return cls(from_json({name: row for name, row in value.items() if name != IDS}), dict(ids))
+        offsets = from_json({name: row for name, row in value.items() if name not in {IDS, EPOCHS, FROM}})
+        return cls(offsets, dict(ids), marks_of(value.get(EPOCHS, {})), from_json(value.get(FROM, {})))
+
+
+def marks_of(value: Any) -> dict[TopicPartition, Mark]:
+    """What stands under "@epochs". ValueError for anything else."""
+    try:
+        return {
+            TopicPartition(topic, int(number)): Mark(*map(int, row))
+            for topic, rows in value.items()
+            for number, row in rows.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{EPOCHS} does not hold epochs: {value!r}") from error
 
 
 class StreamPlanner:
@@ -76,6 +105,9 @@ class StreamPlanner:
         self._bounded = False
         self._target: StreamPosition | None = None
         self._planned_at: float | None = None
+        self._planned: dict[str, Any] | None = None
+        """The end of the last batch that this object has planned."""
+        self._histories_checked = False
 
     # --- what the engine asks -----------------------------------------------------------------------------------------
 
@@ -87,7 +119,8 @@ class StreamPlanner:
             keys = partitions_of(self._source.subscription, topics)
             strategy = self._source.timestamp_strategy
             starts = resolve(self._source.starting, keys, look_up, missing=strategy)
-            self._initial = StreamPosition(starts, ids_of(topics))
+            marks = marks_before(client, {key: offset for key, offset in starts.items() if offset > 0})
+            self._initial = StreamPosition(starts, ids_of(topics), marks)
         return self._initial.to_json()
 
     def bound(self) -> None:
@@ -96,13 +129,16 @@ class StreamPlanner:
         self._target = None
 
     def latest(self, start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
-        """Where the next batch ends; `start` where there is nothing to read, or too little to begin now."""
+        """Where the next batch ends; `start` where there is nothing to read, or too little to begin now. DataLoss."""
         at = StreamPosition.from_json(start)
         if self._initial is None or at.offsets != self._initial.offsets:
             self._commit(at)
-        there = self._available(at)
-        end = self._admit(at, there) if limited else there
-        return end.to_json()
+        there, losses = self._available(at)
+        begins = self._check_losses(at, there, losses)
+        since = at._replace(offsets={**at.offsets, **begins})
+        end = self._marked(at, self._admit(since, there) if limited else there, begins)
+        self._planned = end.to_json()
+        return self._planned
 
     def reported(self) -> dict[str, Any] | None:
         """Where the partitions end, as of the last look."""
@@ -117,6 +153,8 @@ class StreamPlanner:
         if not moving:
             return []
         client, look_up = self._look_up()
+        if end != self._planned:
+            self._check_again(first, last, moving)
         ranges, losses = checked_ranges(
             {key: starts[key] for key in moving},
             last.offsets,
@@ -137,11 +175,12 @@ class StreamPlanner:
         client = client_for(settings)
         return client, Offsets(client, ISOLATIONS[settings.isolation_level])
 
-    def _available(self, at: StreamPosition) -> StreamPosition:
-        """The end of everything there is to read, of a bounded query what there was at its first look."""
+    def _available(self, at: StreamPosition) -> tuple[StreamPosition, dict[TopicPartition, str]]:
+        """The end of everything there is to read, of a bounded query what there was at its first look; and what the
+        query has read that is gone, a sentence for each partition."""
         if self._target is not None:
             ends = {key: max(offset, self._target.offsets.get(key, offset)) for key, offset in at.offsets.items()}
-            return StreamPosition({**self._target.offsets, **ends}, {**at.ids, **self._target.ids})
+            return StreamPosition({**self._target.offsets, **ends}, {**at.ids, **self._target.ids}), {}
         for attempt in range(SETTLE_ATTEMPTS):
             client, look_up = self._look_up()
             topics = discover(client, self._source.subscription)
@@ -152,14 +191,71 @@ class StreamPlanner:
                 break
             if attempt < SETTLE_ATTEMPTS - 1:
                 time.sleep(SETTLE_S)  # a new leader may not know yet how far it is
-            elif self._source.fail_on_data_loss:
-                raise DataLoss(f"{losses[0]}; {REMEDY}")
-            else:
-                logger.warning("%s; failOnDataLoss is false, so the query goes on with what is there", losses[0])
         self._latest = found
         if self._bounded:
             self._target = found
-        return found
+        return found, losses
+
+    # --- what went back -----------------------------------------------------------------------------------------------
+
+    def _check_losses(
+        self, at: StreamPosition, there: StreamPosition, losses: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, int]:
+        """Where partitions are read again whose logs were restored or truncated. DataLoss where anything is gone and
+        that is to fail; else it is logged."""
+        # A log that has nothing new is compared once: what has happened to it since is found when it has.
+        keys = [
+            key
+            for key, offset in there.offsets.items()
+            if key in at.marks
+            and not made_anew(at, there, key.topic)
+            and (offset != at.offsets[key] or not self._histories_checked)
+        ]
+        parted = self._parted({key: Position(at.offsets[key], at.marks[key]) for key in keys})
+        self._histories_checked = True
+        sentences = {**losses, **{key: went_back(divergence) for key, divergence in parted.items()}}
+        if sentences and self._source.fail_on_data_loss:
+            raise DataLoss(sentences[min(sentences)])
+        earliest = self._look_up()[1](dict.fromkeys(parted, OFFSET_EARLIEST)) if parted else {}
+        begins = {key: max(divergence.at or 0, earliest[key]) for key, divergence in parted.items()}
+        for key, sentence in sorted(sentences.items()):
+            how = f"it is read again from offset {begins[key]} on" if key in begins else "the query goes on"
+            logger.warning("%s (failOnDataLoss is false: %s)", sentence, how)
+        return begins
+
+    def _check_again(self, first: StreamPosition, last: StreamPosition, keys: list[TopicPartition]) -> None:
+        """Looks whether a batch that was planned before a restart is still there to be read. What went back is read
+        again by the next batch, where it does not fail."""
+        for position in (first, last):
+            known = {
+                key: Position(position.offsets[key], position.marks[key])
+                for key in keys
+                if key in position.marks and (position is last or key not in last.begins)
+            }
+            for key, divergence in self._parted(known).items():
+                if made_anew(first, last, key.topic):
+                    continue
+                if self._source.fail_on_data_loss:
+                    raise DataLoss(went_back(divergence))
+                logger.warning("%s (failOnDataLoss is false: it goes on)", went_back(divergence))
+
+    def _parted(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Divergence]:
+        client = client_for(self._source.client)
+        return {found.partition: found for found in find_divergences(client, positions)} if positions else {}
+
+    def _marked(self, at: StreamPosition, end: StreamPosition, begins: Mapping[TopicPartition, int]) -> StreamPosition:
+        """The end of a batch with what comes before it. Without a batch: as before, so that Spark sees no news."""
+        if end.offsets == at.offsets and not begins:
+            return end._replace(marks=at.marks, begins=at.begins)
+        kept = {
+            key: mark
+            for key, mark in at.marks.items()
+            if end.offsets.get(key) == at.offsets[key] and key not in begins and not made_anew(at, end, key.topic)
+        }
+        fresh = {key: offset for key, offset in end.offsets.items() if offset > 0 and key not in kept}
+        return end._replace(marks={**kept, **marks_before(client_for(self._source.client), fresh)}, begins=begins)
+
+    # --- how much -----------------------------------------------------------------------------------------------------
 
     def _admit(self, at: StreamPosition, there: StreamPosition) -> StreamPosition:
         """As much of what is there as the limits allow."""
@@ -209,7 +305,9 @@ class StreamPlanner:
         options = {**dict(settings.options), "retry_timeout_s": COMMIT_TIMEOUT_S}
         try:
             with Client(settings.bootstrap_servers, **options) as client:
-                client.groups.commit(group, at.offsets)
+                epochs = {key: mark.epoch for key, mark in at.marks.items()}
+                rows = {key: CommittedOffset(offset, epochs.get(key, -1)) for key, offset in at.offsets.items()}
+                client.groups.commit(group, rows)
         except (KafkaError, ClientError) as error:
             logger.warning("the offsets of group %s could not be committed: %s", group, error)
         else:
@@ -221,11 +319,28 @@ def ids_of(topics: Mapping[str, Any]) -> dict[str, str]:
     return {name: uuid_text(row.topic_id) for name, row in topics.items() if row.topic_id != ZERO_UUID}
 
 
+def marks_before(client: Client, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Mark]:
+    """The marks of these offsets, as far as they can be had."""
+    try:
+        return {key: position.mark for key, position in marks_at(client, positions).items()}
+    except OffsetOutOfRange:  # aged out meanwhile: the next batch has them again
+        return {}
+
+
+def went_back(divergence: Divergence) -> str:
+    """What has happened, and what can be done."""
+    where = "the beginning" if divergence.at is None else f"offset {divergence.at}"
+    return (
+        f"{divergence}: its log was restored from a backup or truncated; set failOnDataLoss to false to read it again "
+        f"from {where}, or begin a query with a new checkpoint"
+    )
+
+
 def begin_of(start: StreamPosition, end: StreamPosition, key: TopicPartition) -> int:
     """From where a batch reads a partition: from the first record, where it or its topic is new."""
     if made_anew(start, end, key.topic):
         return 0
-    return min(start.offsets.get(key, 0), end.offsets[key])
+    return min(end.begins.get(key, start.offsets.get(key, 0)), end.offsets[key])
 
 
 def made_anew(start: StreamPosition, end: StreamPosition, topic: str) -> bool:
@@ -233,16 +348,16 @@ def made_anew(start: StreamPosition, end: StreamPosition, topic: str) -> bool:
     return topic in start.ids and topic in end.ids and start.ids[topic] != end.ids[topic]
 
 
-def lost(at: StreamPosition, found: StreamPosition) -> list[str]:
-    """What a query has reached that is not there any more."""
-    losses = []
+def lost(at: StreamPosition, found: StreamPosition) -> dict[TopicPartition, str]:
+    """What a query has reached that is not there any more, and what can be done."""
+    losses = {}
     for key, offset in sorted(at.offsets.items()):
         if key not in found.offsets:
-            losses.append(f"{key}, which the query has read up to offset {offset}, is gone")
+            losses[key] = f"{key}, which the query has read up to offset {offset}, is gone; {REMEDY}"
         elif made_anew(at, found, key.topic):
-            losses.append(
-                f"topic {key.topic} was deleted and made anew; the query has read {key} up to offset {offset}"
+            losses[key] = (
+                f"topic {key.topic} was deleted and made anew; the query has read {key} up to offset {offset}; {REMEDY}"
             )
         elif found.offsets[key] < offset:
-            losses.append(f"{key} ends at offset {found.offsets[key]}, and the query has read up to {offset}")
+            losses[key] = f"{key} ends at offset {found.offsets[key]}, and the query has read up to {offset}; {REMEDY}"
     return losses
