@@ -151,7 +151,8 @@ def kept(part: FilePart, writing: Writing) -> FilePart:
     if not writing.skips:
         raise LoadError(
             f"offset {int(offsets[old][0])} of {part.topic}-{part.partition} came, and all below {loaded} is loaded: "
-            'the checkpoint or the topic is another one now (on_overlap="skip" leaves such records out)'
+            "the checkpoint was lost, the topic was recreated, or its log was restored "
+            '(on_overlap="load" loads such records too, "skip" leaves them out)'
         )
     return part._replace(batch=part.batch.take(np.flatnonzero(~old)))
 

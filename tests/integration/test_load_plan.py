@@ -1,21 +1,21 @@
 """What a load reads next, against a broker and without Spark: rounds by bytes, new partitions, what is gone."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kafkalite.backup import back_up, restore
 from kafkalite.broker import Broker
 from kafkalite.client import Client
+from kafkalite.client.history import marks_at
 from kafkalite.load.manifest import Change, LoadState
 from kafkalite.load.storage import LoadError
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 from kafkalite.spark.load.plan import LoadPlan, starting_at
 from kafkalite.spark.options import OffsetBound, SourceOptions
-from tests.kit.processes.broker import BrokerProcess, free_port
+from tests.kit.processes.broker import BrokerProcess
+from tests.kit.processes.restored import grow_after_backup, produce, put_back
 
 pytestmark = pytest.mark.integration
 
@@ -132,30 +132,37 @@ def test_a_partition_that_ends_before_what_is_loaded(kafka_broker: Broker, topic
 @pytest.mark.parametrize("count", [10, 60])
 def test_a_log_that_was_restored(tmp_path: Path, count: int) -> None:
     """As the mirror: the manifests have the epoch and the CRC of what was loaded last."""
-    data = tmp_path / "live" / "data"
-    with BrokerProcess(tmp_path / "live", port=free_port()) as live:
-        with Client(live.bootstrap, retry_timeout_s=60) as client:
-            client.admin.create_topic("restored", 1)
-            client.produce("restored", 0, [b"old"] * 100)
-            back_up(str(data), str(tmp_path / "saved"))
-            client.produce("restored", 0, [b"old"] * 50)
+    with BrokerProcess(tmp_path / "live") as live:
+        grow_after_backup(live, "restored", tmp_path / "saved")
         state, key = LoadState(), TopicPartition("restored", 0)
         made = plan(live, "restored")
         correct(made, state)
         part = made.following(state)
         assert part is not None
-        change = Change("load", positions=part.ends, marks=made.marks(part.ends))
+        change = Change("load", positions=part.ends, marks=marks_at(made.client, part.ends))
         state.apply(change.to_json(0))
         state = LoadState.from_json(state.to_json())
         assert (state.positions[key], state.marks[key].offset) == (150, 150)
         assert correct(plan(live, "restored"), state) == {}
-        live.kill()
-        shutil.rmtree(data)
-        restore(str(tmp_path / "saved"), str(data))
-        live.start()
-        with Client(live.bootstrap, retry_timeout_s=60) as client:
-            client.produce("restored", 0, [b"new"] * count)
+        put_back(live, tmp_path / "saved")
+        produce(live.bootstrap, "restored", [b"new"] * count)
         with pytest.raises(LoadError, match="restored-0"):
             plan(live, "restored").corrections(state)
         skipping = plan(live, "restored", skips=True)
         assert correct(skipping, state) == {key: 100}
+        assert correct(plan(live, "restored"), state) == {}
+
+
+def test_a_log_that_was_restored_below_where_a_load_began(tmp_path: Path) -> None:
+    """Nothing was read, so there is a position alone: it is compared all the same."""
+    with BrokerProcess(tmp_path / "live") as live:
+        grow_after_backup(live, "restored", tmp_path / "saved")
+        state, key = LoadState(), TopicPartition("restored", 0)
+        change = plan(live, "restored", starting=OffsetBound(everywhere=OFFSET_LATEST)).corrections(state)
+        assert change is not None
+        state.apply(change.to_json(0))
+        assert (state.positions[key], state.marks[key].offset) == (150, 150)
+        put_back(live, tmp_path / "saved")
+        produce(live.bootstrap, "restored", [b"new"] * 60)
+        with pytest.raises(LoadError, match="another one from offset 100 on"):
+            plan(live, "restored").corrections(state)

@@ -14,7 +14,8 @@ from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.spark import load
 from tests.kit.processes.apache_kafka import ApacheKafka
-from tests.kit.processes.broker import wait_until
+from tests.kit.processes.broker import BrokerProcess, wait_until
+from tests.kit.processes.restored import grow_after_backup, numbers, produce, put_back
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
@@ -146,6 +147,41 @@ def test_a_stream_loads_each_batch_once(spark, kafka_broker, client, filled: str
     client.produce(filled, 1, [b"later"])
     run(on_overlap="skip")
     assert offsets_of(target) == [*wanted, (filled, 1, 1000)]
+
+
+def test_a_stream_loads_a_restored_log_again_where_that_is_wanted(spark, tmp_path: Path) -> None:
+    """The source refuses first, then the target: each names its choice. A load in the same directory refuses too."""
+    target, checkpoint = tmp_path / "loaded", tmp_path / "checkpoint"
+
+    def run(on_data_loss: str = "true", **options: object) -> None:
+        named = {"kafka.bootstrap.servers": live.bootstrap}
+        reading = {"subscribe": "orders", "startingOffsets": "earliest", "failOnDataLoss": on_data_loss}
+        frame = spark.readStream.format("kafkalite").options(**named, **reading).load()
+        ended(load.stream_to(frame, target, checkpoint=checkpoint, available_now=True, options=named, **options))
+
+    def values() -> list[bytes]:
+        return sorted(load.dataset(target).to_table(columns=["value"]).column("value").to_pylist())
+
+    with BrokerProcess(tmp_path / "live") as live:
+        grow_after_backup(live, "orders", tmp_path / "saved")
+        run()
+        assert values() == sorted(numbers(0, 150))
+        put_back(live, tmp_path / "saved")
+        produce(live.bootstrap, "orders", numbers(100, 160, "new"))
+        with pytest.raises(Exception, match="restored from a backup or truncated; set failOnDataLoss to false"):
+            run()
+        with pytest.raises(load.LoadError, match="restored or truncated"):
+            load.load(spark, target, bootstrap_servers=live.bootstrap, topics=["orders"])
+        with pytest.raises(Exception, match=r"offset 100 of orders-0 came, and all below 150 is loaded.*on_overlap"):
+            run("false")
+        assert values() == sorted(numbers(0, 150))
+        run("false", on_overlap="load")
+        everything = sorted([*numbers(0, 150), *numbers(100, 160, "new")])
+        assert values() == everything
+        run()
+        assert load.load(spark, target, bootstrap_servers=live.bootstrap, topics=["orders"]).rows == 0
+        assert values() == everything
+        assert load.positions(target) == {TopicPartition("orders", 0): 160}
 
 
 def test_a_stream_keeps_up(spark, kafka_broker, client, kafka_topic: str, tmp_path: Path) -> None:

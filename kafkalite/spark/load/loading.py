@@ -6,6 +6,7 @@ are in.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -16,6 +17,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from kafkalite.client.history import marks_at
 from kafkalite.dataclass import dataclass
 from kafkalite.load.contents import paths
 from kafkalite.load.letters import LetterTopic, deliver, prepare, publish_with
@@ -27,7 +29,7 @@ from kafkalite.model import TopicPartition
 from kafkalite.spark.load.plan import LoadPlan, starting_at
 from kafkalite.spark.options import SourceOptions
 from kafkalite.spark.sentences import sentence_of
-from kafkalite.spark.source.plan import client_for
+from kafkalite.spark.source.plan import client_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +49,9 @@ NO_WEBHDFS: Final = "jersey.internal.RuntimeDelegateImpl"
 RANGE: Final = 10_000
 TRIGGER_S: Final = 2.0
 CHECKPOINT: Final = "_checkpoint"
-OVERLAPS: Final = ("error", "skip")
+UNREAD: Final = "unread"
+"""A topic's name for options that only name a cluster."""
+OVERLAPS: Final = ("error", "skip", "load")
 LOSSES: Final = ("fail", "skip")
 BAD: Final = {"avro_error": "kafkalite.avro.DecodeError", "json_error": "json.JSONDecodeError"}
 """Columns that say why a row is bad → what a letter says of it."""
@@ -161,8 +165,8 @@ def load(
             if transform is not None:
                 frame = transform(frame)
             writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside_of(frame, topic))
-            change = Change("load", positions=part.ends, marks=plan.marks(part.ends))
-            published = publish(target, frame, writing, change, None if topic is None else (plan.client, topic))
+            change = Change("load", positions=part.ends)
+            published = publish(target, frame, writing, change, plan.client, topic)
         summary.add(published)
         if on_commit is not None:
             on_commit(published)
@@ -225,9 +229,13 @@ def publish(
     frame: DataFrame,
     writing: Writing,
     change: Change,
-    letters: tuple[Client, LetterTopic] | None = None,
+    client: Client | None = None,
+    letters: LetterTopic | None = None,
 ) -> Published:
-    """Writes a frame's rows into files, commits the change with them, sends letters. Under the target's lock."""
+    """Writes a frame's rows into files, commits the change with them, sends letters. Under the target's lock.
+
+    `client`, which letters need, is asked what precedes the positions in their logs.
+    """
     added, staged, bad = [], {}, []
     for row in written(frame, writing):
         value = json.loads(row)
@@ -249,11 +257,11 @@ def publish(
         key = TopicPartition(topic, partition)
         reached[key] = max(reached.get(key, 0), end)
         counts[topic] += count
-    change = replace(change, added=added, positions=reached)
-    if not bad or letters is None:
+    marks = {} if client is None else marks_at(client, reached)
+    change = replace(change, added=added, positions=reached, marks=marks)
+    if not bad or client is None or letters is None:
         return Published(target.commit(change, staged), added, reached)
-    client, where = letters
-    folder, files = publish_with(target.storage, client, where, [value["letters"] for value in bad])
+    folder, files = publish_with(target.storage, client, letters, [value["letters"] for value in bad])
     number = target.commit(replace(change, letters=folder), staged, files)
     deliver(target.storage, client, fresh=folder)
     return Published(number, added, reached, counts)
@@ -353,16 +361,19 @@ def publisher(
 ) -> Callable[[DataFrame, int], None]:
     """A function for foreachBatch that loads each batch once: one that is done again finds its number in the manifests.
 
-    A record below what the manifests say is loaded comes when the checkpoint was lost, or when the topic is another
-    one; `on_overlap` is "error", or "skip" to leave such records out. `dead_letters` as for `load`, on the cluster of
-    `options` (kafka.bootstrap.servers, and what else the source takes of the client). With Spark Connect the function
+    A record below what the manifests say is loaded comes when the checkpoint was lost, when the topic was recreated, or
+    when its log was restored and the source has failOnDataLoss=false. `on_overlap` is "error", "skip" to leave such
+    records out, or "load" to load them after what is there. `options` (kafka.bootstrap.servers, and what else the
+    source takes of the client) name the cluster: it has the topic of `dead_letters`, as for `load`, and the leader
+    epochs by which a later `load` into the directory notices a log that was restored. With Spark Connect the function
     runs on the server, which does not tell it which query it serves: `name` does.
     """
     require_settings(codec, file_size)
     if on_overlap not in OVERLAPS:
         raise ValueError(f"on_overlap is {on_overlap!r}; it may be {' or '.join(OVERLAPS)}")
     topic = LetterTopic(dead_letters) if isinstance(dead_letters, str) else dead_letters
-    settings = None if topic is None else SourceOptions.parse({**(options or {}), "subscribe": topic.name}).client
+    wanted = topic is not None or options is not None
+    settings = SourceOptions.parse({**(options or {}), "subscribe": UNREAD}).client if wanted else None
     target = Target(path)
 
     def publish_batch(batch: DataFrame, number: int) -> None:
@@ -371,21 +382,25 @@ def publisher(
         query = known or name
         if query is None:
             raise LoadError("Spark Connect tells a batch nothing of its query: give it a name")
-        with target.writing() as staging:
-            letters = None if settings is None or topic is None else (client_for(settings), topic)
-            if letters is not None:
-                prepare(*letters)
-                deliver(target.storage, letters[0])
+        # A client a batch: Spark calls from whichever thread, and ends that one when it likes.
+        with contextlib.ExitStack() as stack:
+            staging = stack.enter_context(target.writing())
+            client = None if settings is None else stack.enter_context(client_of(settings))
+            if client is not None and topic is not None:
+                prepare(client, topic)
+                deliver(target.storage, client)
             state = target.state
             again = number <= state.streams.get(query, -1)
             if again and known:
                 return  # published before the checkpoint knew
-            loaded = {(key.topic, key.partition): offset for key, offset in state.positions.items()}
+            # What is done again by name alone may be an older query's: its offsets tell.
+            positions = state.positions if again or on_overlap != "load" else {}
+            loaded = {(key.topic, key.partition): offset for key, offset in positions.items()}
             aside = aside_of(batch, topic)
-            skips = again or on_overlap == "skip"  # a name may be an older query's too; offsets tell
+            skips = again or on_overlap == "skip"
             writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips, aside)
             frame = batch.coalesce(parallelism(spark))
-            published = publish(target, frame, writing, Change("load", stream=(query, number)), letters)
+            published = publish(target, frame, writing, Change("load", stream=(query, number)), client, topic)
         if on_commit is not None:
             on_commit(published)
 

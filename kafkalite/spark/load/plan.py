@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client import ISOLATIONS, split_by_size
-from kafkalite.client.history import Divergence, Position, find_divergences, marks_at
+from kafkalite.client.history import Divergence, find_divergences, marks_at
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.load.manifest import Change
 from kafkalite.load.positions import to_json
@@ -116,17 +116,15 @@ class LoadPlan:
             if checked != state.positions[key]:
                 found[key] = checked
         ids = {name: text for name, text in self._topic_ids.items() if state.topic_ids.get(name) != text}
-        return Change("load", positions=found, topic_ids=ids) if found or ids else None
+        if not found and not ids:
+            return None
+        return Change("load", positions=found, topic_ids=ids, marks=marks_at(self.client, found))
 
     def _parted(self, known: list[TopicPartition], state: LoadState) -> dict[TopicPartition, Divergence]:
         """The partitions whose log has another history than what was loaded."""
         marks = {key: state.marks[key] for key in known if key in state.marks}
         kept = {key: mark for key, mark in marks.items() if mark.offset == state.positions[key]}
         return {found.partition: found for found in find_divergences(self.client, kept)}
-
-    def marks(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
-        """What is before these offsets, for `Change.marks`."""
-        return marks_at(self.client, ends)
 
     def _first(self, keys: list[TopicPartition], look_up: Offsets) -> dict[TopicPartition, int]:
         starting = self._options.starting

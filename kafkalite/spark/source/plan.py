@@ -53,12 +53,17 @@ class ReadTask(NamedTuple):
     topic_id: bytes | None
 
 
+def client_of(settings: ClientSettings) -> Client:
+    """A new Client of these settings, the caller's own."""
+    return Client(settings.bootstrap_servers, **dict(settings.options))
+
+
 def client_for(settings: ClientSettings) -> Client:
     """This thread's Client of these settings."""
     clients: dict[ClientSettings, Client] = _kept.__dict__.setdefault("clients", {})
     client = clients.pop(settings, None)
     if client is None:
-        client = Client(settings.bootstrap_servers, **dict(settings.options))
+        client = client_of(settings)
         while len(clients) >= CLIENTS_MAX:
             clients.pop(next(iter(clients))).close()
     clients[settings] = client  # the last to be closed
