@@ -107,7 +107,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assignor", choices=("range", "cooperative-sticky"), help="with -g; default: the group's, or range"
     )
-    parser.add_argument("--reset", choices=("earliest", "latest"), help="where to continue if the offset was deleted")
+    parser.add_argument(
+        "--reset",
+        choices=("earliest", "latest"),
+        help="where to continue if the offset was deleted, or the log restored or truncated",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="show progress on stderr")
     parser.add_argument(
         "--skip-damaged", action="store_true", help="report damaged batches and continue after them (default: stop)"
@@ -258,7 +262,9 @@ def print_partitions(client: Client, arguments: argparse.Namespace, start: Start
 def past_damage(
     client: Client, reader: Reader | GroupReader, chunks: Callable[[], Iterator[Chunk]], *, skips: bool
 ) -> Iterator[Chunk]:
-    """Chunks; what is damaged is reported on stderr and left out. CommandError, unless it `skips` that."""
+    """Chunks; what is damaged is reported on stderr and left out. CommandError, unless it `skips` that, and for a log
+    that has another history now."""
+    from kafkalite.client.errors import LogTruncated
     from kafkalite.client.read.damage import next_readable
     from kafkalite.errors import CorruptMessage
     from kafkalite.model import TopicPartition
@@ -266,6 +272,10 @@ def past_damage(
     while True:
         try:
             yield from chunks()
+        except LogTruncated as error:
+            raise CommandError(
+                f"{error}; --reset earliest goes on where the two parted, or from the beginning where nobody knows"
+            ) from error
         except CorruptMessage as error:
             if error.partition is None:
                 raise

@@ -5,6 +5,7 @@ Thread rule: a Client, and the Readers, Producers and Admins made from it, belon
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,10 +110,11 @@ class Client(Cluster):
         return Users(self)
 
     def reader(self, starts: Mapping[TopicPartition, int], **options: Any) -> Reader:
-        """A Reader from these offsets on; its options are documented there."""
+        """A Reader from these offsets on, which notices when a log goes back; its options are documented there."""
+        from kafkalite.client.history import find_divergences
         from kafkalite.client.read.reader import Reader
 
-        return Reader(self, starts, **options)
+        return Reader(self, starts, find_divergences=functools.partial(find_divergences, self), **options)
 
     def read(
         self, topic: str, partition: int, start: int | None = None, end: int | None = None, **options: Any

@@ -77,7 +77,19 @@ class DeliveryFailed(ClientError):
 
 
 class LogTruncated(ClientError):
-    """A log was restored, truncated or written anew below a position that was read before."""
+    """A log was restored, truncated or recreated below a position that was read before.
+
+    From the reader of one partition: `partition`, the position `offset`, and `at`, from where on its history is another
+    one, None where that is not known (org.apache.kafka.clients.consumer.LogTruncationException, KIP-320).
+    """
+
+    def __init__(
+        self, message: str, partition: TopicPartition | None = None, offset: int = -1, at: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
+        self.at = at
 
 
 class CommitFailed(ClientError):

@@ -16,52 +16,27 @@ Thread rule: one thread at a time, that of the Client.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite._native.wire.batch import BatchError
 from kafkalite.client.errors import UnsupportedApi
+from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.client.read.reader import Reader
-from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.protocol.api import DESCRIBE_CONFIGS
+from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite.record.batches import next_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from kafkalite._native.wire.batch import BatchInfo
-    from kafkalite.client.client import Client
-    from kafkalite.client.cluster import TopicDescription
+    from kafkalite.client.cluster import Cluster, TopicDescription
     from kafkalite.client.read.reader import ReadPosition
 
+RESOURCE_TOPIC: Final = 2
 FETCH_SIZE: Final = 64 * 1024
 """Bytes asked for at once: one batch of each partition is looked at."""
-
-
-class Mark(NamedTuple):
-    """What a position is kept with, of the batch before it; -1: not known."""
-
-    epoch: int = -1
-    base_offset: int = -1
-    crc: int = -1
-
-
-class Position(NamedTuple):
-    """An offset that a log was read up to, and the mark of what was read last."""
-
-    offset: int
-    mark: Mark = Mark()
-
-
-class Divergence(NamedTuple):
-    """A log that has another history than a position is of: from offset `at` on, or from an unknown one."""
-
-    partition: TopicPartition
-    position: int
-    at: int | None
-
-    def __str__(self) -> str:
-        where = "it has another history" if self.at is None else f"its history is another one from offset {self.at} on"
-        return f"{self.partition} was read up to offset {self.position}, and now {where}"
 
 
 class HeaderReader(Reader):
@@ -81,7 +56,7 @@ class HeaderReader(Reader):
         yield position.key, info
 
 
-def find_divergences(client: Client, positions: Mapping[TopicPartition, Position]) -> list[Divergence]:
+def find_divergences(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[Divergence]:
     """Those of these positions whose log has gone back, in order."""
     marked = {key: position.mark.epoch for key, position in positions.items() if position.mark.epoch >= 0}
     try:
@@ -106,7 +81,7 @@ def find_divergences(client: Client, positions: Mapping[TopicPartition, Position
     return [found[key] for key in sorted(found)]
 
 
-def marks_at(client: Client, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
+def marks_at(client: Cluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
     """These offsets with the marks of the batches before them; those without one are left out."""
     first = client.list_offsets(dict.fromkeys(positions, OFFSET_EARLIEST)) if positions else {}
     starts = {key: offset - 1 for key, offset in positions.items() if offset > first[key].offset}
@@ -130,9 +105,9 @@ def leader_epochs(topics: Iterable[TopicDescription]) -> dict[TopicPartition, in
     }
 
 
-def other_batches(client: Client, positions: Mapping[TopicPartition, Position]) -> list[TopicPartition]:
+def other_batches(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[TopicPartition]:
     """Those of the partitions that have another batch where the last one was, as far as that can be told."""
-    kept = {topic for topic in {key.topic for key in positions} if not is_compacted(client, topic)}
+    kept = uncompacted(client, {key.topic for key in positions}) if positions else set()
     asked = {key: row.mark for key, row in positions.items() if key.topic in kept}
     if not asked:
         return []
@@ -148,10 +123,22 @@ def other_batches(client: Client, positions: Mapping[TopicPartition, Position]) 
     return found
 
 
-def is_compacted(client: Client, topic: str) -> bool:
-    """Whether a topic's batches may be written anew; True where that may not be asked."""
+def uncompacted(client: Cluster, topics: set[str]) -> set[str]:
+    """Those of these topics whose batches stay as they are, as far as that may be asked."""
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=RESOURCE_TOPIC, resource_name=name, configuration_keys=["cleanup.policy"]
+            )
+            for name in sorted(topics)
+        ]
+    )
     try:
-        entries = client.admin.describe_topic_configs(topic, ["cleanup.policy"])
-    except KafkaError:
-        return True
-    return any("compact" in (entry.value or "") for entry in entries)
+        answer = client.with_retries(lambda: client.any_connection().request(DESCRIBE_CONFIGS, request))
+    except UnsupportedApi:
+        return set()
+    return {
+        row.resource_name
+        for row in answer.results
+        if not row.error_code and not any("compact" in (entry.value or "") for entry in row.configs)
+    }

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from kafkalite._native.wire.batch import CODEC_MASK, TRANSACTIONAL, BatchError, crc_matches
 from kafkalite.client import READ_COMMITTED, DeliveryFailed, Reader, TransactionAborted
 from kafkalite.client.errors import UNREACHED, LogTruncated
-from kafkalite.client.history import Mark, Position, find_divergences, leader_epochs
+from kafkalite.client.history import find_divergences, leader_epochs
+from kafkalite.client.read.marks import Mark, Position
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.client.write.transactions import FINAL

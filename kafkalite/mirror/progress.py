@@ -26,7 +26,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client import ColumnReader
-from kafkalite.client.history import Mark
+from kafkalite.client.read.marks import Mark
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.mirror.states import LeftBehind
 from kafkalite.model import ZERO_UUID, TopicPartition, topic_name_error, uuid_bytes, uuid_text

@@ -26,6 +26,8 @@ import time
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from kafkalite.client import READ_COMMITTED, Client, ClientError, TransactionAborted
+from kafkalite.client.errors import LogTruncated
+from kafkalite.client.read.marks import UNMARKED
 from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, OffsetOutOfRange, ProducerFenced, StartupError
 from kafkalite.logging import fields
 from kafkalite.model import TopicPartition
@@ -84,6 +86,7 @@ class TopicStore:
         self._moved = threading.Condition(self._lock)
         self._state = RegistryState()
         self._position = 0
+        self._mark = UNMARKED
         self._write_lock = threading.Lock()
         self._refresh_lock = threading.Lock()
         self._producer: Producer | None = None
@@ -218,8 +221,11 @@ class TopicStore:
             while not self._stopping.is_set():
                 try:
                     self._follow_once()
-                except OffsetOutOfRange:
-                    logger.exception("the topic lost what was not read yet", extra=fields(topic=self._topic))
+                except (OffsetOutOfRange, LogTruncated):
+                    logger.exception(
+                        "the topic was restored or truncated below what was read; start again to read all of it",
+                        extra=fields(topic=self._topic),
+                    )
                     self.failed.set()
                     return
                 except (KafkaError, ClientError) as error:
@@ -233,7 +239,9 @@ class TopicStore:
             self._follow_client.close()
 
     def _follow_once(self) -> None:
-        with self._follow_client.reader({self._key: self._position}, isolation=READ_COMMITTED) as reader:
+        with self._follow_client.reader(
+            {self._key: self._position}, marks={self._key: self._mark}, isolation=READ_COMMITTED
+        ) as reader:
             while not self._stopping.is_set():
                 self._take(reader, reader.poll(POLL_S))
                 failure = reader.failing
@@ -254,6 +262,7 @@ class TopicStore:
                 if not self._state.apply(change):
                     logger.error("record gives an id to a second schema, passed over", extra=fields(offset=offset))
             self._position = reader.position(self._key)
+            self._mark = reader.mark(self._key)
             self._moved.notify_all()
 
     # --- the topic ----------------------------------------------------------------------------------------------------

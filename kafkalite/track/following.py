@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.client.cluster import READ_COMMITTED
-from kafkalite.client.errors import ClientError
+from kafkalite.client.errors import ClientError, LogTruncated
 from kafkalite.client.read.damage import next_readable
 from kafkalite.errors import CorruptMessage, KafkaError, OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
@@ -75,6 +75,12 @@ def step_over(client: Client, reader: Reader, error: Exception, trouble: Callabl
             first = client.list_offsets({key: OFFSET_EARLIEST})[key].offset
             trouble(f"{key}: offsets {here} to {first - 1} were deleted before they were read")
             reader.seek(key, first)
+            return
+        if isinstance(error, LogTruncated):
+            first = client.list_offsets({key: OFFSET_EARLIEST})[key].offset
+            parted = max(first, error.at or 0)
+            trouble(f"{error}; it is followed from offset {parted} on")
+            reader.seek(key, parted)
             return
         if isinstance(error, CorruptMessage):
             following = next_readable(client, key, here, client.end_offset(*key))

@@ -14,7 +14,8 @@ from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.client.errors import LogTruncated
-from kafkalite.client.history import Mark, Position, find_divergences
+from kafkalite.client.history import find_divergences
+from kafkalite.client.read.marks import Mark, Position
 from kafkalite.mirror import Mirror, Progress, TopicFilter
 from kafkalite.mirror.embedded import EmbeddedMirror, EmbeddedOptions
 from kafkalite.model import TopicPartition

@@ -16,6 +16,7 @@ which ends the poll under way (ReaderClosed; a `for` loop just ends). Callbacks 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 import time
@@ -29,6 +30,8 @@ from kafkalite.client.group.commits import PASSING, Commits
 from kafkalite.client.group.holdings import Holdings
 from kafkalite.client.group.membership import MemberSettings, Membership, Phase
 from kafkalite.client.group.one_thread import OneThread
+from kafkalite.client.history import find_divergences
+from kafkalite.client.read.marks import Mark
 from kafkalite.client.read.reader import FETCH_SIZE, MAX_WAIT_MS, Reader
 from kafkalite.consumer_protocol import NO_GENERATION
 from kafkalite.errors import KafkaError, UnknownTopicOrPartition, UnstableOffsetCommit
@@ -72,7 +75,7 @@ class GroupReader:
     `assignors`             names of strategies, the favourite first: "range", "cooperative-sticky"
     `instance_id`           makes a static member (KIP-345): a restart within the session changes nothing for others
     `reset`                 where to begin without a committed offset, or when it is gone: "earliest", "latest" or None,
-                            which raises NoOffset or OffsetOutOfRange
+                            which raises NoOffset, OffsetOutOfRange or LogTruncated (see Reader)
     `auto_commit_interval_s`   None: commits are the caller's
     `on_assigned`, `on_revoked`, `on_lost`   called with partitions: taken; about to be given up, so that commit works
                             still; taken away, too late for a commit. A first call may bring none
@@ -133,6 +136,7 @@ class GroupReader:
             reset=reset,
             check_crcs=check_crcs,
             await_topics=True,
+            find_divergences=functools.partial(find_divergences, client),
         )
         self._commits = Commits(client, group_id, instance_id)
         self._holdings = Holdings()
@@ -218,8 +222,16 @@ class GroupReader:
             if self._auto_commit_s is not None:
                 limit_s = min(limit_s, max(self._commit_at - now, 0.0))
             held = self._holdings.hold(self._reader.poll(limit_s, wake=self._one_thread.bell))
+            self._go_back()
             if not held and deadline is not None and time.monotonic() >= deadline:
                 return
+
+    def _go_back(self) -> None:
+        """Takes positions back to where the reader goes on in logs that have another history now."""
+        for key, offset in self._reader.gone_back.items():
+            self._holdings.drop_chunks({key})
+            self._holdings.positions[key] = offset
+        self._reader.gone_back.clear()
 
     # --- the group ----------------------------------------------------------------------------------------------------
 
@@ -307,6 +319,7 @@ class GroupReader:
                 raise
             return
         starts = {key: row.offset for key, row in committed.items() if row.offset >= 0 and key in unplaced}
+        marks = {key: Mark(committed[key].leader_epoch) for key in starts}
         self._was_placed({key: committed[key] for key in starts})
         missing = sorted(unplaced - starts.keys())
         if missing:
@@ -317,10 +330,10 @@ class GroupReader:
             with contextlib.suppress(UnknownTopicOrPartition):  # deleted meanwhile: the group will hear of it
                 found = self._client.list_offsets(dict.fromkeys(missing, asked), isolation=self._isolation)
                 starts |= {key: row.offset for key, row in found.items()}
-        self._begin(starts)
+        self._begin(starts, marks)
 
-    def _begin(self, starts: dict[TopicPartition, int]) -> None:
-        self._reader.add(starts)
+    def _begin(self, starts: dict[TopicPartition, int], marks: dict[TopicPartition, Mark] | None = None) -> None:
+        self._reader.add(starts, marks=marks)
         self._holdings.begin(starts)
 
     # --- committing ---------------------------------------------------------------------------------------------------
@@ -378,11 +391,19 @@ class GroupReader:
     def _rows(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
         """What is to be committed; by default only what is not committed already."""
         if offsets is None:
-            return self._holdings.uncommitted()
+            return self.with_epochs(self._holdings.uncommitted())
         strangers = [str(key) for key in offsets if key not in self._holdings.owned]
         if strangers:
             raise CommitFailed(f"{', '.join(strangers)} is not read by this member of {self._settings.group_id}")
-        return committed_offsets(offsets)
+        return self.with_epochs(offsets)
+
+    def with_epochs(self, offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
+        """The offsets with the leader epochs of the records before them, as far as this member has read them. By these
+        whoever continues there notices a log that was truncated (KIP-320). Any thread."""
+        return {
+            key: row if row.leader_epoch >= 0 else row._replace(leader_epoch=self._reader.epoch_before(key, row.offset))
+            for key, row in committed_offsets(offsets).items()
+        }
 
     def _commit_when_due(self) -> None:
         now = time.monotonic()

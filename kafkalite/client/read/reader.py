@@ -15,21 +15,28 @@ is resumed is asked for when the fetch at its leader is answered: while any is p
 What goes wrong with one partition is raised by the next poll, once, after everything else in its answer was handed out;
 the partition stays where the trouble is, so that the caller may seek past it, or meet it again.
 
+A log may be restored or truncated while it is read. The first answer on another connection, or after a failure, counts
+only when the log still has what was read before (`find_divergences`); so does OffsetOutOfRange. A log that has another
+history is read on from where the two part, with a warning, or as `reset` says where that is not known; without `reset`
+that is LogTruncated (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
+
 Thread rule: one thread at a time, that of the Client. Chunks are the caller's own.
 """
 
 from __future__ import annotations
 
+import logging
 import selectors
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite._native.wire.batch import BatchError
-from kafkalite._native.wire.columns import following_offset
+from kafkalite._native.wire.columns import last_mark
 from kafkalite.client.cluster import FETCH_VERSION_MAX, READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
-from kafkalite.client.errors import UNREACHED, ConnectionLost, RequestTimeout
+from kafkalite.client.errors import UNREACHED, ConnectionLost, LogTruncated, RequestTimeout
 from kafkalite.client.read.damage import has_other_in_sync
+from kafkalite.client.read.marks import UNMARKED, EpochHistory, Mark, Position
 from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.protocol.api import FETCH
@@ -44,7 +51,10 @@ if TYPE_CHECKING:
     from kafkalite.bell import Bell
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
+    from kafkalite.client.read.marks import Divergence, FindDivergences
     from kafkalite.record.columns import Record, RecordColumns
+
+logger = logging.getLogger(__name__)
 
 FETCH_SIZE: Final = 8 * 1024 * 1024
 """Bytes asked for at once from one leader, and from one partition; one batch larger than that still comes whole."""
@@ -81,10 +91,12 @@ class ReadPosition:
 
     __slots__ = (
         "backoff_s",
+        "checked_on",
         "damaged_at",
         "damaged_since",
         "empty_to",
         "end",
+        "epochs",
         "error",
         "failing_since",
         "failure",
@@ -93,15 +105,21 @@ class ReadPosition:
         "key",
         "last_stable",
         "log_start",
+        "mark",
         "offset",
         "paused",
         "retry_at",
     )
 
-    def __init__(self, key: TopicPartition, offset: int, end: int | None, backoff_s: float) -> None:
+    def __init__(self, key: TopicPartition, offset: int, end: int | None, backoff_s: float, mark: Mark) -> None:
         self.key = key
         self.offset = offset
         self.end = end
+        self.mark = mark
+        """Of the batch before `offset`."""
+        self.epochs = EpochHistory(offset, mark.epoch)
+        self.checked_on: Connection | None = None
+        """Where the last answer came from that counted; None after a failure."""
         self.high_watermark = -1
         self.last_stable = -1
         self.log_start = -1
@@ -123,6 +141,13 @@ class ReadPosition:
     def done(self) -> bool:
         return self.end is not None and self.offset >= self.end
 
+    def move(self, offset: int) -> None:
+        """Goes on from another offset of the same log."""
+        self.epochs.leap(offset)
+        self.offset = offset
+        self.mark = Mark(self.epochs.before(offset))
+        self.empty_to = -1
+
 
 class Reader:
     """See the module. Iterate over it, or call `poll`.
@@ -140,6 +165,8 @@ class Reader:
     `needles`           only records that hold one of them are decoded and handed out
     `retry_damage`      True: what is damaged is asked for once more, and for retry_timeout_s while another in-sync
                         replica may come to lead; False: CorruptMessage at once
+    `marks`             what is known of the batches before `starts`
+    `find_divergences`  compares positions with their logs (kafkalite.client.history); None: it is not done
     """
 
     def __init__(
@@ -160,6 +187,8 @@ class Reader:
         chunk_size: int = CHUNK_SIZE,
         needles: Needles | None = None,
         retry_damage: bool = True,
+        marks: Mapping[TopicPartition, Mark] | None = None,
+        find_divergences: FindDivergences | None = None,
     ) -> None:
         if reset not in {None, "earliest", "latest"}:
             raise ValueError(f"reset is {reset!r}; it may be 'earliest', 'latest' or None")
@@ -182,7 +211,10 @@ class Reader:
         self._positions: dict[TopicPartition, ReadPosition] = {}
         self._sent: dict[Connection, list[tuple[ReadPosition, int]]] = {}
         self._paused_wait_ms = PAUSED_WAIT_MS
-        self.add(starts, ends)
+        self._find_divergences = find_divergences
+        self.gone_back: dict[TopicPartition, int] = {}
+        """Partitions whose logs have another history now, and where they are read on; the caller may forget them."""
+        self.add(starts, ends, marks)
 
     def __enter__(self) -> Self:
         return self
@@ -203,11 +235,17 @@ class Reader:
         """What is being read, in order."""
         return sorted(self._positions)
 
-    def add(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None = None) -> None:
+    def add(
+        self,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int] | None = None,
+        marks: Mapping[TopicPartition, Mark] | None = None,
+    ) -> None:
         """Reads these partitions too, from these offsets; one that is being read goes on from here."""
-        limits = ends or {}
+        limits, known = ends or {}, marks or {}
         for key, offset in starts.items():
-            self._positions[key] = ReadPosition(key, offset, limits.get(key), self._client.retry_backoff_s)
+            mark = known.get(key, UNMARKED)
+            self._positions[key] = ReadPosition(key, offset, limits.get(key), self._client.retry_backoff_s, mark)
 
     def drop(self, keys: Iterable[TopicPartition]) -> None:
         """Reads these partitions no longer."""
@@ -217,8 +255,7 @@ class Reader:
     def seek(self, key: TopicPartition, offset: int) -> None:
         """Goes on from another offset. KeyError for a partition that is not being read."""
         position = self._positions[key]
-        position.offset = offset
-        position.empty_to = -1
+        position.move(offset)
         position.error = position.failing_since = position.failure = None
         position.retry_at = 0.0
 
@@ -253,6 +290,15 @@ class Reader:
     def position(self, key: TopicPartition) -> int:
         """The offset that comes next."""
         return self._positions[key].offset
+
+    def mark(self, key: TopicPartition) -> Mark:
+        """What is known of the batch before `position`."""
+        return self._positions[key].mark
+
+    def epoch_before(self, key: TopicPartition, offset: int) -> int:
+        """The leader epoch of the record before an offset that was read; -1 where it is not known. Any thread."""
+        position = self._positions.get(key)
+        return -1 if position is None else position.epochs.before(offset)
 
     def high_watermark(self, key: TopicPartition) -> int:
         """The end of the partition as of its last answer; -1 before the first."""
@@ -392,6 +438,8 @@ class Reader:
         if answer.error_code:
             self._fail(present, error_for(answer.error_code))
             return
+        if self._find_divergences is not None:
+            self._look_back(connection, wanted, answer)
         found = []
         any_records = any(row.records for topic in answer.responses for row in topic.partitions)
         for topic in answer.responses:
@@ -464,13 +512,15 @@ class Reader:
         position.log_start = row.log_start_offset
         if not row.records:
             return False
-        following = following_offset(row.records, position.offset)
+        following, mark, epochs = last_mark(row.records, position.offset)
         if following == position.offset:
             text = (
                 f"{position.key}: {len(row.records)} bytes at offset {position.offset} hold no batch that can be read"
             )
             self._meet_damage(position, CorruptMessage(text), position.offset)
             return False
+        position.epochs.extend(epochs, following)
+        position.mark = Mark(*mark)
         position.offset = following if position.end is None else min(following, position.end)
         position.empty_to = -1
         return True
@@ -496,8 +546,54 @@ class Reader:
         except (KafkaError, *UNREACHED) as error:
             position.error = error
         else:
-            position.offset = found[position.key].offset
-            position.empty_to = -1
+            position.move(found[position.key].offset)
+
+    # --- what went back -----------------------------------------------------------------------------------------------
+
+    def _look_back(self, connection: Connection, wanted: dict[TopicPartition, ReadPosition], answer: Any) -> None:
+        """Takes those partitions out of `wanted` whose part of an answer cannot count: their log has another history
+        than what was read before, or that cannot be found out now."""
+        out_of_range = {
+            TopicPartition(topic.topic, row.partition_index)
+            for topic in answer.responses
+            for row in topic.partitions
+            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        }
+        doubtful = [
+            position
+            for key, position in wanted.items()
+            if position.mark.epoch >= 0 and (position.checked_on is not connection or key in out_of_range)
+        ]
+        if doubtful:
+            assert self._find_divergences is not None, "asked for"
+            try:
+                found = self._find_divergences({row.key: Position(row.offset, row.mark) for row in doubtful})
+            except (KafkaError, *UNREACHED) as error:
+                self._fail(doubtful, error)
+                for position in doubtful:
+                    del wanted[position.key]
+                return
+            for divergence in found:
+                self._part(wanted.pop(divergence.partition), divergence)
+        for position in wanted.values():
+            position.checked_on = connection
+
+    def _part(self, position: ReadPosition, divergence: Divergence) -> None:
+        """Goes on in a log that has another history."""
+        what = f"{divergence}: its log was restored from a backup, truncated or recreated"
+        position.checked_on = None
+        if self._reset is None:
+            position.error = LogTruncated(what, *divergence)
+            return
+        position.mark, position.epochs = UNMARKED, EpochHistory(0)
+        if divergence.at is None:
+            self._start_over(position)
+        else:
+            position.offset, position.empty_to = divergence.at, -1
+            position.epochs = EpochHistory(divergence.at)
+        if position.error is None:
+            self.gone_back[position.key] = position.offset
+            logger.warning("%s; it is read on from offset %d", what, position.offset)
 
     def _decode(self, position: ReadPosition, offset: int, row: Any) -> Iterator[Chunk]:
         """The answer's records in chunks of chunk_count records or chunk_size bytes, or a little more."""
@@ -563,6 +659,7 @@ class Reader:
         awaited = self._await_topics and isinstance(error, UnknownTopicOrPartition)
         for position in positions:
             self._client.forget(position.key.topic)
+            position.checked_on = None
             position.failing_since = position.failing_since or now
             position.failure = error
             lasted = now - position.failing_since > self._client.retry_timeout_s

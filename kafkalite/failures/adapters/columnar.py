@@ -151,7 +151,7 @@ class ColumnarPort:
             producer = self._claimed()
             producer.begin_transaction()
             self._send(producer, records)
-            producer.send_offsets_to_transaction(dict(offsets), member)
+            producer.send_offsets_to_transaction(self.reader.with_epochs(offsets), member)
             producer.flush()
         except (KafkaError, ClientError) as error:
             self._give_up()

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client import ISOLATIONS, split_by_size
-from kafkalite.client.history import Divergence, find_divergences, marks_at
+from kafkalite.client.history import find_divergences, marks_at
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.load.manifest import Change
 from kafkalite.load.positions import to_json
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite.client import Client
+    from kafkalite.client.read.marks import Divergence
     from kafkalite.load.manifest import LoadState
     from kafkalite.spark.options import SourceOptions
 

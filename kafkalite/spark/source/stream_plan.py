@@ -27,7 +27,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client import ISOLATIONS, Client, ClientError, CommittedOffset, split_by_size
-from kafkalite.client.history import Divergence, Mark, Position, find_divergences, marks_at
+from kafkalite.client.history import find_divergences, marks_at
+from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.errors import KafkaError, OffsetOutOfRange
 from kafkalite.load.positions import from_json, to_json
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, uuid_bytes, uuid_text

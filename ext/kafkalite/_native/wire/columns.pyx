@@ -467,22 +467,41 @@ cdef int raise_for(Status status, int32_t bad) except -1:
 
 def following_offset(const unsigned char[::1] buffer not None, int64_t offset):
     """The offset after the last complete batch in `buffer`, read off the headers alone; at least `offset`."""
+    return last_mark(buffer, offset)[0]
+
+
+def last_mark(const unsigned char[::1] buffer not None, int64_t offset):
+    """(following_offset, (leader epoch, base offset, CRC) of the last complete batch, ((base offset, epoch), …)).
+
+    Read off the headers alone. The rows at the end say where another epoch begins, the first batch's included. Entries
+    of magic 0 and 1 have no epoch: all three are -1 where one is the last.
+    """
     cdef Py_ssize_t size = buffer.shape[0]
     cdef const unsigned char* data = &buffer[0] if size else NOTHING
     cdef Py_ssize_t position = 0
+    cdef int32_t epoch = -1
+    cdef int64_t base = -1, crc = -1
     cdef BatchHeader header
     cdef OldMessage message
+    epochs = []
     while True:
         if is_old(data + position, size - position):
             if parse_old(data + position, size - position, &message, False) != OK:
-                return offset
+                break
+            if epoch >= 0 or not epochs:
+                epochs.append((message.offset, -1))
+            epoch, base, crc = -1, -1, -1
             offset = max(offset, message.offset + 1)
             position += <Py_ssize_t>message.size
             continue
         if parse_header(data + position, size - position, &header) != OK or header.size > size - position:
-            return offset
+            break
+        if header.leader_epoch != epoch or not epochs:
+            epochs.append((header.base_offset, header.leader_epoch))
+        epoch, base, crc = header.leader_epoch, header.base_offset, header.crc
         offset = max(offset, last_offset(&header) + 1)
         position += <Py_ssize_t>header.size
+    return offset, (epoch, base, crc), tuple(epochs)
 
 
 def wrapper_at(const unsigned char[::1] buffer not None, Py_ssize_t position, *, bint check_crcs):
