@@ -219,6 +219,11 @@ def may_pass(info: BatchInfo, offset: int, end: int) -> bool:
     )
 
 
+def is_recreated(topic: TopicDescription, key: TopicPartition, row: CopiedUpTo) -> bool:
+    """Whether a topic is another one than that which the progress of this partition is of."""
+    return key.topic == topic.name and any(topic.topic_id) and row.topic_id not in {topic.topic_id, ZERO_UUID}
+
+
 def refusal_of(error: KafkaError) -> str:
     """The reason of a topic that is left behind."""
     return f"{error} ({error.name})"
@@ -595,6 +600,15 @@ class Mirror:
         if away and not all(TopicPartition(topic.name, number) in self._committed for number in away):
             self._leave(topic.name, f"partition {away[0]} of the source has no leader")
             return False
+        read = [key for key, row in self._reached.items() if row.offset > 0 and is_recreated(topic, key, row)]
+        if read and self._on_data_loss == STOP:
+            self._leave(
+                topic.name,
+                f"it was deleted and recreated in the source after {read[0]} was copied up to offset "
+                f"{self._reached[read[0]].offset}; --on-data-loss {REWIND} or {RESTART} copies the new topic from its "
+                "beginning, after what the target has",
+            )
+            return False
         try:
             self._targets.ensure(topic)
         except KafkaError as error:
@@ -675,8 +689,9 @@ class Mirror:
             if key in self._committed:
                 continue
             found = self._reached.get(key)
-            if found is not None and found.topic_id not in {topic.topic_id, ZERO_UUID} and any(topic.topic_id):
-                self._note(f"{key}: the topic was made anew in the source, all of it is copied")
+            if found is not None and is_recreated(topic, key, found):
+                self._note(f"{key}: the topic was deleted and recreated in the source, all of it is copied")
+                del self._reached[key]
                 found = None
             yield key, 0 if found is None else found.offset
 

@@ -151,7 +151,7 @@ def test_a_second_run_copies_only_what_is_new(clients: tuple[Client, Client]) ->
     assert [len(read(two, "again", partition)) for partition in range(3)] == [10, 5, 3]
 
 
-def test_what_aged_out_and_what_was_made_anew_is_said(clients: tuple[Client, Client]) -> None:
+def test_what_aged_out_is_said(clients: tuple[Client, Client]) -> None:
     one, two = clients
     one.admin.create_topic("gone", 1)
     one.produce("gone", 0, [b"a"] * 10)
@@ -162,14 +162,54 @@ def test_what_aged_out_and_what_was_made_anew_is_said(clients: tuple[Client, Cli
     assert worker.run(threading.Event(), to_end=True).record_count == 5
     assert worker.copied.notes == ["gone-0: offsets 10 to 14 are gone from the source"]
     worker.close()
-    one.admin.delete_topic("gone")
-    one.admin.create_topic("gone", 1)
-    one.produce("gone", 0, [b"c"] * 4)
-    worker = Mirror(one, two, name="gone", topics=TopicFilter("gone"))
-    assert worker.run(threading.Event(), to_end=True).record_count == 4
-    assert worker.copied.notes == ["gone-0: the topic was made anew in the source, all of it is copied"]
+    assert [record.value for record in read(two, "gone")] == [b"a"] * 10 + [b"b"] * 5
+
+
+@pytest.mark.parametrize("choice", ["rewind", "restart"])
+def test_a_recreated_topic_is_left_behind_until_it_may_be_copied(clients: tuple[Client, Client], choice: str) -> None:
+    """The others are copied on; the choice is made once."""
+    one, two = clients
+    name, other = f"recreated-{choice}", f"other-{choice}"
+    topics = TopicFilter(f"{name}|{other}")
+
+    def copy(on_data_loss: str = "stop") -> tuple[int, dict[str, str]]:
+        worker = Mirror(one, two, name=choice, topics=topics, on_data_loss=on_data_loss)
+        count = worker.run(threading.Event(), to_end=True).record_count
+        worker.close()
+        return count, {topic: row.reason for topic, row in worker.states.rows.items()}
+
+    for topic in (name, other):
+        one.admin.create_topic(topic, 1)
+        one.produce(topic, 0, [b"old"] * 10)
+    assert copy() == (20, {})
+    one.admin.delete_topic(name)
+    one.admin.create_topic(name, 1)
+    one.produce(name, 0, [b"new"] * 14)
+    one.produce(other, 0, [b"more"] * 3)
+    count, behind = copy()
+    assert (count, behind.keys()) == (3, {name})
+    assert f"deleted and recreated in the source after {name}-0 was copied up to offset 10" in behind[name]
+    assert "--on-data-loss rewind or restart" in behind[name]
+    assert len(read(two, name)) == 10
+    assert copy(choice) == (14, {})
+    assert copy() == (0, {})
+    assert [record.value for record in read(two, name)] == [b"old"] * 10 + [b"new"] * 14
+
+
+def test_a_recreated_topic_that_is_empty_is_claimed(clients: tuple[Client, Client]) -> None:
+    """The choice holds although there was nothing to copy when it was made."""
+    one, two = clients
+    one.admin.create_topic("empty", 1)
+    one.produce("empty", 0, [b"old"])
+    assert run(one, two, "empty") == 1
+    one.admin.delete_topic("empty")
+    one.admin.create_topic("empty", 1)
+    worker = Mirror(one, two, name="empty", topics=TopicFilter("empty"), on_data_loss="rewind")
+    assert worker.run(threading.Event(), to_end=True).record_count == 0
     worker.close()
-    assert [record.value for record in read(two, "gone")] == [b"a"] * 10 + [b"b"] * 5 + [b"c"] * 4
+    one.produce("empty", 0, [b"new"])
+    assert run(one, two, "empty") == 1
+    assert [record.value for record in read(two, "empty")] == [b"old", b"new"]
 
 
 def test_a_topic_made_anew_while_it_is_copied(clients: tuple[Client, Client], source: Broker, target: Broker) -> None:
@@ -179,7 +219,15 @@ def test_a_topic_made_anew_while_it_is_copied(clients: tuple[Client, Client], so
 
     def work() -> None:
         with Client(source.bootstrap_servers) as from_, Client(target.bootstrap_servers) as to:
-            worker = Mirror(from_, to, name="anew", topics=TopicFilter("anew"), refresh_s=0.05, commit_interval_s=0.02)
+            worker = Mirror(
+                from_,
+                to,
+                name="anew",
+                topics=TopicFilter("anew"),
+                refresh_s=0.05,
+                commit_interval_s=0.02,
+                on_data_loss="rewind",
+            )
             notes.extend(worker.run(stop).notes)
             worker.close()
 
@@ -197,7 +245,7 @@ def test_a_topic_made_anew_while_it_is_copied(clients: tuple[Client, Client], so
         stop.set()
         thread.join()
     assert [record.value for record in read(two, "anew")] == [b"old"] * 10 + [b"new"] * 30
-    assert notes == ["anew-0: the topic was made anew in the source, all of it is copied"]
+    assert notes == ["anew-0: the topic was deleted and recreated in the source, all of it is copied"]
 
 
 def test_a_topic_made_anew_in_the_middle_of_an_answer(clients: tuple[Client, Client]) -> None:
@@ -211,7 +259,13 @@ def test_a_topic_made_anew_in_the_middle_of_an_answer(clients: tuple[Client, Cli
         one.produce("halfway", partition, [b"late"] * 10)
     stop = threading.Event()
     worker = Mirror(
-        one, two, name="halfway", topics=TopicFilter("halfway"), commit_size=1, on_commit=lambda _: stop.set()
+        one,
+        two,
+        name="halfway",
+        topics=TopicFilter("halfway"),
+        commit_size=1,
+        on_data_loss="rewind",
+        on_commit=lambda _: stop.set(),
     )
     plain = worker._some_are_others
     made_anew = []
