@@ -41,7 +41,7 @@ from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError, UnknownTopic
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.protocol.api import FETCH
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.record.batches import NOTHING_SEEN, BatchReader, Seen
+from kafkalite.record.batches import NOTHING_SEEN, OFFSET_MAX, BatchReader, Seen
 from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX, CompressionError
 
 if TYPE_CHECKING:
@@ -512,16 +512,17 @@ class Reader:
         position.log_start = row.log_start_offset
         if not row.records:
             return False
-        following, mark, epochs = last_mark(row.records, position.offset)
+        end = OFFSET_MAX if position.end is None else position.end
+        following, mark, epochs = last_mark(row.records, position.offset, end)
         if following == position.offset:
             text = (
                 f"{position.key}: {len(row.records)} bytes at offset {position.offset} hold no batch that can be read"
             )
             self._meet_damage(position, CorruptMessage(text), position.offset)
             return False
-        position.epochs.extend(epochs, following)
+        position.offset = min(following, end)
+        position.epochs.extend(epochs, position.offset)
         position.mark = Mark(*mark)
-        position.offset = following if position.end is None else min(following, position.end)
         position.empty_to = -1
         return True
 

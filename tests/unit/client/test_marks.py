@@ -49,5 +49,7 @@ def test_marks_of_batches() -> None:
     assert last_mark(raw, 10) == (16, (5, 14, info.crc), ((10, 3), (14, 5)))
     assert last_mark(raw[:-1], 10)[0] == following_offset(raw[:-1], 10) == 14
     assert last_mark(raw[:-1], 10)[1][:2] == (3, 12)
+    assert last_mark(raw, 10, 14) == (16, last_mark(raw[: -len(raw) // 3], 10)[1], ((10, 3),))
+    assert last_mark(raw, 10, 15)[1:] == last_mark(raw, 10)[1:]
     assert last_mark(raw, 99)[0] == 99
     assert last_mark(b"", 7) == (7, (-1, -1, -1), ())

@@ -470,11 +470,11 @@ def following_offset(const unsigned char[::1] buffer not None, int64_t offset):
     return last_mark(buffer, offset)[0]
 
 
-def last_mark(const unsigned char[::1] buffer not None, int64_t offset):
+def last_mark(const unsigned char[::1] buffer not None, int64_t offset, int64_t end=INT64_MAX):
     """(following_offset, (leader epoch, base offset, CRC) of the last complete batch, ((base offset, epoch), …)).
 
-    Read off the headers alone. The rows at the end say where another epoch begins, the first batch's included. Entries
-    of magic 0 and 1 have no epoch: all three are -1 where one is the last.
+    Read off the headers alone. The batch is the last that begins before `end`. The rows say where another epoch begins,
+    the first batch's included. Entries of magic 0 and 1 have no epoch: all three are -1 where one is the last.
     """
     cdef Py_ssize_t size = buffer.shape[0]
     cdef const unsigned char* data = &buffer[0] if size else NOTHING
@@ -488,17 +488,19 @@ def last_mark(const unsigned char[::1] buffer not None, int64_t offset):
         if is_old(data + position, size - position):
             if parse_old(data + position, size - position, &message, False) != OK:
                 break
-            if epoch >= 0 or not epochs:
-                epochs.append((message.offset, -1))
-            epoch, base, crc = -1, -1, -1
+            if message.offset < end:
+                if epoch >= 0 or not epochs:
+                    epochs.append((message.offset, -1))
+                epoch, base, crc = -1, -1, -1
             offset = max(offset, message.offset + 1)
             position += <Py_ssize_t>message.size
             continue
         if parse_header(data + position, size - position, &header) != OK or header.size > size - position:
             break
-        if header.leader_epoch != epoch or not epochs:
-            epochs.append((header.base_offset, header.leader_epoch))
-        epoch, base, crc = header.leader_epoch, header.base_offset, header.crc
+        if header.base_offset < end:
+            if header.leader_epoch != epoch or not epochs:
+                epochs.append((header.base_offset, header.leader_epoch))
+            epoch, base, crc = header.leader_epoch, header.base_offset, header.crc
         offset = max(offset, last_offset(&header) + 1)
         position += <Py_ssize_t>header.size
     return offset, (epoch, base, crc), tuple(epochs)
