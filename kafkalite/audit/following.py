@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kafkalite.audit.counts import RANGES_MAX
 from kafkalite.audit.events import increment_of
 from kafkalite.audit.following_stages import BrokerStage, ConsumerStage, LoadedStage, MirrorStage, Stage
+from kafkalite.audit.histories import Histories
 from kafkalite.audit.judge import Difference, Selection, judge_stage
 from kafkalite.audit.lasting import AHEAD_MS, LastingReported
 from kafkalite.audit.stages import NothingToCompare, committed, topics_of_counts
 from kafkalite.audit.taken import Taken
-from kafkalite.client.errors import ClientError
+from kafkalite.client.errors import ClientError, LogTruncated
 from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError
 from kafkalite.families import Family, labels
@@ -115,6 +116,7 @@ class Follower:
     `graces_s`    by the name of a stage
     `interval_s`  between rounds
     `keep_s`      how long windows are kept after their end
+    `recounts`    True: a stage whose log was restored is counted once more; False: that ends `run` (LogTruncated)
     """
 
     def __init__(
@@ -125,11 +127,13 @@ class Follower:
         graces_s: Mapping[str, float] | None = None,
         interval_s: float = INTERVAL_S,
         keep_s: float = KEEP_S,
+        recounts: bool = False,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._plan = plan
         self._tell = tell
         self._interval_s = interval_s
+        self.recounts = recounts
         self._keep_ms = round(keep_s * 1000)
         self._now_ms = now_ms
         self.horizon_ms = now_ms() - self._keep_ms
@@ -139,6 +143,8 @@ class Follower:
         self.taken = Taken(plan.consumers)
         self.positions: dict[str, dict[TopicPartition, int]] = {}
         """Next offsets of topics of counts, by whose they are."""
+        self.histories: dict[str, Histories] = {}
+        """Of the same."""
         self.stages: dict[str, Stage] = {stage.name: stage for stage in stages_of(plan, self)}
         graces = graces_s or {}
         self._graces_ms = {name: round(1000 * graces.get(name, plan.grace_s)) for name in self.stages}
@@ -191,6 +197,8 @@ class Follower:
         """Whether it worked to its end; who is away is told once."""
         try:
             attempt()
+        except LogTruncated:
+            raise
         except AWAY as error:
             reason = f"{error} ({error.name})" if isinstance(error, KafkaError) else str(error)
             if name not in self._away and not stop.is_set():
@@ -221,10 +229,14 @@ class Follower:
         keys = [TopicPartition(name, partition) for name in there for partition in client.partitions(name)]
         starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST), isolation=1)
         ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=1)
+        histories = self.histories.setdefault(whose, Histories())
+        moved = {key: known[key] for key in keys if known.get(key, 0) not in {0, ends[key].offset}}
+        for divergence in histories.parted(client, moved):
+            del known[divergence.partition]  # what is known already is passed over
         ranges = {}
         for key in keys:
             end = ends[key].offset
-            start = max(starts[key].offset, known.get(key, 0)) if known.get(key, 0) <= end else starts[key].offset
+            start = max(starts[key].offset, known.get(key, 0))
             known[key] = start
             if start < end:
                 ranges[key] = (start, end)
@@ -236,6 +248,7 @@ class Follower:
                         if not self.taken.add_message(value, client.cluster_id) and whose == "live":
                             self._take(value)
                     known[chunk.partition] = chunk.next_offset
+                    histories.note(reader, chunk)
         return bool(there)
 
     def _take(self, value: bytes | None) -> None:
@@ -392,7 +405,12 @@ class Follower:
 
 def stages_of(plan: Plan, follower: Follower) -> list[Stage]:
     """In the order in which they are read and told."""
-    make: dict[str, Any] = {"reported": follower.reported, "horizon_ms": follower.horizon_ms, "beat": follower.beat}
+    make: dict[str, Any] = {
+        "reported": follower.reported,
+        "horizon_ms": follower.horizon_ms,
+        "beat": follower.beat,
+        "recounts": follower.recounts,
+    }
     found: list[Stage] = [BrokerStage("live", plan.live, fields=plan.fields, **make)]
     if plan.offline is not None and plan.mirror is not None:
         found.append(MirrorStage("mirror", plan.live, plan.offline, plan.mirror, fields=plan.fields, **make))

@@ -7,16 +7,21 @@
 
 Positions move with the counts, a chunk or a file at a time, so that a round may end anywhere.
 
+A log that was restored, truncated or recreated below what a stage has counted ends the audit (LogTruncated), or has the
+stage count all of it once more, from the horizon on.
+
 Thread rule: one thread at a time.
 """
 
 from __future__ import annotations
 
 import abc
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from kafkalite.audit.histories import Histories
 from kafkalite.audit.lasting import LastingCount
 from kafkalite.audit.stages import (
     CHUNK_COUNT,
@@ -33,6 +38,7 @@ from kafkalite.audit.stages import (
     taken_in,
 )
 from kafkalite.audit.taken import Spans
+from kafkalite.client.errors import LogTruncated
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
@@ -48,6 +54,9 @@ if TYPE_CHECKING:
     from kafkalite.load.manifest import DataFile
 
 
+logger = logging.getLogger(__name__)
+
+
 class Stage(abc.ABC):
     """What all have; see the module. `read` takes in what is new of some topics, and raises when it cannot."""
 
@@ -59,8 +68,11 @@ class Stage(abc.ABC):
         horizon_ms: int,
         beat: Callable[[], object],
         fields: MarkFields | None = None,
+        recounts: bool = False,
     ) -> None:
         self.name = name
+        self._recounts = recounts
+        self._histories = Histories()
         self.count = LastingCount(reported, horizon_ms)
         self.read_at_ms = 0
         """Everything that was there at this time was read."""
@@ -71,6 +83,23 @@ class Stage(abc.ABC):
     @abc.abstractmethod
     def read(self, topics: list[str], stop: Event) -> None:
         """KafkaError, ClientError, OSError, NothingToCompare; what was taken in by then is counted."""
+
+    def _is_other_history(self, client: Client, positions: Mapping[TopicPartition, int]) -> bool:
+        """Whether the stage begins once more, since a log was restored. LogTruncated where that was not asked for."""
+        parted = self._histories.parted(client, positions)
+        if not parted:
+            return False
+        if not self._recounts:
+            raise LogTruncated(
+                f"stage {self.name}: {parted[0]}: its log was restored from a backup, truncated or recreated; "
+                "--on-data-loss recount counts the stage once more, by what is there now",
+                *parted[0],
+            )
+        logger.warning("stage %s: %s; it is counted once more", self.name, parted[0])
+        self._horizon_ms = self.count.since_ms
+        self.count = self.count.emptied()
+        self._histories.clear()
+        return True
 
     @abc.abstractmethod
     def saved(self) -> dict[str, Any]:
@@ -102,6 +131,11 @@ class BrokerStage(Stage):
         fresh = dict.fromkeys((key for key in keys if key not in self.positions), self._horizon_ms)
         starts = self.client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST) | fresh, isolation=1)
         ends = self.client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=1)
+        moved = {key: self.positions[key] for key in keys if self.positions.get(key, 0) not in {0, ends[key].offset}}
+        if self._is_other_history(self.client, moved):
+            self.positions.clear()
+            self.read(topics, stop)
+            return
         ranges = {}
         for key in keys:
             end = ends[key].offset if limits is None else min(ends[key].offset, limits.get(key, 0))
@@ -116,6 +150,7 @@ class BrokerStage(Stage):
                     self._beat()
                     add_chunk([View(self.count, everything)], chunk, self._fields)
                     self.positions[chunk.partition] = chunk.next_offset
+                    self._histories.note(reader, chunk)
                     if stop.is_set():
                         return
 
@@ -129,11 +164,16 @@ class BrokerStage(Stage):
                     self.positions[key] = 0
 
     def saved(self) -> dict[str, Any]:
-        return {"positions": [[*key, at] for key, at in self.positions.items()], "topic_ids": self._topic_ids}
+        return {
+            "positions": [[*key, at] for key, at in self.positions.items()],
+            "topic_ids": self._topic_ids,
+            "histories": self._histories.saved(),
+        }
 
     def restore(self, value: dict[str, Any]) -> None:
         self.positions = {TopicPartition(topic, partition): at for topic, partition, at in value["positions"]}
         self._topic_ids = dict(value["topic_ids"])
+        self._histories.restore(value.get("histories", []))
 
 
 class MirrorStage(BrokerStage):
@@ -165,6 +205,9 @@ class ConsumerStage(Stage):
         self.count.topics = frozenset(key.topic for key in reported)
         there = set(present(client, [name for name in topics if name in self.count.topics]))
         keys = [key for key in reported if key.topic in there]
+        if self._is_other_history(client, {key: self._histories.offset(key) for key in keys}):
+            self._counted.clear()
+            self.count.topics = frozenset(key.topic for key in reported)
         starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
         for key in keys:
             counted = self._counted.setdefault(key, Spans())
@@ -184,6 +227,8 @@ class ConsumerStage(Stage):
                 for chunk in reader:
                     self._beat()
                     add_chunk([view], chunk, self._fields)
+                    if chunk.next_offset >= self._histories.offset(key):
+                        self._histories.note(reader, chunk)
                     for span in fresh.below(chunk.next_offset):
                         counted.add(*span)
                     if stop.is_set():
@@ -192,13 +237,15 @@ class ConsumerStage(Stage):
             counted.add(*span)
 
     def saved(self) -> dict[str, Any]:
-        return {"counted": [[*key, spans.all()] for key, spans in self._counted.items()]}
+        counted = [[*key, spans.all()] for key, spans in self._counted.items()]
+        return {"counted": counted, "histories": self._histories.saved()}
 
     def restore(self, value: dict[str, Any]) -> None:
         self._counted = {
             TopicPartition(topic, partition): Spans((first, end) for first, end in rows)
             for topic, partition, rows in value["counted"]
         }
+        self._histories.restore(value.get("histories", []))
 
 
 class CountedFile(NamedTuple):

@@ -170,6 +170,7 @@ class LastingCount(Count):
 
     def __init__(self, reported: LastingReported, horizon_ms: int) -> None:
         super().__init__(reported, since_ms=horizon_ms)
+        self._lasting = reported
         self._newest: dict[tuple[str, int, int], int] = {}
         self._unclaimed: dict[Key, Unclaimed] = {}
         self._unclaimed_count = 0
@@ -178,6 +179,18 @@ class LastingCount(Count):
         self._ahead_ms = horizon_ms
         self.late = 0
         self.untracked = 0
+
+    def emptied(self) -> LastingCount:
+        """One with the same horizon that has counted nothing."""
+        count = LastingCount(self._lasting, self.since_ms)
+        count._ahead_ms = self._ahead_ms
+        return count
+
+    @property
+    def since_ms(self) -> int:
+        """The horizon: what is older is late."""
+        assert self._since_ms is not None, "there is a horizon"
+        return self._since_ms
 
     def look_ahead(self, now_ms: int) -> None:
         """What time it is; a message that says it is a day later is not believed."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kafkalite.audit.following import WindowName
+from kafkalite.audit.histories import Histories
 from kafkalite.audit.taken import Spans
 from kafkalite.model import TopicPartition
 
@@ -44,6 +45,7 @@ def save(follower: Follower, file: Path, about: dict[str, Any]) -> None:
         "horizon_ms": follower.horizon_ms,
         "first_ms": follower.first_ms,
         "positions": [[whose, *key, at] for whose, rows in follower.positions.items() for key, at in rows.items()],
+        "histories": {whose: histories.saved() for whose, histories in follower.histories.items()},
         "reported": reported.saved(),
         "taken": [
             [stage, cluster, *key, spans.all()]
@@ -105,6 +107,8 @@ def restore(follower: Follower, meta: dict[str, Any], arrays: dict[str, NDArray[
     follower.horizon_ms, follower.first_ms = meta["horizon_ms"], meta["first_ms"]
     for whose, topic, partition, at in meta["positions"]:
         follower.positions.setdefault(whose, {})[TopicPartition(topic, partition)] = at
+    for whose, rows in meta.get("histories", {}).items():
+        follower.histories.setdefault(whose, Histories()).restore(rows)
     follower.reported.restore(meta["reported"])
     for stage, cluster, topic, partition, rows in meta["taken"]:
         spans = Spans((first, end) for first, end in rows)

@@ -88,6 +88,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grace", metavar="S", type=grace, default=60.0, help="how long a window is open after its end (default: 60)"
     )
     add_config_argument(parser, "--offline-config", " for --offline")
+    add_follow_arguments(parser)
+    add_metrics_arguments(parser)
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of an audit that goes on."""
     parser.add_argument(
         "--follow", action="store_true", help="go on for ever, and tell of each window once it is closed"
     )
@@ -108,11 +117,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=3600.0,
         help="with --follow: how long news of a window are taken in after its end (default: 3600)",
     )
+    parser.add_argument(
+        "--on-data-loss",
+        choices=("stop", "recount"),
+        default="stop",
+        help="with --follow: when a log was restored or truncated: stop, or count its stages again (default: stop)",
+    )
     parser.add_argument("--state", metavar="FILE", type=Path, help="with --follow: where what was counted is kept")
-    add_metrics_arguments(parser)
-    parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -123,6 +134,8 @@ def run(arguments: argparse.Namespace) -> int:
     for flag in ("state", "metrics", "metrics_users", "stage_grace"):
         if getattr(arguments, flag):
             raise UsageError(f"--{flag.replace('_', '-')} needs --follow")
+    if arguments.on_data_loss != "stop":
+        raise UsageError("--on-data-loss needs --follow: without it nothing is kept from one run to the next")
     from kafkalite.audit.run import run_audit
 
     shown = False if arguments.quiet else None

@@ -51,6 +51,7 @@ def follow(arguments: argparse.Namespace) -> int:
             graces_s=stage_graces(arguments.stage_grace, plan),
             interval_s=arguments.interval,
             keep_s=arguments.keep,
+            recounts=arguments.on_data_loss == "recount",
         )
         save = None
         if arguments.state is not None:

@@ -22,15 +22,18 @@ from kafkalite.audit import AuditedGroupReader, AuditedProducer
 from kafkalite.audit.following import Away, Closed, Follower, Wrong
 from kafkalite.audit.run import Plan
 from kafkalite.audit.saved import StateError, load, save
+from kafkalite.backup import back_up
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
+from kafkalite.client.errors import LogTruncated
 from kafkalite.load.compaction import compact
 from kafkalite.mirror import Mirror, TopicFilter
 from kafkalite.record.columns import Record
 from tests.kit.harness.audited_load import load_into
 from tests.kit.harness.scrape import Scrape, ask
 from tests.kit.processes.broker import BrokerProcess, wait_until
+from tests.kit.processes.restored import put_back
 
 pytestmark = pytest.mark.integration
 
@@ -76,10 +79,10 @@ def read_all(client: Client, group: str, topic: str, count: int) -> None:
 class Following:
     """A follower whose clock the test moves, and what it told."""
 
-    def __init__(self, plan: Plan, now_ms: int) -> None:
+    def __init__(self, plan: Plan, now_ms: int, *, recounts: bool = False) -> None:
         self.now_ms = now_ms
         self.events: list[Any] = []
-        self.follower = Follower(plan, self.events.append, now_ms=lambda: self.now_ms)
+        self.follower = Follower(plan, self.events.append, recounts=recounts, now_ms=lambda: self.now_ms)
 
     def round(self, now_ms: int | None = None) -> list[Any]:
         """The events of one round."""
@@ -318,3 +321,61 @@ def test_two_audits_do_not_share_a_state(tmp_path: Path) -> None:
             assert second.returncode == 2
             assert "another audit has it" in second.stderr
             assert auditing.end() == 0
+
+
+def send_stamped(bootstrap: str, server: str, first: int, end: int) -> None:
+    with Client(bootstrap, retry_timeout_s=60) as client:
+        if not client.partition_counts(["logs"]):
+            client.admin.create_topic("logs", 1)
+        with AuditedProducer(client, server=server) as producer:
+            producer.send("logs", 0, records(first, end))
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["epochs tell", "the same epoch"])
+def test_a_log_that_was_restored_ends_the_audit_or_is_counted_once_more(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], killed: bool
+) -> None:
+    """Of 600 messages 200 are not in the backup; 300 of another server come after it was restored."""
+    state, late = tmp_path / "state", STAMP + 4 * MINUTE
+    with BrokerProcess(tmp_path / "broker") as broker:
+        send_stamped(broker.bootstrap, "web1", 0, 400)
+        back_up(str(broker.data_dir), str(tmp_path / "saved"))
+        if killed:
+            broker.kill()
+            broker.start()
+        send_stamped(broker.bootstrap, "web1b", 400, 600)
+        with Client(broker.bootstrap, retry_timeout_s=60) as client:
+            read_all(client, "billing", "logs", 600)
+            following = Following(Plan(client, consumers=("billing",)), STAMP)
+            events = following.round(late)
+            assert [(event.expected, event.wrong) for event in events if isinstance(event, Closed)] == [(600, [])]
+            save(following.follower, state, ABOUT)
+        put_back(broker, tmp_path / "saved")
+        send_stamped(broker.bootstrap, "web2", 0, 300)
+        with Client(broker.bootstrap, retry_timeout_s=60) as client:
+            plan = Plan(client, consumers=("billing",))
+            again = Following(plan, STAMP)
+            load(again.follower, state, ABOUT)
+            with pytest.raises(LogTruncated, match=r"stage live: logs-0 .*--on-data-loss recount counts the stage"):
+                again.round(late)
+            recounting = Following(plan, STAMP, recounts=True)
+            load(recounting.follower, state, ABOUT)
+            events = recounting.round(late)
+            wrong = {
+                (event.difference.stage, event.difference.server): event.difference.missing
+                for event in events
+                if isinstance(event, Wrong)
+            }
+            assert wrong["live", "web1b"] == 200
+            assert ("live", "web2") not in wrong
+            assert ("live", "web1") not in wrong
+            assert wrong["billing", "web1b"] == 200
+            # What billing has reported are offsets: 200 of web2's stand where it had taken web1b's.
+            assert wrong["billing", "web2"] == 100
+            save(recounting.follower, state, ABOUT)
+            settled = Following(plan, STAMP)
+            load(settled.follower, state, ABOUT)
+            assert settled.round(late) == []
+    command = ["audit", "--live", "nobody:1", "--on-data-loss", "recount"]
+    assert main(command) == 2
+    assert "--on-data-loss needs --follow" in capfd.readouterr().err
