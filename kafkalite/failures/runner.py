@@ -28,8 +28,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkalite.client import READ_COMMITTED
-from kafkalite.client.errors import ClientError
+from kafkalite.client.errors import ClientError, LogTruncated
+from kafkalite.client.history import find_divergences
 from kafkalite.client.read.damage import has_other_in_sync, is_readable, next_readable
+from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.errors import KafkaError, StartupError
 from kafkalite.failures.board import Board
 from kafkalite.failures.events import (
@@ -77,7 +79,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import CodeType
 
-    from kafkalite.client import Client
+    from kafkalite.client import Client, CommittedOffset
     from kafkalite.failures.events import Action, Event, Headers
     from kafkalite.failures.policy import Policy
 
@@ -456,6 +458,8 @@ class Runner:
         self._workers: Workers | None = None
         self._mover: Mover | None = None
         self._stopped = ""
+        self._truncated: LogTruncated | None = None
+        """A log went back below what is committed of it."""
         self._ask_at = 0.0
         self._ask_s = ASK_S_MIN
         self._gone: set[TopicPartition] = set()
@@ -548,7 +552,10 @@ class Runner:
         if not busy:
             timeout_s = self._until_wake(MOVING_POLL_S if committing or self._mover.busy else IDLE_POLL_S)
         events: list[Event] = []
-        for partition, messages, next_offset in self._poll(timeout_s, events):
+        fetched = self._poll(timeout_s, events)
+        if self._truncated is not None:
+            raise self._truncated
+        for partition, messages, next_offset in fetched:
             lane = self.policy.layout.lanes[partition.topic]
             arrivals = [Arrival(one, letter_of(one.headers) if lane.is_retry else None) for one in messages]
             events.append(Fetched(partition, arrivals, next_offset))
@@ -585,6 +592,11 @@ class Runner:
             if not self._port.reports_damage and time.monotonic() >= self._look_at:
                 self._look_for_damage()
             return self._port.poll(timeout_s)
+        except LogTruncated as error:
+            if error.partition is None:
+                raise
+            place = Divergence(error.partition, error.offset, error.at)
+            raise LogTruncated(truncated_text(self.policy.group, place), *place) from error
         except DamagedBatch as damage:
             if self.policy.on_damage == "stop":
                 self._finish()
@@ -692,6 +704,8 @@ class Runner:
         if not partitions:
             return
         committed = self._client.groups.committed(self.policy.group, require_stable=True)
+        if self._is_parted({key: committed[key] for key in partitions if key in committed}):
+            return
         stable = self._client.list_offsets(dict.fromkeys(partitions, OFFSET_LATEST), isolation=READ_COMMITTED)
         if self.policy.keeps_ledger:
             self._ledger.refresh()
@@ -704,6 +718,17 @@ class Runner:
             starts[key] = Start(position, stable[key].offset, ends[key].offset)
         opened = {key: row for key, row in self._ledger.opened.items() if key in starts}
         self._tell([Assigned(starts, self._ledger.rows, opened)])
+
+    def _is_parted(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
+        """Whether a log was restored or truncated below what is committed: the next turn raises it. Not here, since
+        this is called by other people's clients, which only log what is raised."""
+        positions = {
+            key: Position(row.offset, Mark(row.leader_epoch)) for key, row in committed.items() if row.offset > 0
+        }
+        parted = find_divergences(self._client, positions) if positions else []
+        if parted:
+            self._truncated = LogTruncated(truncated_text(self.policy.group, parted[0]), *parted[0])
+        return bool(parted)
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
         """The record in hand is waited for, and that all is written that is done; what is left the next owner does."""
@@ -865,6 +890,17 @@ class Runner:
 def now() -> Moment:
     """By both clocks."""
     return Moment(time.time_ns() // 1_000_000, time.monotonic() * 1000)
+
+
+def truncated_text(group: str, divergence: Divergence) -> str:
+    """What has happened to a log, and what can be done."""
+    topic, partition = divergence.partition
+    where = "--to-earliest" if divergence.at is None else f"--to-offset {divergence.at}"
+    return (
+        f"{divergence}: its log was restored from a backup, truncated or recreated below what group {group} has "
+        f"committed; stop its members, say where they continue (kafkalite groups reset-offsets {group} --topic "
+        f"{topic}:{partition} {where} --execute), and start them again"
+    )
 
 
 def call_hook(hook: Callable[..., object] | None, *arguments: object) -> None:

@@ -9,11 +9,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.client import Client
+from kafkalite.cli import main
+from kafkalite.client import Client, CommittedOffset
+from kafkalite.client.errors import LogTruncated
 from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, Runner
 from kafkalite.failures.adapters.aio import AioPort
 from kafkalite.failures.adapters.columnar import ColumnarPort
@@ -26,7 +29,8 @@ from kafkalite.record.columns import Record
 from tests.kit.harness.damaged_log import fill, flip_four_bytes
 from tests.kit.harness.failing_groups import records, small_broker
 from tests.kit.processes.apache_kafka import ApacheKafka
-from tests.kit.processes.broker import wait_until
+from tests.kit.processes.broker import BrokerProcess, wait_until
+from tests.kit.processes.restored import grow_after_backup, numbers, produce, put_back
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old way
@@ -363,3 +367,73 @@ def test_members_that_poll_without_waiting_come_into_their_group(broker: Broker,
 def test_automatic_commits_are_refused(refused: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="commits are the policy's"):
         refused()
+
+
+class Member:
+    """A member of `g-TOPIC` in a thread: what it handled, and what ended it."""
+
+    def __init__(self, servers: str, port: str, topic: str) -> None:
+        self.handled: list[int | bytes] = []
+        self.error: BaseException | None = None
+        self.group = f"g-{topic}"
+        self._place = servers, port, topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        servers, port, topic = self._place
+        with Client(servers, retry_timeout_s=TIMEOUT_S) as control, control.twin() as other:
+            policy = Policy(group=self.group, topics=[topic], strategy=RetryHere(2, "10 ms"))
+            made = PORTS[port](other, servers, f"t-{topic}")
+            runner = Runner(policy, lambda record: self.handled.append(record.value), made, control)
+            try:
+                runner.run(self._stop)
+            except LogTruncated as error:
+                self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_log_that_went_back_below_a_committed_offset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], port: str
+) -> None:
+    """The runner looks, for every client; those that have leader epochs commit them. The choice is where to go on."""
+    place = TopicPartition("orders", 0)
+    with BrokerProcess(tmp_path / "live") as live:
+        grow_after_backup(live, "orders", tmp_path / "saved")
+        with Client(live.bootstrap, retry_timeout_s=TIMEOUT_S) as client:
+
+            def committed() -> CommittedOffset:
+                return client.groups.committed("g-orders").get(place, CommittedOffset(-1))
+
+            with Member(live.bootstrap, port, "orders") as before:
+                wait_until(lambda: committed().offset == 150, TIMEOUT_S, "all is handled")
+            assert before.handled == numbers(0, 150)
+            position = committed()
+            assert position.leader_epoch == (-1 if port == "aiokafka" else 0)
+            put_back(live, tmp_path / "saved")
+            # Without an epoch only a log that ends below the offset is noticed.
+            count = 10 if port == "aiokafka" else 60
+            produce(live.bootstrap, "orders", numbers(100, 100 + count, "new"))
+            client.groups.commit("g-orders", {place: position})  # the log alone went back, as by an unclean election
+            with Member(live.bootstrap, port, "orders") as stopped:
+                wait_until(lambda: stopped.error is not None, TIMEOUT_S, "it ends")
+            assert stopped.handled == []
+            where = "--to-earliest" if port == "aiokafka" else "--to-offset 100"
+            assert f"kafkalite groups reset-offsets g-orders --topic orders:0 {where} --execute" in str(stopped.error)
+            assert committed() == position
+            command = ["groups", "reset-offsets", "g-orders", "--topic", "orders:0", *where.split(), "--execute"]
+            wait_until(lambda: main([*command, "-b", live.bootstrap]) == 0, TIMEOUT_S, "the member has left")
+            with Member(live.bootstrap, port, "orders") as after:
+                wait_until(lambda: committed().offset == 100 + count, TIMEOUT_S, "all is handled")
+            again = numbers(0, 100) if port == "aiokafka" else []
+            assert after.handled == again + numbers(100, 100 + count, "new")
+            assert after.error is None
+    capsys.readouterr()

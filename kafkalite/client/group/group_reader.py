@@ -81,7 +81,7 @@ class GroupReader:
                             still; taken away, too late for a commit. A first call may bring none
     `session_timeout_s`     after so long without a beat the group goes on without this member
     `max_poll_interval_s`   the longest the caller may take between polls; a rebalance of the group waits for it
-    `isolation`, `fetch_size`, `max_wait_ms`, `check_crcs`   as in Reader
+    `isolation`, `fetch_size`, `max_wait_ms`, `check_crcs`, `raises_truncation`   as in Reader
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class GroupReader:
         fetch_size: int = FETCH_SIZE,
         max_wait_ms: int = MAX_WAIT_MS,
         check_crcs: bool = True,
+        raises_truncation: bool = False,
     ) -> None:
         if not group_id:
             raise ValueError("a group needs a name")
@@ -136,6 +137,7 @@ class GroupReader:
             reset=reset,
             check_crcs=check_crcs,
             await_topics=True,
+            raises_truncation=raises_truncation,
             find_divergences=functools.partial(find_divergences, client),
         )
         self._commits = Commits(client, group_id, instance_id)

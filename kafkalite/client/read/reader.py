@@ -166,6 +166,7 @@ class Reader:
     `retry_damage`      True: what is damaged is asked for once more, and for retry_timeout_s while another in-sync
                         replica may come to lead; False: CorruptMessage at once
     `marks`             what is known of the batches before `starts`
+    `raises_truncation` True: LogTruncated for a log that went back, whatever `reset` is
     `find_divergences`  compares positions with their logs (kafkalite.client.history); None: it is not done
     """
 
@@ -189,6 +190,7 @@ class Reader:
         retry_damage: bool = True,
         marks: Mapping[TopicPartition, Mark] | None = None,
         find_divergences: FindDivergences | None = None,
+        raises_truncation: bool = False,
     ) -> None:
         if reset not in {None, "earliest", "latest"}:
             raise ValueError(f"reset is {reset!r}; it may be 'earliest', 'latest' or None")
@@ -212,6 +214,7 @@ class Reader:
         self._sent: dict[Connection, list[tuple[ReadPosition, int]]] = {}
         self._paused_wait_ms = PAUSED_WAIT_MS
         self._find_divergences = find_divergences
+        self._raises_truncation = raises_truncation or reset is None
         self.gone_back: dict[TopicPartition, int] = {}
         """Partitions whose logs have another history now, and where they are read on; the caller may forget them."""
         self.add(starts, ends, marks)
@@ -583,7 +586,7 @@ class Reader:
         """Goes on in a log that has another history."""
         what = f"{divergence}: its log was restored from a backup, truncated or recreated"
         position.checked_on = None
-        if self._reset is None:
+        if self._raises_truncation:
             position.error = LogTruncated(what, *divergence)
             return
         position.mark, position.epochs = UNMARKED, EpochHistory(0)

@@ -85,6 +85,7 @@ class ColumnarPort:
                 "isolation": READ_COMMITTED,
                 "assignors": ("range",),
                 "fetch_size": FETCH_SIZE,
+                "raises_truncation": True,
                 "on_assigned": on_assigned,
                 "on_revoked": on_revoked,
                 "on_lost": on_lost,

@@ -88,6 +88,7 @@ class ConfluentPort(Writing):
                 if place in damaged:
                     continue
                 found[place].append(message_of(one))
+                self.note_epoch(place, one.offset(), one.leader_epoch())
                 self._positions[place] = one.offset() + 1
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # it has no other name
                 self._positions[TopicPartition(one.topic(), one.partition())] = one.offset()
@@ -123,9 +124,18 @@ class ConfluentPort(Writing):
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         try:
-            self._consumer.commit(offsets=theirs(offsets), asynchronous=False)
+            self._consumer.commit(offsets=self._theirs(offsets), asynchronous=False)
         except KafkaException as error:
             raise CommitRefused(str(error)) from error
+
+    def _theirs(self, offsets: Mapping[TopicPartition, int]) -> list[Any]:
+        """Offsets as librdkafka wants them."""
+        found = []
+        for place, offset in offsets.items():
+            epoch = self.epoch_before(place, offset)
+            known: dict[str, Any] = {} if epoch < 0 else {"leader_epoch": epoch}
+            found.append(TheirPartition(*place, offset, **known))
+        return found
 
     def member(self) -> Any:
         return self._consumer.consumer_group_metadata()
@@ -141,7 +151,7 @@ class ConfluentPort(Writing):
         return producer
 
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
-        producer.send_offsets_to_transaction(theirs(offsets), member, TIMEOUT_S)
+        producer.send_offsets_to_transaction(self._theirs(offsets), member, TIMEOUT_S)
 
     def _commit(self, producer: Any) -> None:
         deadline = time.monotonic() + END_WAIT_S
@@ -209,8 +219,3 @@ def message_of(one: Any) -> Message:
         tuple(one.headers() or ()),
         TIMESTAMP_TYPES.get(kind, 0),
     )
-
-
-def theirs(offsets: Mapping[TopicPartition, int]) -> list[Any]:
-    """Offsets as librdkafka wants them."""
-    return [TheirPartition(*place, offset) for place, offset in offsets.items()]

@@ -109,9 +109,16 @@ class KafkaPythonPort(Writing):
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         try:
-            self._consumer.commit(theirs(offsets))
+            self._consumer.commit(self._theirs(offsets))
         except KafkaError as error:
             raise CommitRefused(str(error)) from error
+
+    def _theirs(self, offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:
+        """Offsets as kafka-python wants them."""
+        return {
+            TheirPartition(*place): OffsetAndMetadata(offset, "", self.epoch_before(place, offset))
+            for place, offset in offsets.items()
+        }
 
     def member(self) -> Any:
         return self._consumer.group_metadata()
@@ -127,7 +134,7 @@ class KafkaPythonPort(Writing):
         return producer
 
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
-        producer.send_offsets_to_transaction(theirs(offsets), member)
+        producer.send_offsets_to_transaction(self._theirs(offsets), member)
 
     def _commit(self, producer: Any) -> None:
         producer.commit_transaction()  # asks by itself until it is known
@@ -192,8 +199,3 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
 
     def on_partitions_lost(self, lost: Any) -> None:
         self._port.lost(lost)
-
-
-def theirs(offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:
-    """Offsets as kafka-python wants them."""
-    return {TheirPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.client.read.marks import EpochHistory
 from kafkalite.failures.events import Message
 from kafkalite.failures.runner import CommitRefused, Fetch
 from kafkalite.model import TopicPartition
@@ -24,6 +25,7 @@ class Listening(ABC):
 
     def __init__(self) -> None:
         self.owned: set[TopicPartition] = set()
+        self._epochs: dict[TopicPartition, EpochHistory] = {}
         self._on_assigned: Callable[[list[TopicPartition]], None] | None = None
         self._on_revoked: Callable[[list[TopicPartition]], None] | None = None
         self._on_lost: Callable[[list[TopicPartition]], None] | None = None
@@ -49,19 +51,40 @@ class Listening(ABC):
         going = sorted({TopicPartition(one.topic, one.partition) for one in partitions} & self.owned)
         if going and self._on_revoked is not None:
             self._on_revoked(going)
-        self.owned.difference_update(going)
+        self._let_go(going)
 
     def lost(self, partitions: Iterable[Any]) -> None:
         """The client says that these are gone."""
         gone = sorted({TopicPartition(one.topic, one.partition) for one in partitions} & self.owned)
-        self.owned.difference_update(gone)
+        self._let_go(gone)
         if gone and self._on_lost is not None:
             self._on_lost(gone)
+
+    def _let_go(self, partitions: list[TopicPartition]) -> None:
+        self.owned.difference_update(partitions)
+        for partition in partitions:
+            self._epochs.pop(partition, None)
+
+    def note_epoch(self, partition: TopicPartition, offset: int, epoch: int | None) -> None:
+        """A record was read that has this leader epoch."""
+        history = self._epochs.get(partition)
+        if history is None:
+            history = self._epochs[partition] = EpochHistory(offset)
+        history.extend(((offset, -1 if epoch is None else epoch),), offset + 1)
+
+    def epoch_before(self, partition: TopicPartition, offset: int) -> int:
+        """The leader epoch to commit with an offset: that of the record before it, -1 where it is not known (KIP-320).
+        Any thread."""
+        history = self._epochs.get(partition)
+        return -1 if history is None else history.before(offset)
 
     def fetches(self, found: Mapping[Any, Sequence[Any]]) -> list[Fetch]:
         """What kafka-python and aiokafka read, both in the same shape, of the partitions that are still owned."""
         fetches = []
         for place, rows in found.items():
+            partition = TopicPartition(place.topic, place.partition)
+            for row in rows:
+                self.note_epoch(partition, row.offset, getattr(row, "leader_epoch", None))  # aiokafka has none
             messages = [
                 Message(
                     row.topic,
@@ -75,7 +98,7 @@ class Listening(ABC):
                 )
                 for row in rows
             ]
-            fetches.append(Fetch(TopicPartition(place.topic, place.partition), messages, messages[-1].offset + 1))
+            fetches.append(Fetch(partition, messages, messages[-1].offset + 1))
         return [fetch for fetch in fetches if fetch.partition in self.owned]
 
     @abstractmethod
