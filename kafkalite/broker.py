@@ -47,7 +47,7 @@ from kafkalite.net.listener import BoundListener, bind
 from kafkalite.net.rates import ConnectionRates
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
-from kafkalite.process import raise_descriptor_limit, warm_up_soon
+from kafkalite.process import load_libraries, raise_descriptor_limit, warm_up_soon
 from kafkalite.quotas.quotas import Quotas, address_rates
 from kafkalite.settings.broker import BrokerConfig, check_thread_counts
 from kafkalite.settings.rows import key_of, to_text
@@ -303,6 +303,7 @@ class Broker:
             forget_repeats()
             self._descriptor_count_max = raise_descriptor_limit()
             try:
+                load_libraries()
                 self._start()
             except BaseException:
                 self._stop_parts()

@@ -258,6 +258,13 @@ class Dispatcher:
 
     def _after_pool(self, task: _Task, answer: Answer, long: bool) -> None:
         """On the I/O pool, after what its connection had there before. A long request does not stay there."""
+        try:
+            self._serve_in_turn(task, answer, long)
+        except Exception:
+            logger.exception("%s v%d failed", task.row.name, task.context.api_version)
+            answer.fail()
+
+    def _serve_in_turn(self, task: _Task, answer: Answer, long: bool) -> None:
         connection = task.context.connection
         if long or self.long_requests.has_jobs(connection) or task.row.cost_us(task.context, task.request) > INLINE_US:
             self.long_requests.submit(connection, _LongTask(task, answer))

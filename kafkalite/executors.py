@@ -15,6 +15,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from kafkalite.shortage import run_to_end
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -112,6 +114,9 @@ class ThreadWorker:
             self._thread.join()
 
     def _run(self) -> None:
+        run_to_end(self._turns)
+
+    def _turns(self) -> None:
         while True:
             delay_s = self._turn()
             with self.lock:

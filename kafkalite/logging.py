@@ -138,6 +138,8 @@ class RepeatLogger:
 
     It writes the first `lines` of a kind at once, then as many in each REPEAT_INTERVAL_S; the first of these says how
     many were held back before. The kind is the message before its values are filled in, so it has to be a constant.
+
+    Logging never raises MemoryError: a line for which there is no memory is lost, and what it reports is done.
     """
 
     __slots__ = ("_lines", "_logger")
@@ -167,15 +169,18 @@ class RepeatLogger:
         self._log(logging.ERROR, message, values, {"exc_info": True, **options})
 
     def _log(self, level: int, message: str, values: tuple[object, ...], options: dict[str, Any]) -> None:
-        kind = options.pop("kind", message)
         if not self._logger.isEnabledFor(level):
             return
-        held = self._held_before((self._logger.name, kind))
-        if held is None:
+        try:
+            kind = options.pop("kind", message)
+            held = self._held_before((self._logger.name, kind))
+            if held is None:
+                return
+            if held:
+                message, values = f"{message} (%d more lines like this were held back)", (*values, held)
+            self._logger.log(level, message, *values, stacklevel=3, **options)
+        except MemoryError:
             return
-        if held:
-            message, values = f"{message} (%d more lines like this were held back)", (*values, held)
-        self._logger.log(level, message, *values, stacklevel=3, **options)
 
     def _held_before(self, key: Hashable) -> int | None:
         """Return how many lines were held back before this one, or None when this one is held back, too."""

@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.logging import RepeatLogger
+from kafkalite.shortage import is_shortage, run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -55,7 +56,11 @@ class IoPool:
                 strand.append((job, args))
                 return
             self._strands[key] = deque([(job, args)])
-            self._submit_locked(self._run_strand, (key,))
+            try:
+                self._submit_locked(self._run_strand, (key,))
+            except BaseException:
+                del self._strands[key]
+                raise
 
     def hold(self, key: Hashable) -> Callable[[], None]:
         """Keeps back the jobs given with this key from now on, until the returned function is called, once. Called by a
@@ -118,27 +123,39 @@ class IoPool:
     def _submit_locked(self, job: Callable[..., object], args: tuple[Any, ...]) -> None:
         if self._closed:
             raise RuntimeError("the I/O pool is closed")
-        self._jobs.append((job, args))
         # One that was woken for an earlier job counts as idle until it runs, so what counts is the jobs that are left.
-        if self._idle >= len(self._jobs) or not self._grow_locked():
+        grown = self._idle <= len(self._jobs) and self._grow_locked()
+        self._jobs.append((job, args))
+        if not grown:
             self._ready.notify()
 
     def _grow_locked(self) -> bool:
-        """Whether there was room for one more thread."""
+        """Whether there was room, and memory, for one more thread. Without any thread a shortage passes through."""
         if len(self._threads) >= self.size:
             return False
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
         self._threads.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except Exception as error:
+            self._threads.remove(thread)
+            if not self._threads or not is_shortage(error):
+                raise
+            return False
         return True
 
     def _run(self) -> None:
+        run_to_end(self._serve)
+
+    def _serve(self) -> None:
         while True:
             with self._ready:
                 self._idle += 1
-                while not self._jobs and not self._closed and len(self._threads) <= self.size:
-                    self._ready.wait()
-                self._idle -= 1
+                try:
+                    while not self._jobs and not self._closed and len(self._threads) <= self.size:
+                        self._ready.wait()
+                finally:
+                    self._idle -= 1
                 if not self._closed and len(self._threads) > self.size:
                     self._threads.remove(threading.current_thread())
                     self._ready.notify()  # what woke this one is for another

@@ -68,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from kafkalite.process import own_process
+
+    own_process()
     with without_collections():
         broker, config = _made(arguments)
 

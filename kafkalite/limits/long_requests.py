@@ -25,6 +25,7 @@ from kafkalite._native.serve.connection import InlineShare
 from kafkalite.limits.holder import Holder, holder_of
 from kafkalite.limits.pace import Pace, Peer, Stopped, has_gone, run_with
 from kafkalite.logging import RepeatLogger
+from kafkalite.shortage import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -137,8 +138,9 @@ class LongRequests:
                 strand = self.strands.get(client)
                 if strand is None:
                     holder = holder_of(client.principal, client.client_host)
-                    strand = self.strands[client] = _Strand(client, holder)
-                    self._begin_locked(strand)
+                    strand = _Strand(client, holder)
+                    self._begin_locked(strand)  # which may find no memory for the thread
+                    self.strands[client] = strand
                 strand.jobs.append(job)
         if dropped:
             job.drop()
@@ -171,14 +173,18 @@ class LongRequests:
         return self._stopping
 
     def _begin_locked(self, strand: _Strand) -> None:
-        self._turns.add(strand)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="kafkalite-long", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="kafkalite-long", daemon=True)
+            thread.start()
+            self._thread = thread
+        self._turns.add(strand)
         self._ready.notify()
 
     def _run(self) -> None:
         pace, collector = Pace(self._stops), _Collector()
+        run_to_end(lambda: self._serve(pace, collector))
+
+    def _serve(self, pace: Pace, collector: _Collector) -> None:
         while True:
             with self._ready:
                 if not self._turns and not self._stopping:

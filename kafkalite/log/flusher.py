@@ -21,12 +21,12 @@ from kafkalite._native.base import file_ops
 from kafkalite._native.base.histogram import Histogram
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.executors import THREADS, Executors
-from kafkalite.logging import fields
+from kafkalite.logging import RepeatLogger, fields
 
 if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog
 
-logger = logging.getLogger(__name__)
+logger = RepeatLogger(logging.getLogger(__name__))
 
 Callback = Callable[[int], object]
 
@@ -72,16 +72,16 @@ class Flusher:
 
     def _turn(self) -> None:
         """One round."""
+        with self._lock:  # MemoryError: nothing was taken, and the turn is begun again
+            waiting, self._waiting = self._waiting, {}
         try:
-            with self._lock:
-                waiting, self._waiting = self._waiting, {}
             if len(waiting) > 1:
                 for log in waiting:
                     log.start_writeback()
             for log, waiters in waiting.items():
                 _serve(log, waiters, self.durations)
         except BaseException as error:
-            logger.critical("the flusher died", exc_info=True)
+            logger.exception("the flusher died")
             self._on_fatal(error)
             raise
 

@@ -26,6 +26,7 @@ from kafkalite.bell import Bell
 from kafkalite.limits.holder import network_of
 from kafkalite.limits.shares import Shares
 from kafkalite.logging import RepeatLogger
+from kafkalite.shortage import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,6 +141,9 @@ class Acceptor:
         return self._total
 
     def _run(self) -> None:
+        run_to_end(self._turns)
+
+    def _turns(self) -> None:
         while not self._stop.is_set():
             for key, _ in self._selector.select(self._go_on()):
                 if key.data is not None:

@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.logging import RepeatLogger
+from kafkalite.shortage import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,6 +165,10 @@ class Worker:
         return len(self._connections) + self._dealt_count - self.adopted_count
 
     def _run(self) -> None:
+        run_to_end(self._turns)
+        run_to_end(self._close_all)
+
+    def _turns(self) -> None:
         io, mailbox, ready, connections = self.io, self.mailbox, self._selector.ready, self._connections
         wake_fd = mailbox.wake_fd
         connection: Connection | None = None
@@ -197,7 +202,6 @@ class Worker:
                 self._housekeeping(io.now)
             if self._stopping and self._drained(io.now):
                 break
-        self._close_all()
 
     def _linger(self, connection: Connection) -> bool:
         """Serves a client that answers each answer at once; True while it stays worth not sleeping."""
@@ -225,7 +229,9 @@ class Worker:
         """Closes connections that were idle too long and gives back receive buffers nobody uses."""
         self._next_housekeeping = now + HOUSEKEEPING_INTERVAL_S
         for connection in list(self._connections.values()):
-            if connection.idle(now - self._idle_s_max):
+            if connection.answer_lost:
+                connection.close("there was no memory for an answer")
+            elif connection.idle(now - self._idle_s_max):
                 logger.info("closed %r: idle", connection)
                 connection.close()
             else:

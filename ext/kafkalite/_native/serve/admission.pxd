@@ -85,3 +85,4 @@ cdef class WaitingRequest:
     # What a subclass supplies:
     cdef int append(self, WaitingPart part) except -1
     cdef int answer_all(self) except -1
+    cdef int lose_answer(self) except -1

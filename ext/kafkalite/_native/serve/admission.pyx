@@ -244,10 +244,14 @@ cdef class WaitingRequest:
         finally:
             log.deferred_appends -= 1
             kl_assert(log.deferred_appends >= 0)
-        if state == APPENDING:
-            self.end_append(part, i)
-        elif state == ASKED:
-            part.admission.answer.then(AdmissionWaiter(self, i))
+        try:
+            if state == APPENDING:
+                self.end_append(part, i)
+            elif state == ASKED:
+                part.admission.answer.then(AdmissionWaiter(self, i))
+        except Exception:
+            self.lose_answer()
+            raise
 
     cdef int append_part(self, WaitingPart part, int i) except -1:
         """Appends part i. APPENDING: it has its result or its error. ASKED, AFTER_ANOTHER: it waits, and with
@@ -335,7 +339,11 @@ cdef class WaitingRequest:
         if self.remaining > 0:
             return 0
         self.done = True
-        return self.answer_all()
+        try:
+            return self.answer_all()
+        except Exception:
+            self.lose_answer()
+            raise
 
     cdef int append(self, WaitingPart part) except -1:
         """Appends a part's batch, blocking where need be: one of APPEND_..., its error, end offset and flush set."""
@@ -343,6 +351,10 @@ cdef class WaitingRequest:
 
     cdef int answer_all(self) except -1:
         """Every part is DONE."""
+        raise TypeError("a bare WaitingRequest has no answer")
+
+    cdef int lose_answer(self) except -1:
+        """The answer cannot be made, which closes the connection."""
         raise TypeError("a bare WaitingRequest has no answer")
 
 

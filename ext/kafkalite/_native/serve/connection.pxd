@@ -51,6 +51,7 @@ cdef class WorkerResources(WorkerParts):
     cdef int end_handshake(self, Connection connection) except -1
     cdef int close_oldest(self, str reason, tuple values) except -1
     cdef int expire_handshakes(self) except -1
+    cdef int give_up(self, object item) except -1
 
 
 cdef class Connection:
@@ -79,6 +80,7 @@ cdef class Connection:
     cdef bint waits_turn                    # paused until nothing is owed
     cdef const void* sole                   # the one log to whose writes all is owed that is; NULL: not so
     cdef readonly bint closed
+    cdef public bint answer_lost            # there was no memory for an answer: its worker closes it soon
     cdef readonly double last_active        # monotonic seconds of the last byte received or sent
     cdef int64_t answered_ns                # when the last turn ended, 0 unknown
     cdef bint brisk                         # the client asks again within LINGER_NS of its answer

@@ -218,6 +218,18 @@ cdef class WorkerResources(WorkerParts):
                     item()
             except Exception:
                 logger.exception("finishing parked work failed: %r", item)
+                self.give_up(item)
+
+    cdef int give_up(self, object item) except -1:
+        """Closes the connection whose answer could not be handled: its client would wait for it."""
+        cdef Answer answer = None
+        if type(item) is Answer:
+            answer = item
+        elif type(item) is FetchPlan:
+            answer = (<FetchPlan>item).answer
+        if answer is not None and answer.connection is not None:
+            (<Connection>answer.connection).close()
+        return 0
 
 
 cdef inline int serve_now(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:

@@ -108,6 +108,7 @@ cdef class FetchPlan(FetchParts):
     cdef int watch(self, int32_t i, LogCore log) except -1
     cdef int verify(self) except -1
     cdef int resume(self, double now) except -1
+    cdef int make_servable(self, list work) except -1
     cdef int claim(self, object connection) except -1
     cdef bint changed(self) except -1
     cdef int cancel(self) except -1

@@ -764,6 +764,14 @@ cdef class FetchPlan(FetchParts):
 
     def verify_on_pool(self, list work):
         """Runs on the I/O pool: makes the bytes of this fetch servable, or quarantines them."""
+        try:
+            self.make_servable(work)
+            self.server.mailbox.post(self)
+        except Exception:
+            self.answer.fail()
+            raise
+
+    cdef int make_servable(self, list work) except -1:
         if self.converted is None:
             self.converted = {}
         for i, log, offset, size_max in work:
@@ -779,7 +787,7 @@ cdef class FetchPlan(FetchParts):
                 logger.exception("verifying %s-%d at offset %d failed", log.topic, log.partition, offset)
         self.blocked = False
         self.posted = True
-        self.server.mailbox.post(self)
+        return 0
 
     cdef int resume(self, double now) except -1:
         """Evaluates again; completes the answer or keeps waiting. Owner worker only."""

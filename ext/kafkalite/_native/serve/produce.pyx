@@ -631,6 +631,10 @@ cdef class PendingProduce(WaitingRequest):
         pending.wants_flush |= part.result.flush_due
         return outcome
 
+    cdef int lose_answer(self) except -1:
+        self.answer.fail()
+        return 0
+
     cdef int answer_all(self) except -1:
         cdef OutBuffer out
         cdef PendingPart pending

@@ -249,11 +249,10 @@ cdef class Mailbox:
         read(self.wake_fd, &value, 8)
 
     def take(self):
-        """Everything posted so far, in order."""
-        cdef list taken = []
+        """Everything posted so far, in order. MemoryError: nothing was taken."""
+        cdef list taken = list(self.items)
         self.waiting = 0
-        while self.items:
-            taken.append(self.items.popleft())
+        self.items.clear()
         return taken
 
     def __len__(self):
@@ -304,12 +303,18 @@ cdef class Answer:
     def fail(self, str reason="a request failed that has no error answer", *values, bytes client_id=None):
         """Ends a request whose only possible answer is a closed connection, as its `close` does: None logs nothing."""
         if self.connection is not None:
-            self.mailbox.post((self.connection, client_id, reason, *values))
+            try:
+                self.mailbox.post((self.connection, client_id, reason, *values))
+            except MemoryError:
+                self.connection.answer_lost = True
 
     cdef int announce(self) except -1:
         """Tells the worker; a connection that is gone meanwhile has dropped its answers."""
         if self.connection is not None:
-            self.mailbox.post(self)
+            try:
+                self.mailbox.post(self)
+            except MemoryError:
+                self.connection.answer_lost = True
         return 0
 
     cdef int send_some(self, int fd, int64_t budget) except -2:

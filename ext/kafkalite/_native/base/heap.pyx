@@ -1,0 +1,45 @@
+"""The C library's heap: how many arenas it keeps, and when it gives memory back to the system.
+
+glibc makes an arena for each of up to eight threads a processor. Each reserves 64 MiB of address space and keeps the
+peak of its thread: memory that one thread has freed is no use to the others. Once a block of up to 32 MiB was freed, it
+also takes blocks of that size from an arena from then on, where one small block after them keeps them all.
+
+Other C libraries (musl) have nothing to set, and give large blocks back at once.
+"""
+
+cdef extern from *:
+    """
+    #include <malloc.h>
+    #ifdef __GLIBC__
+    static int kl_set_heap(int arenas, int mapped_size, int kept_size) {
+        return mallopt(M_ARENA_MAX, arenas) && mallopt(M_MMAP_THRESHOLD, mapped_size)
+            && mallopt(M_TRIM_THRESHOLD, kept_size);
+    }
+    static int kl_trim_heap(void) { return malloc_trim(0); }
+    #else
+    static int kl_set_heap(int arenas, int mapped_size, int kept_size) {
+        (void)arenas; (void)mapped_size; (void)kept_size;
+        return 0;
+    }
+    static int kl_trim_heap(void) { return 0; }
+    #endif
+    """
+    int kl_set_heap(int arenas, int mapped_size, int kept_size) nogil
+    int kl_trim_heap() nogil
+
+
+def bound_heap(int arenas, int mapped_size, int kept_size):
+    """Sets the number of arenas, the size in bytes from which a block is a mapping of its own, and the free bytes that
+    the top of the main arena keeps. Arenas that threads have already stay. Whether the C library takes it."""
+    cdef int done
+    with nogil:
+        done = kl_set_heap(arenas, mapped_size, kept_size)
+    return done != 0
+
+
+def trim_heap():
+    """Gives free pages of all arenas back to the system; whether there were any."""
+    cdef int done
+    with nogil:
+        done = kl_trim_heap()
+    return done != 0
