@@ -356,6 +356,7 @@ class Broker:
         self._ways = ways = self._find_ways()
         logs = self._open_logs(self._find_cluster_id(ways))
         self._pool = pool = IoPool(logs.config.num_io_threads)
+        pool.start()
         self._groups = groups = GroupCoordinator(logs.config, logs, pool, self.clock)
         groups.start()
         self._transactions = transactions = TransactionCoordinator(

@@ -43,6 +43,12 @@ class IoPool:
         self._idle = 0
         self._closed = False
 
+    def start(self) -> None:
+        """Starts the first thread, so that a job finds one even when there is no memory for another."""
+        with self._ready:
+            if not self._threads:
+                self._grow_locked()
+
     def submit(self, job: Callable[..., object], *args: Any) -> None:
         """Runs `job(*args)` on some thread of the pool, soon."""
         with self._ready:

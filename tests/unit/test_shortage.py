@@ -102,6 +102,15 @@ def test_pool_that_cannot_grow_uses_the_threads_that_it_has(monkeypatch: pytest.
     assert jobs.close(WAIT_S)
 
 
+def test_started_pool_has_a_thread_for_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, done = pool.IoPool(3, "test-io"), threading.Event()
+    jobs.start()
+    monkeypatch.setattr(pool, "threading", NoThreads)
+    jobs.submit(done.set)
+    assert done.wait(WAIT_S)
+    assert jobs.close(WAIT_S)
+
+
 def test_pool_without_a_thread_refuses_the_job_and_forgets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = pool.IoPool(3, "test-io")
     ran: list[str] = []
