@@ -40,6 +40,10 @@ _TOO_LARGE: Final = frozenset(
 )
 
 
+RECORD_SIZE_MAX: Final = 1 << 20
+"""Bytes of the largest record that `__consumer_offsets` takes by Kafka's default of max.message.bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What all groups share."""
@@ -51,6 +55,8 @@ class Environment:
     initial_delay_ms: int
     size_max: int
     pending_max: int
+    record_size_max: Callable[[], int] = lambda: RECORD_SIZE_MAX
+    """Bytes of the largest record that the groups' log takes."""
     home: Home | None = None
     """In a cluster: where these groups are kept, and the one leader epoch in which `write` writes."""
 

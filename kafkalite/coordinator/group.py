@@ -163,6 +163,8 @@ class Group(GroupBase):
         protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
         if not self._supports_locked(request.protocol_type, protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if not self._fits_locked(request, protocols):
+            return write_error(ErrorCode.MESSAGE_TOO_LARGE)
         if not request.member_id:
             return self._first_join_locked(request, caller, protocols, answer)
         if request.member_id in self.pending and request.group_instance_id is None:
@@ -188,6 +190,13 @@ class Group(GroupBase):
         if not self.members:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(name in self._candidates_locked() for name, _ in protocols)
+
+    def _fits_locked(self, request: JoinGroupRequest, protocols: Protocols) -> bool:
+        """Whether the group with this member could be written down, by the protocol in which each says least."""
+        replaced = request.member_id or self.static_ids.get(request.group_instance_id or "")
+        others = (member.protocols for member in self.members.values() if member.member_id != replaced)
+        size = sum(min(len(metadata) for _, metadata in each) for each in (protocols, *others))
+        return size <= self._environment.record_size_max()
 
     def _candidates_locked(self) -> set[str]:
         """Protocols that every member has."""

@@ -129,6 +129,7 @@ class GroupCoordinator:
             initial_delay_ms=config.group_initial_rebalance_delay_ms,
             size_max=config.group_max_size,
             pending_max=config.group_max_pending_members,
+            record_size_max=self.log.record_size_max,
         )
         self._consumers = ConsumerEnvironment(
             topics=lambda: logs.topics,
@@ -221,6 +222,8 @@ class GroupCoordinator:
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not code and not shortest <= request.session_timeout_ms <= longest:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
+        if not code:
+            code = self._size_error(request, caller)
         group: Group | ConsumerGroup | None = None
         if not code:
             group, code = self._to_join(request.group_id, caller.holder, may_be_new=not request.member_id)
@@ -230,6 +233,22 @@ class GroupCoordinator:
             return group.join(request, caller, lambda: self.join(request, caller, connection))
         promised = None if connection is None else lambda at, member_id: self._promise(connection, at, member_id)
         return group.join(request, replace(caller, promised=promised))
+
+    def _size_error(self, request: JoinGroupRequest, caller: Caller) -> int:
+        """0, or the code for a member that says more of itself than could ever be written down: that of Kafka's answer
+        to the sync, which comes when the member's metadata is already held for a session timeout."""
+        size = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
+        size_max = self.log.record_size_max()
+        if size <= size_max:
+            return 0
+        repeats.warning(
+            "a member at %s was refused: its metadata (%d bytes) does not fit into a record of __consumer_offsets (%d)",
+            caller.client_host,
+            size,
+            size_max,
+            extra=fields(group=request.group_id),
+        )
+        return write_error(ErrorCode.MESSAGE_TOO_LARGE)
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         """SyncGroup. While the group is read, its members begin anew, as by Kafka until 3.9 (GroupCoordinator.scala);

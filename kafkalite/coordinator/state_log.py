@@ -160,6 +160,12 @@ class StateLog:
 
         self.append(home or self.home_of(owner), append, callback)
 
+    def record_size_max(self) -> int:
+        """Return the bytes of the largest record that the topic takes, or would if it were made now."""
+        topic = self._logs.topics.get(self.name)
+        size_max = self._logs.config.message_max_bytes if topic is None else topic.config.max_message_bytes
+        return max(size_max - BATCH_ROOM, 1)
+
     def home_of(self, owner: str) -> Home:
         """Where an owner is kept, and, in a cluster, in which leader epoch it is served now."""
         number = self.partition_of(owner)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kafkalite.coordinator.base import RECORD_SIZE_MAX
 from kafkalite.coordinator.group import NEW_MEMBER_TIMEOUT_S, State
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.group_bench import GroupBench
@@ -568,3 +569,29 @@ def test_restored_group_is_what_it_was(bench):
         assert other.sync(member_id, other.group.generation).response.assignment == f"for {member_id}".encode()
     other.pass_time(10)
     assert other.group.state is State.EMPTY
+
+
+def test_member_whose_metadata_cannot_be_written_down_is_refused_and_leaves_the_group_as_it_was(bench):
+    """Kafka answers so, too, but to the sync, when it has held the metadata for a rebalance."""
+    member_id, answer = bench.new_member()
+    bench.pass_time(4)
+    assert answer.response.error_code == 0
+    large = (("range", bytes(RECORD_SIZE_MAX + 1)),)
+    refused = bench.join(protocols=large)
+    assert refused.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    refused = bench.join(member_id, protocols=large)
+    assert refused.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (list(bench.group.members), bench.group.pending) == ([member_id], {})
+    assert bench.group.members[member_id].protocols == (("range", b"m"),)
+
+
+def test_members_who_fit_alone_but_not_together_are_refused_from_where_they_do_not(bench):
+    half = (("range", bytes(RECORD_SIZE_MAX // 2)),)
+    _, first = bench.new_member(protocols=half)
+    _, second = bench.new_member(protocols=half)
+    assert not first.done or first.response.error_code == 0
+    third = bench.join(protocols=half)
+    assert third.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    little = bench.join(protocols=(*half, ("range", b"")))
+    assert little.response.error_code == ErrorCode.MEMBER_ID_REQUIRED, "by another protocol the group fits"
+    assert not second.done or second.response.error_code == 0
