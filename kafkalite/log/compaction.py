@@ -15,7 +15,8 @@ of any key may hide in it, so tombstones and markers after it stay, whatever the
 reaches across it nobody knows how it ended, so its records stay.
 
 Memory: the key map (log.cleaner.dedupe.buffer.size), one output buffer (log.cleaner.io.buffer.size and one batch), one
-unpacked batch, eight bytes for each marker and each batch of an aborted transaction.
+unpacked batch, which is filtered in its place and, if tombstones in it get a horizon, copied once; eight bytes for each
+marker and each batch of an aborted transaction. `kafkalite.limits.budget` adds it up.
 
 Thread rule: a compaction belongs to one cleaner thread. Readers and appends go on meanwhile.
 """
@@ -128,9 +129,9 @@ class Compaction:
         self.limits = limits
         self.size_before = 0
         self.size_after = 0
-        self._spend = spend
+        self._spend_bytes = spend
         self._damaged: set[int] = set()  # base offsets of segments with damage
-        self._decompressor = Decompressor(log.services.decompressed_size_max)
+        self._decompressor = Decompressor(log.services.decompressed_size_max, in_turns=True)
         self._filter: BatchFilter | None = None
 
     def run(self) -> int:
@@ -165,6 +166,10 @@ class Compaction:
             return mapped_end
         finally:
             self._decompressor.close()
+
+    def _spend(self, size: int) -> None:
+        self._decompressor.rest()
+        self._spend_bytes(size)
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -280,7 +285,7 @@ class Compaction:
     def _unpack(self, codec: int, packed: memoryview, base_offset: int) -> memoryview | None:
         """The unpacked records of a batch, until the next call; None when they cannot be unpacked."""
         try:
-            return self._decompressor.decompress(codec, packed)
+            return self._decompressor.decompress(codec, packed, writable=True)
         except CompressionError as error:
             logger.warning(
                 "a batch cannot be unpacked and is kept whole",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max: int) -> bytearray:
     """The batch with its records in `codec`, at the level that the topic sets. CompressionError for a broken batch."""
     info = read_info(batch)
-    with Decompressor(decompressed_size_max) as decompressor:
+    with Decompressor(decompressed_size_max, in_turns=True) as decompressor:
         records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])
         try:
             body = compress(codec, records, level_of(codec, config))

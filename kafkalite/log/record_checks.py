@@ -25,7 +25,7 @@ def check_compressed(
     """(error code, index of the bad record or -1, largest timestamp in ms) of a batch of `size_max` bytes unpacked."""
     info = read_info(batch)
     try:
-        with Decompressor(size_max) as decompressor:
+        with Decompressor(size_max, in_turns=True) as decompressor:
             records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])
             try:
                 _, max_timestamp, _ = check_records(
@@ -64,7 +64,7 @@ def faults_of(
         return find_faults(
             info, records, key_required=key_required, timestamp_min=timestamp_min, timestamp_max=timestamp_max
         )
-    with Decompressor(size_max) as decompressor:
+    with Decompressor(size_max, in_turns=True) as decompressor:
         unpacked = decompressor.decompress(info.codec, records)
         try:
             return find_faults(

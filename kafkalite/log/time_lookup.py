@@ -168,7 +168,7 @@ def _in_batch(
     batch = segment.read_bytes(header["position"], header["size"])
     info = read_info(batch)
     try:
-        with Decompressor(searched.decompressed_size_max) as decompressor:
+        with Decompressor(searched.decompressed_size_max, in_turns=True) as decompressor:
             records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])
             try:
                 found = look(info, records)

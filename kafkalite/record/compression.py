@@ -2,7 +2,7 @@
 
     codec      written as                                       read as
     1 gzip     one member                                       any number of members
-    2 snappy   one raw block                                    one raw block, or the xerial stream of the Java client
+    2 snappy   one raw block; of large data a xerial stream     one raw block, or the xerial stream of the Java client
     3 lz4      a frame of independent blocks                     any frames
     4 zstd     one frame without content size                   any frames, content size or not
 
@@ -15,12 +15,16 @@ cramjam makes a new zstd context for each call, which for a batch of 12 KB takes
 zstd frames of an ordinary size go through contexts of zstandard that each thread keeps (100 KB to unpack, 1 to 3 MB to
 pack). What that path does not take (several frames, damage, large frames, high levels) goes the general way.
 
+A broker unpacks in turns: any number of batches of ordinary size at a time, but at most LARGE_COUNT larger ones, so
+that the memory is bounded whatever the number of threads.
+
 Thread rule: functions are pure and may run anywhere, without the GIL while a codec works; a Decompressor belongs to one
 thread at a time. The libraries are loaded when the first compressed batch comes by.
 """
 
 from __future__ import annotations
 
+import io
 import mmap
 import struct
 import threading
@@ -41,6 +45,13 @@ DECOMPRESSED_SIZE_MAX: Final = 256 * 1024 * 1024
 RETAINED_SIZE: Final = 4 * 1024 * 1024
 """Pages that a Decompressor keeps between two batches, in bytes; beyond it they go back to the system."""
 
+LARGE_COUNT: Final = 2
+"""Batches of more than RETAINED_SIZE bytes unpacked that a process unpacks in turns at a time."""
+_LARGE_TURNS: Final = threading.BoundedSemaphore(LARGE_COUNT)
+
+COMPRESSED_PIECE: Final = 1024 * 1024
+"""Bytes that are handed to lz4 at a time, since each piece is copied."""
+
 LZ4_LEVEL: Final = 0
 """The fast mode, as other clients have it; the library's own default is five times slower for a fifth less."""
 
@@ -55,6 +66,9 @@ for all that is allowed would cost a mapping and its page faults for each batch.
 XERIAL_MAGIC: Final[bytes] = b"\x82SNAPPY\x00"
 XERIAL_HEADER_SIZE: Final = 16  # the magic, a version and the oldest version that can read it
 XERIAL_BLOCK_HEADER: Final = struct.Struct(">i")
+XERIAL_BLOCK_SIZE: Final = 32 * 1024
+"""Input of one block of a snappy-java stream, in bytes."""
+_XERIAL_VERSIONS: Final = b"\x00\x00\x00\x01\x00\x00\x00\x01"
 
 LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 LZ4_FLAGS_AT: Final = 4
@@ -114,12 +128,15 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     import cramjam
 
     if codec == Codec.SNAPPY:
-        return bytes(cramjam.snappy.compress_raw(data))
+        large = memoryview(data).nbytes > RETAINED_SIZE
+        return snappy_stream(data) if large else bytes(cramjam.snappy.compress_raw(data))
     if codec == Codec.LZ4:
         frame = cramjam.lz4.Compressor(
             level=LZ4_LEVEL if level is None else level, content_checksum=False, block_linked=False
         )
-        frame.compress(bytes(data))
+        view = memoryview(data).cast("B")
+        for start in range(0, max(view.nbytes, 1), COMPRESSED_PIECE):
+            frame.compress(bytes(view[start : start + COMPRESSED_PIECE]))
         return bytes(frame.finish())
     if codec == Codec.ZSTD:
         if level is None or level <= ZSTD_LEVEL:
@@ -181,12 +198,15 @@ def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) 
 class Decompressor:
     """A reusable output buffer of `size_max` bytes, untouched until used.
 
-    1. What decompress returns is valid until its next call, or until close.
+    1. What decompress returns is valid until its next call, or until rest or close.
     2. One thread at a time.
+    3. `in_turns` it waits until fewer than LARGE_COUNT others hold a large batch, and holds its own until 1.
     """
 
-    def __init__(self, size_max: int = DECOMPRESSED_SIZE_MAX) -> None:
+    def __init__(self, size_max: int = DECOMPRESSED_SIZE_MAX, *, in_turns: bool = False) -> None:
         self.size_max = size_max
+        self._size_before_turn = min(size_max, RETAINED_SIZE) if in_turns else size_max
+        self._has_turn = False
         self._map: mmap.mmap | None = None
         self._view = memoryview(b"")
         self._dirty_size = 0
@@ -203,9 +223,26 @@ class Decompressor:
         """Gives the memory back as soon as the last view of it is gone."""
         self._view = memoryview(b"")
         self._map = None
+        self._end_turn()
 
-    def decompress(self, codec: int, data: Buffer) -> memoryview:
-        """The uncompressed records block of `data`, at most `size_max` bytes of it. CompressionError."""
+    def rest(self) -> None:
+        """Gives back what a large batch has taken, before a pause."""
+        if self._map is not None and self._dirty_size > RETAINED_SIZE:
+            self._map.madvise(mmap.MADV_DONTNEED, RETAINED_SIZE)
+            self._dirty_size = RETAINED_SIZE
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            _LARGE_TURNS.release()
+
+    def decompress(self, codec: int, data: Buffer, *, writable: bool = False) -> memoryview:
+        """The uncompressed records block of `data`, at most `size_max` bytes of it. CompressionError.
+
+        If `writable`, the caller may change a block that is larger than RETAINED_SIZE.
+        """
+        self._end_turn()
         if codec == Codec.NONE:
             return memoryview(data)
         if codec == Codec.ZSTD:
@@ -214,12 +251,23 @@ class Decompressor:
                 return memoryview(content)
         output = self._output()
         try:
-            size = self._into(codec, data, output)
+            size = self._in_turn(codec, data, output)
         except CompressionError:
             self._dirty_size = self.size_max
             raise
         self._dirty_size = max(self._dirty_size, size)
-        return output[:size].toreadonly()
+        return output[:size] if writable else output[:size].toreadonly()
+
+    def _in_turn(self, codec: int, data: Buffer, output: memoryview) -> int:
+        """Unpacks what is small at once, and what turns out to be large when it is this one's turn."""
+        try:
+            return self._into(codec, data, output[: self._size_before_turn])
+        except DecompressedTooLarge:
+            if self._size_before_turn == self.size_max:
+                raise
+        _LARGE_TURNS.acquire()
+        self._has_turn = True
+        return self._into(codec, data, output)
 
     def _output(self) -> memoryview:
         if self._map is None:
@@ -249,6 +297,18 @@ class Decompressor:
                 raise DecompressedTooLarge(f"the batch holds more than {self.size_max} bytes") from None
             raise CompressionError(f"not valid {Codec(codec).name.lower()} data: {error}") from None
         raise UnknownCodec(f"no codec has the number {codec}")
+
+
+def snappy_stream(data: Buffer) -> bytes:
+    """What snappy-java's output stream writes: the xerial format."""
+    view = memoryview(data).cast("B")
+    stream = io.BytesIO()
+    stream.write(XERIAL_MAGIC + _XERIAL_VERSIONS)
+    for start in range(0, view.nbytes, XERIAL_BLOCK_SIZE):
+        block = compress(Codec.SNAPPY, view[start : start + XERIAL_BLOCK_SIZE])
+        stream.write(XERIAL_BLOCK_HEADER.pack(len(block)))
+        stream.write(block)
+    return stream.getvalue()
 
 
 def snappy_into(data: Buffer, output: memoryview) -> int:

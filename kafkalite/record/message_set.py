@@ -24,12 +24,11 @@ from kafkalite._native.classic.message_set import (
     encode,
 )
 from kafkalite.record.compression import (
-    XERIAL_BLOCK_HEADER,
-    XERIAL_MAGIC,
     Codec,
     CompressionError,
     compress,
     decompress,
+    snappy_stream,
 )
 
 if TYPE_CHECKING:
@@ -41,9 +40,6 @@ DEPTH_MAX: Final = 4
 """Wrappers that may lie in each other."""
 UNPACKED_SIZE_MAX: Final = 128 * 1024 * 1024
 """What one wrapper may unpack to unless the caller sets its own limit, in bytes."""
-SNAPPY_BLOCK_SIZE: Final = 32 * 1024
-"""Input of one block of a snappy-java stream, in bytes."""
-_SNAPPY_VERSIONS: Final = b"\x00\x00\x00\x01\x00\x00\x00\x01"
 
 
 class SetSummary(NamedTuple):
@@ -66,15 +62,6 @@ def wrap(message_set: bytes, codec: int, *, level: int | None = None) -> bytes:
     else:
         raise ValueError(f"Kafka 0.7 has the codecs 0, 1 and 2, not {codec}")
     return encode([Message(payload, attributes=codec)])
-
-
-def snappy_stream(data: bytes) -> bytes:
-    """What snappy-java's output stream writes."""
-    parts = [XERIAL_MAGIC, _SNAPPY_VERSIONS]
-    for start in range(0, len(data), SNAPPY_BLOCK_SIZE):
-        block = compress(Codec.SNAPPY, data[start : start + SNAPPY_BLOCK_SIZE])
-        parts += [XERIAL_BLOCK_HEADER.pack(len(block)), block]
-    return b"".join(parts)
 
 
 def unpack(codec: int, payload: bytes, size_max: int = UNPACKED_SIZE_MAX) -> bytes:

@@ -3,6 +3,7 @@
 import gzip
 import random
 import struct
+import threading
 
 import cramjam
 import lz4.frame
@@ -10,6 +11,8 @@ import pytest
 import zstandard
 
 from kafkalite.record.compression import (
+    LARGE_COUNT,
+    RETAINED_SIZE,
     Codec,
     CompressionError,
     DecompressedTooLarge,
@@ -192,3 +195,35 @@ def test_names() -> None:
     for bad in ("GZIP", "", "brotli"):
         with pytest.raises(ValueError, match="none, gzip, snappy, lz4, zstd"):
             Codec.named(bad)
+
+
+@codecs
+def test_large_batches_are_unpacked_a_few_at_a_time_and_small_ones_always(codec: Codec) -> None:
+    large, small = bytes(RETAINED_SIZE + 1), bytes(1000)
+    packed = compress(codec, large)
+    holders = [Decompressor(2 * RETAINED_SIZE, in_turns=True) for _ in range(LARGE_COUNT)]
+    for holder in holders:
+        assert holder.decompress(codec, packed) == large
+    waiting, done = Decompressor(2 * RETAINED_SIZE, in_turns=True), threading.Event()
+    assert waiting.decompress(codec, compress(codec, small)) == small
+
+    def unpack() -> None:
+        if waiting.decompress(codec, packed) == large:
+            done.set()
+
+    thread = threading.Thread(target=unpack)
+    thread.start()
+    assert not done.wait(0.05)
+    holders[0].rest()
+    assert done.wait(60)
+    thread.join()
+    for each in (*holders, waiting):
+        each.close()
+
+
+@codecs
+def test_batch_beyond_the_limit_is_refused_in_turns_too_and_the_turn_ends(codec: Codec) -> None:
+    packed = compress(codec, bytes(RETAINED_SIZE * 2))
+    for _ in range(LARGE_COUNT + 1):
+        with Decompressor(RETAINED_SIZE + 10, in_turns=True) as decompressor, pytest.raises(DecompressedTooLarge):
+            decompressor.decompress(codec, packed)

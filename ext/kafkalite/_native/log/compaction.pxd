@@ -78,6 +78,7 @@ cdef class BatchFilter:
     cdef unsigned char* scratch
     cdef int64_t scratch_capacity
     cdef Kept kept                          # of the batch judged last
+    cdef unsigned char* kept_records        # its records that stay: in scratch, or in what was unpacked
     cdef readonly int64_t record_count, kept_count, superseded_count, forgotten_count, keyless_count
     cdef readonly int64_t malformed_count   # batches kept whole since their records cannot be read
     cdef readonly int64_t changed_count     # batches dropped or rewritten
@@ -88,7 +89,8 @@ cdef class BatchFilter:
     cdef void _count(self, const ItemInfo* info) noexcept nogil
     cdef int _drop(self, const unsigned char* data, const ItemInfo* info) noexcept nogil
     cdef int _judge(self, const unsigned char* data, const ItemInfo* info, const unsigned char* records,
-                    int64_t size) noexcept nogil
+                    int64_t size, bint in_place) noexcept nogil
+    cdef void _shrink(self) noexcept nogil
     cdef bint _new_tombstones(self, const ItemInfo* info) noexcept nogil
     cdef int _filter_plain(self, const unsigned char* data, const ItemInfo* info) noexcept nogil
     cdef int _filter_packed(self, const unsigned char* data, const ItemInfo* info) except -2

@@ -20,7 +20,8 @@ Keys are looked up some at a time, so that the waits for the map's memory overla
 
 Thread rule: a filter and its map belong to one cleaner thread. The segment is pinned during a call only.
 
-    unpack(codec, packed, base_offset) -> buffer │ None      valid until the next call; None: keep the batch as it is
+    unpack(codec, packed, base_offset) -> buffer │ None      valid until the next call; None: keep the batch as it is;
+                                                             in a writable one what stays moves to the front
     pack(codec, records) -> bytes
 """
 
@@ -29,7 +30,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from kafkalite._native.base.crc32c cimport crc32c
 from kafkalite._native.base.file_ops cimport file_pwrite
@@ -78,8 +79,9 @@ import os as _os
 cdef enum:
     PAUSE_BYTES = 4 * 1024 * 1024       # read without giving the caller a chance to stop or slow down
     WINDOW = 32                         # keys looked up at a time
-    REBASE_GROWTH = 16                  # a record grows by at most so many bytes when its timestamp delta is rewritten
     HEADERS_CHUNK = 512
+    SPARE_MAX = 1024 * 1024             # bytes of output that are reserved beyond what a batch needs
+    KEPT_CAPACITY = 4 * 1024 * 1024     # of a buffer that is larger, nothing is kept after a write
     NO_MEMORY = -1
 
 END = STOP_END
@@ -327,7 +329,8 @@ cdef Status next_candidates(const KeyTable* table, const Rules* rules, const Bat
 
 cdef Status judge_records(const KeyTable* table, const Rules* rules, const BatchHeader* header,
                           const unsigned char* records, int64_t size, unsigned char* out, Kept* kept) noexcept nogil:
-    """Copies the records that stay to `out` (room for `size` bytes); a status other than OK: they do not parse."""
+    """Moves the records that stay to `out` (room for `size` bytes, or the records' own place); a status other than OK:
+    they do not parse."""
     cdef Cursor c
     cdef Candidate window[WINDOW]
     cdef const unsigned char* run = records     # the first byte that stays and is not copied yet
@@ -349,12 +352,12 @@ cdef Status judge_records(const KeyTable* table, const Rules* rules, const Batch
                     kept.max_timestamp = window[i].timestamp
                 kept.count += 1
             else:
-                memcpy(out + kept.size, run, <size_t>(window[i].start - run))
+                memmove(out + kept.size, run, <size_t>(window[i].start - run))
                 kept.size += window[i].start - run
                 run = window[i].end
     if c.pos != c.end:
         return TRAILING
-    memcpy(out + kept.size, run, <size_t>(c.pos - run))
+    memmove(out + kept.size, run, <size_t>(c.pos - run))
     kept.size += c.pos - run
     return OK
 
@@ -383,6 +386,27 @@ cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, c
         memcpy(at + 1 + delta_size, inner.pos, <size_t>rest)
         at += 1 + delta_size + rest
     return at - out
+
+
+cdef int64_t rebased_size(const BatchHeader* header, int64_t base_timestamp, const unsigned char* records,
+                          int64_t size) noexcept nogil:
+    """How many bytes rebase_records will write."""
+    cdef Cursor c, inner
+    cdef unsigned char number[10]
+    cdef int64_t total = 0
+    cdef int64_t timestamp
+    cdef int32_t length
+    cursor_init(&c, records, <Py_ssize_t>size)
+    while c.pos < c.end:
+        length = record_varint(&c)
+        cursor_init(&inner, c.pos, length)
+        c.pos += length
+        read_i8(&inner)
+        timestamp = record_timestamp(header, read_varlong(&inner))
+        length = <int32_t>(1 + store_varlong(number, <int64_t>(<uint64_t>timestamp - <uint64_t>base_timestamp))
+                           + inner.end - inner.pos)
+        total += store_varint(number, length) + length
+    return total
 
 
 cdef class BatchFilter:
@@ -438,15 +462,27 @@ cdef class BatchFilter:
     cdef int _reserve(self, int64_t size) noexcept nogil:
         """Room for `size` more bytes of output."""
         cdef int64_t needed = self.out_size + size
+        cdef int64_t capacity = needed + min(needed // 2, <int64_t>SPARE_MAX)
         cdef void* grown
         if needed <= self.out_capacity:
             return 0
-        grown = realloc(self.out, <size_t>(needed + needed // 2))
+        grown = realloc(self.out, <size_t>capacity)
         if grown == NULL:
             return NO_MEMORY
         self.out = <unsigned char*>grown
-        self.out_capacity = needed + needed // 2
+        self.out_capacity = capacity
         return 0
+
+    cdef void _shrink(self) noexcept nogil:
+        """Gives back buffers that one large batch has made large. Nothing is in them."""
+        if self.out_capacity > KEPT_CAPACITY:
+            free(self.out)
+            self.out = NULL
+            self.out_capacity = 0
+        if self.scratch_capacity > KEPT_CAPACITY:
+            free(self.scratch)
+            self.scratch = NULL
+            self.scratch_capacity = 0
 
     cdef int _reserve_scratch(self, int64_t size) noexcept nogil:
         cdef void* grown
@@ -517,19 +553,21 @@ cdef class BatchFilter:
         return 0
 
     cdef int _write_kept(self, const unsigned char* data, const ItemInfo* info, bint horizon) noexcept nogil:
-        """The uncompressed batch with the records in `scratch`, given a delete horizon if asked."""
+        """The uncompressed batch with the kept records, given a delete horizon if asked."""
         cdef BatchHeader header
         cdef unsigned char* at
         cdef int64_t size = self.kept.size
-        if self._reserve(HEADER_SIZE + size + (REBASE_GROWTH * <int64_t>self.kept.count if horizon else 0)) != 0:
+        if horizon:
+            parse_header(data, <Py_ssize_t>info.size, &header)
+            size = rebased_size(&header, self.horizon_ms, self.kept_records, size)
+        if self._reserve(HEADER_SIZE + size) != 0:
             return NO_MEMORY
         at = self.out + self.out_size
         self.changed_count += 1
         if horizon:
-            parse_header(data, <Py_ssize_t>info.size, &header)
-            size = rebase_records(&header, self.horizon_ms, self.scratch, size, at + HEADER_SIZE)
+            rebase_records(&header, self.horizon_ms, self.kept_records, self.kept.size, at + HEADER_SIZE)
         else:
-            memcpy(at + HEADER_SIZE, self.scratch, <size_t>size)
+            memcpy(at + HEADER_SIZE, self.kept_records, <size_t>size)
         self._finish_batch(
             at, data, HEADER_SIZE + size, <int16_t>(info.attributes | (DELETE_HORIZON if horizon else 0)),
             self.horizon_ms if horizon else info.base_timestamp, self.kept.max_timestamp, self.kept.count)
@@ -543,13 +581,19 @@ cdef class BatchFilter:
         return self._copy(data, info.size) if info.record_count == 0 else self._write_empty(data, info)
 
     cdef int _judge(self, const unsigned char* data, const ItemInfo* info, const unsigned char* records,
-                    int64_t size) noexcept nogil:
-        """Decides on a batch with these unpacked records: BatchDecision (`kept` and `scratch` have what stays)."""
+                    int64_t size, bint in_place) noexcept nogil:
+        """Decides on a batch with these unpacked records: BatchDecision (`kept` and `kept_records` have what stays).
+
+        In place: the records are ours, and what stays moves to their front.
+        """
         cdef BatchHeader header
-        if self._reserve_scratch(max(size, <int64_t>1)) != 0:
-            return NO_MEMORY
+        self.kept_records = <unsigned char*>records
+        if not in_place:
+            if self._reserve_scratch(max(size, <int64_t>1)) != 0:
+                return NO_MEMORY
+            self.kept_records = self.scratch
         parse_header(data, <Py_ssize_t>info.size, &header)
-        if judge_records(&self.keys.table, &self.rules, &header, records, size, self.scratch, &self.kept) != OK:
+        if judge_records(&self.keys.table, &self.rules, &header, records, size, self.kept_records, &self.kept) != OK:
             self.malformed_count += 1
             return KEEP_WHOLE
         self._count(info)
@@ -564,7 +608,7 @@ cdef class BatchFilter:
         return self.kept.tombstone and not info.attributes & DELETE_HORIZON
 
     cdef int _filter_plain(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
-        cdef int decision = self._judge(data, info, data + HEADER_SIZE, info.size - HEADER_SIZE)
+        cdef int decision = self._judge(data, info, data + HEADER_SIZE, info.size - HEADER_SIZE, False)
         if decision == KEEP_WHOLE:
             return self._copy(data, info.size)
         if decision == KEEP_NOTHING:
@@ -576,12 +620,15 @@ cdef class BatchFilter:
     cdef int _filter_packed(self, const unsigned char* data, const ItemInfo* info) except -2:
         cdef const unsigned char[::1] records
         cdef int result = KEEP_WHOLE
+        cdef bint in_place
         unpacked = self.unpack(
             info.attributes & CODEC_MASK, lend(data + HEADER_SIZE, info.size - HEADER_SIZE), info.base_offset)
         if unpacked is not None:
             records = unpacked
+            in_place = not memoryview(unpacked).readonly
             with nogil:
-                result = self._judge(data, info, &records[0] if records.shape[0] else NULL, records.shape[0])
+                result = self._judge(
+                    data, info, &records[0] if records.shape[0] else NULL, records.shape[0], in_place)
         if result == KEEP_CHANGED:
             return self._pack_kept(data, info)
         with nogil:
@@ -596,14 +643,16 @@ cdef class BatchFilter:
         cdef const unsigned char[::1] block
         cdef BatchHeader header
         cdef bint horizon = self._new_tombstones(info)
-        cdef const unsigned char* records = self.scratch
+        cdef const unsigned char* records = self.kept_records
         cdef int64_t size = self.kept.size
         if horizon:
-            if self._reserve(size + REBASE_GROWTH * <int64_t>self.kept.count) != 0:
-                return NO_MEMORY
-            records = self.out + self.out_size
             parse_header(data, <Py_ssize_t>info.size, &header)
-            size = rebase_records(&header, self.horizon_ms, self.scratch, size, self.out + self.out_size)
+            with nogil:
+                size = rebased_size(&header, self.horizon_ms, records, size)
+                if self._reserve(size) != 0:
+                    return NO_MEMORY
+                rebase_records(&header, self.horizon_ms, records, self.kept.size, self.out + self.out_size)
+            records = self.out + self.out_size
         packed = self.pack(info.attributes & CODEC_MASK, lend(records, size))
         block = packed
         size = HEADER_SIZE + block.shape[0]
@@ -685,7 +734,7 @@ cdef class BatchFilter:
                 result = self._drop(data, &info)
             elif decision == MARKER_POSTPONE:
                 self.rules.keep_all = True
-                result = self._judge(data, &info, data + HEADER_SIZE, info.size - HEADER_SIZE)
+                result = self._judge(data, &info, data + HEADER_SIZE, info.size - HEADER_SIZE, False)
                 self.rules.keep_all = False
                 if result == KEEP_WHOLE and self.malformed_count == malformed_count:
                     result = self._write_kept(data, &info, True)
@@ -723,4 +772,5 @@ cdef class BatchFilter:
             if written < 0:
                 raise OSError(<int>-written, _os.strerror(<int>-written))
         self.out_size = 0
+        self._shrink()
         return written
