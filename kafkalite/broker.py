@@ -36,6 +36,7 @@ from kafkalite.dispatch import Dispatcher
 from kafkalite.errors import ConfigError
 from kafkalite.handlers.context import BrokerServices, ClusterView
 from kafkalite.handlers.table import find, native_apis
+from kafkalite.limits import budget, cgroup
 from kafkalite.limits.long_requests import LongRequests
 from kafkalite.limits.shares import SMALL_COUNT
 from kafkalite.log.directory import is_used
@@ -47,7 +48,7 @@ from kafkalite.net.listener import BoundListener, bind
 from kafkalite.net.rates import ConnectionRates
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
-from kafkalite.process import load_libraries, raise_descriptor_limit, warm_up_soon
+from kafkalite.process import address_space_limit, load_libraries, raise_descriptor_limit, warm_up_soon
 from kafkalite.quotas.quotas import Quotas, address_rates
 from kafkalite.settings.broker import BrokerConfig, check_thread_counts
 from kafkalite.settings.rows import key_of, to_text
@@ -412,7 +413,17 @@ class Broker:
         for companion in self._companions:
             companion.start(self.bootstrap_servers)
         warm_up_soon()
+        self._tell_memory()
         self._tell_serving(began)
+
+    def _tell_memory(self) -> None:
+        budget.report(
+            self.config,
+            clients=self.config.queued_append_max_bytes,
+            partition_count=sum(1 for _ in self.logs.logs()),
+            memory_limit=cgroup.memory_limit(),
+            address_space_limit=address_space_limit(),
+        )
 
     def _tell_serving(self, began: float) -> None:
         config, logs = self.config, self.logs

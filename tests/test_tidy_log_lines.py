@@ -45,6 +45,7 @@ NO_CLIENT = {
     "groups loaded": START,
     "index could not be saved": DISK,
     "log could not be closed tidily": STOP,
+    "memory that the settings allow": START,
     "log was not closed cleanly": STOP,
     "partition directory could not be renamed": DISK,
     "partition is offline until the next start": DISK,
@@ -53,7 +54,11 @@ NO_CLIENT = {
     "the log start could not be written down": DISK,
     "the log's directory could not be synced": DISK,
     "the data directory could not be closed cleanly": STOP,
+    "the address space limit (ulimit -v) is below what the settings need: requests may fail for want of memory, and"
+    " each partition maps log.segment.bytes (limit memory by the cgroup instead)": START,
     "the journal was rewritten": "a chore of the housekeeping",
+    "the memory limit of the cgroup is below what the settings allow: the kernel may kill the broker"
+    " (raise it, or lower %s)": START,
     "transactions cannot be read and are not served until the next start": START,
     "transactions loaded": START,
 }
