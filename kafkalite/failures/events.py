@@ -2,7 +2,7 @@
 
     events    Assigned · Revoking · Revoked · Lost · Fetched · Finished · RunEnded · TransactionEnded · CommitEnded ·
               Damaged · Decided · Released · Tick
-    actions   Run · Withdraw · Pause · Resume · Transact · Commit · Alarm · Stop
+    actions   Run · Withdraw · Pause · Resume · Transact · Commit · Doubt · Alarm · Stop
 
 Offsets, sizes and partitions are Kafka's. Whoever carries out a Transact, a Commit or a Run says with the event that
 belongs to it how it ended; nothing else is waited for.
@@ -123,6 +123,8 @@ class Assigned(NamedTuple):
     starts: Mapping[TopicPartition, Start]
     rows: Rows
     opened: Mapping[TopicPartition, Row]
+    hands: Mapping[TopicPartition, Row] = {}
+    """By partition, the mark of the record that a handler had last of a batch."""
 
 
 class Revoking(NamedTuple):
@@ -161,10 +163,12 @@ class Finished(NamedTuple):
 
 
 class RunEnded(NamedTuple):
-    """A run is over; records of it without outcome were not handled."""
+    """A run is over; records of it without outcome were not handled. `each_ms`: what one took in the handler, in the
+    mean, where the run had marks."""
 
     partition: TopicPartition
     run: int
+    each_ms: float = 0.0
 
 
 class TransactionEnded(NamedTuple):
@@ -233,6 +237,13 @@ Event = (
 # --- actions ----------------------------------------------------------------------------------------------------------
 
 
+class Mark(NamedTuple):
+    """A row of the ledger that says which record is in hand (kafkalite.failures.marks)."""
+
+    key: str
+    row: Row
+
+
 class Run(NamedTuple):
     """Have these records handled, one after the other; stop after so many failures, and after an outage. With
     `by_key` nothing more is handled of a key that has failed."""
@@ -242,6 +253,8 @@ class Run(NamedTuple):
     messages: tuple[Message, ...]
     failures_max: int
     by_key: bool = False
+    marks: tuple[Mark | None, ...] = ()
+    """Of each record, what has to be in the ledger before it is handled; () where nothing has."""
 
 
 class Withdraw(NamedTuple):
@@ -306,6 +319,18 @@ class Commit(NamedTuple):
     offsets: Mapping[TopicPartition, int]
 
 
+class Doubt(NamedTuple):
+    """Records of a partition from `first` to before `until` may have ended the process of the member before, and are
+    noted in the ledger before they are handled: in growing batches, `suspects` of them one at a time. `over`: all of
+    these records have their outcome."""
+
+    partition: TopicPartition
+    first: int
+    until: int
+    suspects: int = 0
+    over: bool = False
+
+
 class Alarm(NamedTuple):
     """Somebody should know. `kind`: loss, loss-over, breaker, lost, damaged, foreign, crashed, held, age, slow or
     stopped."""
@@ -321,4 +346,4 @@ class Stop(NamedTuple):
     reason: str
 
 
-Action = Run | Withdraw | Pause | Resume | Transact | Commit | Alarm | Stop
+Action = Run | Withdraw | Pause | Resume | Transact | Commit | Doubt | Alarm | Stop

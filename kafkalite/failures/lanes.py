@@ -32,6 +32,13 @@ COMMIT_COUNT: Final = 256
 """Records of a partition after which what became of them is committed before the time."""
 RUN_MAX: Final = 64
 """Records that are given to a worker at once."""
+GROWTH: Final = 16
+"""By which a batch is larger than the one before it."""
+BATCH_MAX: Final = 256
+"""Records that are noted as in hand at once."""
+EXACT_COUNT: Final = 64
+SPAN_MAX: Final = 16
+SPAN_MS: Final = 0.5
 IN_HAND_MAX: Final = 2 * COMMIT_COUNT + RUN_MAX
 """So far behind what is committed a run begins at most: as many are handled while others are being committed."""
 
@@ -62,6 +69,7 @@ class Item:
         "attempt",
         "came_as",
         "counted",
+        "doubted",
         "due",
         "failure",
         "first",
@@ -80,6 +88,7 @@ class Item:
         "row",
         "shrink",
         "state",
+        "unnoted",
         "verdict",
     )
 
@@ -103,7 +112,11 @@ class Item:
         self.passed = False
         """Whether the next of its key need not wait for it any more."""
         self.row: Row | None = None
+        self.doubted = False
+        """Whether it may be what ended the member before, and has had no outcome since."""
         self.noted = False
+        self.unnoted: Row | None = None
+        """Its row before it was noted."""
         self.counted = False
         """Whether its failure stands in the window of the breaker already."""
         self.old = False
@@ -114,9 +127,62 @@ class Item:
         self.verdict: Verdict | None = None
 
     @property
-    def is_noted_now(self) -> bool:
+    def is_staying(self) -> bool:
         """Whether it is being written down that it is in hand, or is not any more."""
         return self.state is ItemState.MOVING and self.verdict is not None and self.verdict.stays
+
+
+class Batch:
+    """Records that are noted together as in hand before the first of them is handled, after an unclean end.
+
+    `size` is that of the next: it grows as long as to write the notes takes longer than to handle the records, so that
+    the partition keeps half of its rate at least, and no more records than that needs come under suspicion.
+
+    Each record has a mark of its own, but for those that take less time than their marks would: behind the first
+    EXACT_COUNT of these, a mark stands for up to SPAN_MAX records.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.alone = False
+        """Whether it is one record that was in hand before when a process ended: the only one of the member."""
+        self.marks = False
+        """Whether it is marked which of its records the handler has, as others are noted too."""
+        self.size = 1
+        self._exact_left = EXACT_COUNT
+        self._each_ms = 0.0
+        self._noting_since = self._noting_ms = 0.0
+        self._running_since: float | None = None
+
+    def begin(self, items: list[Item], now_ms: float, *, alone: bool, marks: bool) -> None:
+        """These are about to be noted."""
+        self.items, self.alone, self.marks = items, alone, marks
+        self._noting_since = now_ms
+
+    def run(self, now_ms: float) -> None:
+        """They are noted, and about to be handled."""
+        self._running_since = now_ms
+        self._noting_ms = now_ms - self._noting_since
+
+    def ended(self, now_ms: float, each_ms: float) -> None:
+        """A run is over: if it was theirs, they were handled."""
+        since, self._running_since = self._running_since, None
+        if since is not None and not self.alone and now_ms - since <= self._noting_ms:
+            self.size = min(GROWTH * self.size, BATCH_MAX)
+        if since is not None:
+            self._exact_left -= len(self.items)
+            self._each_ms = each_ms
+
+    def span(self, place: int) -> int:
+        """How many records the mark of the one at this place stands for."""
+        return 1 if place < self._exact_left or self._each_ms >= SPAN_MS else SPAN_MAX
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is noted, or being written, any more."""
+        return all(
+            item.state is ItemState.DONE or (item.state is ItemState.READY and not item.noted) for item in self.items
+        )
 
 
 class KeyChains:
@@ -267,12 +333,25 @@ class PartitionLane:
         """The offset behind what was ever given to a run."""
         self.opened = False
         self.opening = False
+        self.first = start.position
+        """The offset where it was opened,"""
+        self.opened_ms = 0
+        """and when (wall ms)."""
         self.careful = 0
-        """How many records are still taken one by one, after an unclean end."""
-        self.in_hand: Item | None = None
-        """The record that is noted to be in hand, while it has no outcome, or is a suspect."""
-        self.alone = False
-        """Whether it is the only one of the member, as it was in hand before when a process ended."""
+        """How many records are still noted before they are handled, after an unclean end."""
+        self.until = -1
+        """The offset before which that is done, while it is; -1 otherwise."""
+        self.doubted = 0
+        """How many of these were read and have no outcome."""
+        self.came_ms = 0
+        """When the partition came (wall ms): a letter that was not due then was not in hand before."""
+        self.calming = False
+        """Whether the ledger is still to say that it is over."""
+        self.calmed = False
+        """Whether the transaction under way says so."""
+        self.marked = False
+        """Whether the ledger has a mark of one of its records."""
+        self.batch = Batch()
         self.leaving = False
         self.closing = False
         self.paused = False
@@ -293,6 +372,7 @@ class PartitionLane:
         """A record that was read; in a chain only the first is ready."""
         self.items.append(item)
         self.by_offset[item.offset] = item
+        self.doubted += item.doubted
         if self.chains is None or not self.is_retry or self.chains.arrived(item):
             self.push(item)
 
@@ -309,9 +389,12 @@ class PartitionLane:
             heapq.heappop(self._ready)
         return self._ready[0][2] if self._ready else None
 
-    def take(self) -> Item:
-        """Takes the head out."""
-        return heapq.heappop(self._ready)[2]
+    def take(self, item: Item) -> None:
+        """Takes this one out, the head or another one."""
+        if self.head is item:
+            heapq.heappop(self._ready)
+        else:
+            self.take_out(item)
 
     def ready(self) -> Iterator[Item]:
         """All that wait to run, in no order."""
@@ -331,6 +414,7 @@ class PartitionLane:
     def finish(self, item: Item) -> None:
         """It is done; what it held back is ready."""
         item.state = ItemState.DONE
+        self.clear(item)
         self.moving.pop(item.offset, None)
         self.by_offset.pop(item.offset, None)
         if self.chains is not None and self.is_retry:
@@ -358,17 +442,20 @@ class PartitionLane:
         """Records with a verdict that may be written now, in order.
 
         In a topic's own partition only those that nothing unfinished stands before: the offset goes with them, so that
-        nobody who comes after meets a record that was moved.
+        nobody who comes after meets a record that was moved. No offset goes with what stays, so that may be anywhere.
         """
         if self.is_retry:
             yield from [self.moving[offset] for offset in sorted(self.moving)]
             return
+        held = False
         for item in self.items:
             if item.state is ItemState.MOVING:
-                yield item
-                if item.verdict is not None and item.verdict.stays:
-                    return
+                held = held or item.is_staying
+                if item.is_staying or not held:
+                    yield item
             elif item.state is not ItemState.DONE:
+                held = True
+            if held and not self.batch.items:
                 return
 
     @property
@@ -379,12 +466,42 @@ class PartitionLane:
     @property
     def is_in_hand(self) -> bool:
         """Whether a noted record is about to run, or runs; a suspect also until it is written what became of it."""
-        item = self.in_hand
-        if item is None or item.state is ItemState.DONE or self.leaving:
+        if self.leaving:
             return False
-        if item.state is ItemState.MOVING and self.alone:
+        for item in self.batch.items:
+            if item.state is ItemState.MOVING and (self.batch.alone or (item.noted and item.is_staying)):
+                return True
+            if item.state in {ItemState.READY, ItemState.RUNNING} and item.noted and not self.waits_for:
+                return True
+        return False
+
+    @property
+    def is_writing_notes(self) -> bool:
+        """Whether it is being written down that records are in hand, or are not any more, or what became of a suspect:
+        nothing is begun before that."""
+        if self.batch.alone and any(item.state is ItemState.MOVING for item in self.batch.items):
             return True
-        return item.noted and not self.waits_for and (item.state is not ItemState.MOVING or item.is_noted_now)
+        return self.until >= 0 and any(item.is_staying for item in self.moving.values())
+
+    @property
+    def noted_ready(self) -> list[Item]:
+        """Records that are noted as in hand and wait to run."""
+        return [item for item in self.batch.items if item.noted and item.state is ItemState.READY]
+
+    @property
+    def noted_count(self) -> int:
+        """Records that the ledger names as in hand."""
+        return sum(item.noted and item.state is not ItemState.DONE for item in self.batch.items)
+
+    def clear(self, item: Item) -> None:
+        """It has an outcome: the process has lived through it."""
+        self.doubted -= item.doubted
+        item.doubted = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of the records that may have ended the member before have an outcome."""
+        return not self.careful or (self.position >= self.until and not self.doubted)
 
     @property
     def unfinished(self) -> int:
@@ -392,12 +509,7 @@ class PartitionLane:
         return len(self.by_offset)
 
     def is_full(self, item: Item) -> bool:
-        """Whether this one has to wait until more is committed, or it is written down that another one is in hand, or
-        what became of a suspect."""
-        if self.careful and any(other.is_noted_now for other in self.moving.values()):
-            return True
-        if self.alone and self.in_hand is not None and self.in_hand.state is ItemState.MOVING:
-            return True
+        """Whether this one has to wait until more is committed."""
         behind = len(self.moving) if self.is_retry else item.offset - self.committed
         return behind >= IN_HAND_MAX
 
@@ -405,6 +517,6 @@ class PartitionLane:
     def hurries(self) -> bool:
         """Whether its verdicts are to be written at once: a record waits for that, or as many are in hand behind the
         committed offset as are taken one by one after an unclean end."""
-        if self.closing or self.careful or len(self.moving) >= COMMIT_COUNT:
+        if self.closing or self.until >= 0 or len(self.moving) >= COMMIT_COUNT:
             return True
         return bool(self.moving) and not self.is_retry and self.reached - self.committed >= COMMIT_COUNT

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.failures.names import ledger_name, parse_origin
 from kafkalite.failures.reading import OPEN_S_MAX, decided, ends_of
-from kafkalite.failures.rows import BREAKER_PREFIX, OPEN_PREFIX, POLICY_KEY, Row, decode_row
+from kafkalite.failures.rows import BREAKER_PREFIX, HAND_PREFIX, OPEN_PREFIX, POLICY_KEY, Row, decode_row
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Ledger:
         self._rows: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
         self.opened: dict[TopicPartition, Row] = {}
         """Partitions that nobody has given up in good order."""
+        self.hands: dict[TopicPartition, Row] = {}
+        """Which record of a batch a handler had last (kafkalite.failures.marks)."""
         self.breakers: dict[str, Row] = {}
         """Members whose breaker is open, or was when they were killed (kafkalite.failures.board)."""
         self.policy: dict[str, Any] | None = None
@@ -84,6 +86,12 @@ class Ledger:
                     self.breakers.pop(member, None)
                 else:
                     self.breakers[member] = decode_row(value)
+            elif text.startswith(HAND_PREFIX):
+                topic, _, number = text.removeprefix(HAND_PREFIX).rpartition("/")
+                if value is None:
+                    self.hands.pop(TopicPartition(topic, int(number)), None)
+                else:
+                    self.hands[TopicPartition(topic, int(number))] = decode_row(value)
             elif text.startswith(OPEN_PREFIX):
                 topic, _, number = text.removeprefix(OPEN_PREFIX).rpartition("-")
                 place = TopicPartition(topic, int(number))
@@ -99,6 +107,12 @@ class Ledger:
                     self._rows[origin][offset] = decode_row(value)
         except ValueError:
             self.unread_count += 1
+
+    @property
+    def doubted(self) -> dict[TopicPartition, Row]:
+        """Partitions whose member ended without giving them up, and of which records are handled with care: offsets
+        from `position` to before `until`, since `last`."""
+        return {place: row for place, row in sorted(self.opened.items()) if row.until > row.position}
 
     @property
     def rows(self) -> dict[TopicPartition, dict[int, Row]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.failures.events import Goal, Message, Put, Transact
 from kafkalite.failures.names import origin_text
-from kafkalite.failures.rows import OPEN_PREFIX, Row, State
+from kafkalite.failures.rows import OPEN_PREFIX, Row, State, hand_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,7 +99,8 @@ class Moves:
                 break
             found = choose(lane, MOVES_MAX - sum(map(len, chosen.values())))
             opens = not lane.opened and not lane.leaving
-            if not (found or opens or lane.closing):
+            lane.calmed = lane.calming and lane.opened and not (lane.leaving or lane.committing)
+            if not (found or opens or lane.calmed or lane.closing):
                 continue
             assert not lane.committing, "its plain commit was waited for"
             chosen[lane.partition] = found
@@ -109,11 +110,15 @@ class Moves:
             done = {item for item in found if item.verdict is not None and not item.verdict.stays}
             low = lane.low(done)
             offsets[lane.partition] = low  # also where it has not changed: who was replaced is refused by it
-            if opens:
-                row = Row(State.OPEN, member=self._member, last=now.wall_ms, position=low)
+            if opens or lane.calmed:
+                if opens:
+                    lane.first, lane.opened_ms = low, now.wall_ms
+                row = Row(State.OPEN, member=self._member, last=lane.opened_ms, position=lane.first, until=lane.until)
                 rows.append((f"{OPEN_PREFIX}{lane.partition}", row))
             elif lane.closing and lane.opened and self._keeps_ledger:
                 rows.append((f"{OPEN_PREFIX}{lane.partition}", None))
+            if lane.marked and (lane.calmed or lane.closing):
+                rows.append((hand_key(lane.partition), None))
         if not chosen:
             return None
         for key in chosen:  # the next transaction begins with the others

@@ -2,11 +2,13 @@
 
     key     orders-3-1842        the record's topic, partition and offset
             open/orders-3        somebody handles this partition; a tombstone: it was given up in good order
+            hand/orders/3        which record of a batch its handler has (kafkalite.failures.marks)
             breaker/MEMBER       that member's breaker is open, since `first` and still so at `last`
             policy               the policy, as its group runs it
     value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
 
     trying ─▶ (tombstone) · dead       in hand after an unclean end; dead, `crashed`, when two ends found it so
+    open   ─▶ (tombstone)              `until`: records before it are doubted, since the member before was killed
     parked ─▶ retrying ─▶ (tombstone) · dead ─▶ redriven ─▶ …
                                         dead · unreadable ─▶ resolved
     ignored · skipped · unreadable · lost
@@ -21,11 +23,15 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from kafkalite.model import TopicPartition
 
 VERSION: Final = 1
 POLICY_KEY: Final = "policy"
 OPEN_PREFIX: Final = "open/"
+HAND_PREFIX: Final = "hand/"
 BREAKER_PREFIX: Final = "breaker/"
 
 
@@ -55,12 +61,22 @@ GIVEN_UP: Final = OPEN_LETTERS | {State.RESOLVED, State.SKIPPED, State.LOST}
 """The group has decided not to handle it."""
 
 
+def hand_key(partition: TopicPartition) -> str:
+    """The key of a partition's mark: no record's key looks like it, also to versions that know no marks."""
+    return f"{HAND_PREFIX}{partition.topic}/{partition.partition}"
+
+
 class Row(NamedTuple):
     """One row. Times in ms since 1970, 0 where there is none.
 
     `id`        of the letter that speaks for the record now, in topic `letter_topic`, partition `letter_partition`
     `attempt`   failures so far · `due`: when it is tried again · `tries`: how often it was in hand after unclean ends
-    `rounds`    how often it was redriven · `position`: of an open partition: the offset where it was opened
+    `among`     how many records were noted as in hand at once, this one included, where that were several: it counts as
+                a try only of what is marked as in the handler's hand
+    `rounds`    how often it was redriven · `position`: of an open partition: the offset where it was opened; of a mark:
+                the record's offset in its own topic
+    `until`     of an open partition: records before this offset may have ended the member before; of a mark: it stands
+                for the records before this offset; -1: none, and one
     `held`      the digest of its key, where that waits for what becomes of the record
     """
 
@@ -80,6 +96,13 @@ class Row(NamedTuple):
     rounds: int = 0
     position: int = -1
     held: str = ""
+    among: int = 0
+    until: int = -1
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether a process has ended while this record was noted as in hand."""
+        return bool(self.tries or self.among)
 
 
 DEFAULTS: Final = Row(State.OPEN)._asdict()

@@ -42,6 +42,7 @@ from kafkalite.failures.events import (
     CommitEnded,
     Damaged,
     Decided,
+    Doubt,
     Failure,
     FailureKind,
     Fetched,
@@ -67,6 +68,7 @@ from kafkalite.failures.events import (
 )
 from kafkalite.failures.headers import letter_of, up_to_date
 from kafkalite.failures.ledger import Ledger
+from kafkalite.failures.marks import Marks
 from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.mover import SIZE_MAX, Ended, Move, Mover, WritingPort
 from kafkalite.failures.rows import GIVEN_UP, UNDECIDED
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
     from kafkalite.client import Client, CommittedOffset
     from kafkalite.failures.events import Action, Event, Headers
     from kafkalite.failures.policy import Policy
+    from kafkalite.failures.rows import Row
 
 IDLE_POLL_S: Final = 0.1
 BUSY_POLL_S: Final = 0.02
@@ -327,8 +330,15 @@ class Workers:
     """Threads that handle runs, each a run at a time. `bell` is rung at the end of each: who was woken by each record
     would hardly let the workers work."""
 
-    def __init__(self, call: Callable[[Message], Outcome], count: int, bell: queue.SimpleQueue[None]) -> None:
+    def __init__(
+        self,
+        call: Callable[[Message], Outcome],
+        count: int,
+        bell: queue.SimpleQueue[None],
+        mark: Callable[[str, Row], None],
+    ) -> None:
         self._call = call
+        self._mark = mark
         self._bell = bell
         self._jobs: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._results: deque[Event] = deque()
@@ -374,32 +384,39 @@ class Workers:
 
     def _work(self) -> None:
         while (run := self._jobs.get()) is not None:
+            each_ms = 0.0
             try:
-                self._handle(run)
+                each_ms = self._handle(run)
             except BaseException as error:  # noqa: BLE001  # for the thread of `run`, which raises it
                 self.failure = self.failure or error
             self.since.pop(run.partition, None)
-            self._results.append(RunEnded(run.partition, run.number))
+            self._results.append(RunEnded(run.partition, run.number, each_ms))
             self._bell.put(None)
 
-    def _handle(self, run: Run) -> None:
-        """The records of a run, up to what withdraws or fails it."""
-        failures = 0
+    def _handle(self, run: Run) -> float:
+        """The records of a run, up to what withdraws or fails it; ms that one took in the mean, where that is asked."""
+        failures, handled_s = 0, 0.0
         failed_keys: set[bytes] = set()
-        for message in run.messages:
+        for place, message in enumerate(run.messages):
             if run.number in self._withdrawn or self.failure is not None:
-                return
+                break
             if run.by_key and message.key in failed_keys:
                 continue
-            self.since[run.partition] = (message.offset, time.monotonic())
+            if run.marks and (mark := run.marks[place]) is not None:
+                self._mark(mark.key, mark.row)
+            begun = time.monotonic()
+            self.since[run.partition] = (message.offset, begun)
             outcome = self._call(message)
+            if run.marks:
+                handled_s += time.monotonic() - begun
             self._results.append(Finished(run.partition, run.number, message.offset, outcome))
             if outcome.failure is not None:
                 failures += 1
                 if message.key is not None:
                     failed_keys.add(message.key)
                 if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
-                    return
+                    break
+        return 1000 * handled_s / len(run.messages)
 
 
 # --- the runner -------------------------------------------------------------------------------------------------------
@@ -453,6 +470,7 @@ class Runner:
         self._ledger = Ledger(client, policy.group)
         self._others = {group: Ledger(client, group) for group in policy.after}
         self._board = Board(client, self._ledger.topic if policy.keeps_ledger else "", self._member)
+        self._marks = Marks(client, policy.layout.ledger)
         self._sizes: dict[str, int] = {}
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._workers: Workers | None = None
@@ -489,7 +507,7 @@ class Runner:
         SystemExit and KeyboardInterrupt of a handler end it, too, and are raised here when all partitions are given up.
         """
         self._prepare()
-        self._workers = Workers(self._caller, self._worker_count, self._bell)
+        self._workers = Workers(self._caller, self._worker_count, self._bell, self._marks.write)
         self._mover = Mover(self.policy, self._port, self._bell)
         topics = [name for name, lane in self.policy.layout.lanes.items() if not lane.is_retry or self._has_retries]
         try:
@@ -505,6 +523,7 @@ class Runner:
                 self._mover.close()
                 self._workers.close()
                 self._board.close()
+                self._marks.close()
                 if self._looking is not None:
                     self._looking.close()
                 if self._workers.failure is not None:
@@ -675,6 +694,8 @@ class Runner:
                 self._begin(action)
             case Commit():
                 self._begin_commit(action)
+            case Doubt():
+                logger.warning("group %s: %s", self.policy.group, doubt_text(action))
             case Alarm():
                 if action.kind == "breaker":
                     self._board.tell(is_open=bool(action.details["open"]), reason=action.text)
@@ -717,7 +738,7 @@ class Runner:
             position = max(firsts[key].offset, -1 if found is None else found.offset)
             starts[key] = Start(position, stable[key].offset, ends[key].offset)
         opened = {key: row for key, row in self._ledger.opened.items() if key in starts}
-        self._tell([Assigned(starts, self._ledger.rows, opened)])
+        self._tell([Assigned(starts, self._ledger.rows, opened, self._ledger.hands)])
 
     def _is_parted(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
         """Whether a log was restored or truncated below what is committed: the next turn raises it. Not here, since
@@ -885,6 +906,18 @@ class Runner:
                 dead = frozenset(offset for offset, row in rows.items() if row.state in GIVEN_UP)
                 upto = committed[key].offset if key in committed else 0
                 yield Decided(group, key, upto, undecided, dead)
+
+
+def doubt_text(doubt: Doubt) -> str:
+    """Say which records a member handles with care, or that it is done with them."""
+    where = f"{doubt.partition}, offsets {doubt.first} to {doubt.until - 1}"
+    if doubt.over:
+        return f"{where}: done after the unclean end; records are handled at full speed again"
+    suspects = f"; {doubt.suspects} of them were in hand and are handled one at a time" if doubt.suspects else ""
+    return (
+        f"{where}: the member before ended without giving up the partition, and one of these records may be why; "
+        f"they are handled in growing batches, each noted in the ledger first{suspects}"
+    )
 
 
 def now() -> Moment:

@@ -12,8 +12,9 @@ What holds whatever dies between two actions:
     for all that stands before it: nobody who comes after reads a record that was moved.
  3. A letter in a retry partition is alive only while the ledger names its id. What ended out of order, or was moved on,
     is stepped over.
- 4. A partition that was not given up in good order is taken record by record: one that ends the process is a dead
-    letter when it was in hand for the third time.
+ 4. Of a partition that was not given up in good order, records are noted as in hand before they are handled, in growing
+    batches; after another end the one that the handler had is alone in hand, or, where no mark says which that was,
+    all of the batch are, one at a time. One that ends the process is a dead letter, and no other is blamed.
 
 Thread rule: one thread at a time.
 """
@@ -31,6 +32,7 @@ from kafkalite.failures.events import (
     CommitEnded,
     Damaged,
     Decided,
+    Doubt,
     Failure,
     FailureKind,
     Fetched,
@@ -38,6 +40,7 @@ from kafkalite.failures.events import (
     Goal,
     Letter,
     Lost,
+    Mark,
     Message,
     Pause,
     Put,
@@ -65,7 +68,7 @@ from kafkalite.failures.lanes import (
 from kafkalite.failures.losses import Losses
 from kafkalite.failures.moves import SHRINK_MAX, Moves, TooLarge
 from kafkalite.failures.names import origin_text
-from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State
+from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State, hand_key
 from kafkalite.failures.strategies import Ignore, RetryForever, RetryTopics, StepKind
 from kafkalite.failures.times import Moment, milliseconds
 from kafkalite.model import TopicPartition
@@ -73,7 +76,7 @@ from kafkalite.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kafkalite.failures.events import Action, Arrival, Commit, Event, Outcome
+    from kafkalite.failures.events import Action, Arrival, Commit, Event, Outcome, Start
     from kafkalite.failures.policy import Policy
     from kafkalite.failures.strategies import Step
 
@@ -180,6 +183,7 @@ class Session:
         for lane in self._lanes.values():
             if not lane.checked_lost and lane.caught_up:
                 self._check_lost(lane)
+        self._look_at_doubts()
         self._probe() if self._breaker.is_open else self._start_runs()
         self._transact()
         self._commit(self._commits.begin(self._lanes.values(), self._now.ms))
@@ -274,10 +278,7 @@ class Session:
                 is_retry=is_retry,
                 chains=chains.get(key),
             )
-            opened = event.opened.get(key)
-            tried = any(row.tries for offset, row in lane.rows.items() if is_retry or offset >= start.position)
-            if tried or (opened is not None and start.position - opened.position < CAREFUL_COUNT):
-                lane.careful = CAREFUL_COUNT
+            self._doubt(lane, start, event.opened.get(key), event.hands.get(key))
             lane.opened = not self._policy.keeps_ledger
             self._lanes[key] = lane
             if self._holds and lane.chains is not None:
@@ -288,6 +289,43 @@ class Session:
         if self._policy.layout.by_key:
             for lane in self._lanes.values():
                 self._see_keys(lane)
+
+    def _doubt(self, lane: PartitionLane, start: Start, opened: Row | None, hand: Row | None) -> None:
+        """Finds out which records may have ended the member that had the partition before: those that were there, up
+        to where it may have come, and of a retry partition those that are due. Of those that were noted together the
+        one that is marked was in hand."""
+        lane.marked = hand is not None
+        if lane.is_retry:
+            noted = {
+                offset: row
+                for offset, row in lane.rows.items()
+                if row.is_suspect and (row.letter_topic, row.letter_partition) == lane.partition
+            }
+        else:
+            noted = {offset: row for offset, row in lane.rows.items() if row.is_suspect and offset >= start.position}
+        if hand is not None:
+            batch = {offset for offset, row in noted.items() if row.among and stamp_of(row) == stamp_of(hand)}
+            in_hand = {offset for offset in batch if hand.position <= offset < max(hand.until, hand.position + 1)}
+            for offset in batch:
+                lane.rows[offset] = noted[offset]._replace(among=0, tries=noted[offset].tries + (offset in in_hand))
+        suspects = sum(lane.rows[offset].is_suspect for offset in noted)
+        until = start.end
+        if not lane.is_retry:
+            until = max(min(start.end, start.position + CAREFUL_COUNT), max(noted, default=-1) + 1)
+        near = opened is not None and start.position - opened.position < CAREFUL_COUNT
+        if (near or noted) and until > start.position:
+            lane.careful, lane.until, lane.came_ms = CAREFUL_COUNT, until, self._now.wall_ms
+            self._actions.append(Doubt(lane.partition, start.position, until, suspects))
+
+    def _look_at_doubts(self) -> None:
+        """Ends the care about partitions of which all that was doubted has an outcome."""
+        for lane in self._lanes.values():
+            if lane.until >= 0 and lane.is_over and not lane.leaving:
+                self._actions.append(Doubt(lane.partition, lane.first, lane.until, over=True))
+                lane.careful, lane.until = 0, -1
+                lane.calming = lane.opened or lane.opening
+            if lane.batch.items and lane.until < 0 and lane.batch.is_over:
+                lane.batch.items = []
 
     def _see_keys(self, lane: PartitionLane) -> None:
         """A topic's own partition sees the keys of its retry partition, also of one that has just come anew."""
@@ -308,6 +346,12 @@ class Session:
                 lane.leaving = True
                 if lane.run is not None:
                     self._actions.append(Withdraw(key))
+                for item in lane.batch.items:
+                    if item.noted and item.state is ItemState.READY:
+                        lane.take_out(item)
+                        self._unnote(lane, item)
+                    elif item.noted and item.is_staying and not self._moves.is_in_flight(lane, item):
+                        self._unnote(lane, item)
 
     def _close(self, partitions: Iterable[TopicPartition]) -> None:
         """The last transaction of these; what it cannot hold the next owner does again."""
@@ -391,6 +435,7 @@ class Session:
         item = Item(arrival.message, lane.partition, arrival.message.offset)
         item.row = lane.rows.pop(item.offset, None)
         item.held = item.row.held if item.row is not None and self._holds else ""
+        item.doubted = item.offset < lane.until
         return item
 
     def _letter(self, lane: PartitionLane, arrival: Arrival) -> Item | None:
@@ -431,6 +476,8 @@ class Session:
         if known and row is not None:
             item.attempt, due = max(row.attempt, letter.attempt), max(row.due, letter.due)
             item.row = row
+        suspect = item.row is not None and item.row.is_suspect
+        item.doubted = item.offset < lane.until and (suspect or due <= lane.came_ms)
         item.due = self._now.ms + max(0, due - self._now.wall_ms)
         return item
 
@@ -455,8 +502,8 @@ class Session:
         alone in hand: what ends the process again is it, and nothing else is blamed."""
         lanes = list(self._lanes.values())
         held = [lane for lane in lanes if lane.is_in_hand]
-        if any(lane.alone for lane in held):
-            return [lane for lane in held if lane.alone]
+        if any(lane.batch.alone for lane in held):
+            return [lane for lane in held if lane.batch.alone]
         suspects = [lane for lane in lanes if self._has_suspect(lane)]
         if not suspects:
             return lanes
@@ -464,9 +511,14 @@ class Session:
 
     def _has_suspect(self, lane: PartitionLane) -> bool:
         item = lane.head
-        if item is None or item.noted or item.row is None or not item.row.tries or not lane.careful:
+        if item is None or item.noted or not self._is_suspect(lane, item):
             return False
         return lane.run is None and item.due <= self._now.ms and self._may_start(lane) and self._decides(lane, item)
+
+    @staticmethod
+    def _is_suspect(lane: PartitionLane, item: Item) -> bool:
+        """Whether it was in hand before when a process ended, and may be why."""
+        return lane.until >= 0 and item.doubted and item.row is not None and item.row.is_suspect
 
     def _may_start(self, lane: PartitionLane) -> bool:
         if lane.leaving or not lane.opened:
@@ -483,6 +535,8 @@ class Session:
     def _run(self, lane: PartitionLane, items: list[Item]) -> None:
         self._number += 1
         lane.run, lane.running = self._number, items
+        if items[0].noted:
+            lane.batch.run(self._now.ms)
         lane.reached = max(lane.reached, items[-1].offset + 1)
         for item in items:
             item.state = ItemState.RUNNING
@@ -493,26 +547,75 @@ class Session:
         messages = tuple(
             [item.message._replace(attempt=item.attempt) if item.attempt else item.message for item in items]
         )
-        self._actions.append(Run(lane.partition, lane.run, messages, failures_max, self._policy.order == "key"))
+        marks = self._marks(lane, items) if lane.batch.marks and items[0].noted else ()
+        by_key = self._policy.order == "key"
+        self._actions.append(Run(lane.partition, lane.run, messages, failures_max, by_key, marks))
+
+    def _marks(self, lane: PartitionLane, items: list[Item]) -> tuple[Mark | None, ...]:
+        """What says which of a batch's records the handler has, or that it has one of so many. In a retry partition
+        each has its own, as their offsets do not follow one another. Elsewhere a mark also stands for what was marked
+        before: the signal that ends a process may reach another thread first, and the handler's runs on meanwhile."""
+        before: int | None = None
+        key, lane.marked = hand_key(lane.partition), True
+        marks: list[Mark | None] = []
+        while len(marks) < len(items):
+            item, place = items[len(marks)], len(marks)
+            assert item.row is not None, "it is noted"
+            span = min(1 if lane.is_retry else lane.batch.span(place), len(items) - place)
+            until = items[place + span - 1].origin_offset + 1 if span > 1 else -1
+            row = Row(State.OPEN, member=self._member, last=item.row.last, position=item.origin_offset, until=until)
+            if before is not None and not lane.is_retry:
+                row = row._replace(position=before, until=max(until, item.origin_offset + 1))
+            before = item.origin_offset
+            marks += [Mark(key, row), *[None] * (span - 1)]
+        return tuple(marks)
 
     def _take_run(self, lane: PartitionLane) -> list[Item]:
         """The next records to handle; those that nobody has to handle are dealt with on the way."""
+        if lane.is_writing_notes:
+            return []
         items: list[Item] = []
-        while len(items) < (1 if lane.careful else RUN_MAX):
-            item = lane.head
-            if item is None or item.due > self._now.ms or lane.is_full(item) or not self._decides(lane, item):
+        noted = lane.noted_ready
+        for item in noted:
+            if not self._may_take(lane, item):
                 break
-            lane.take()
-            if self._stepped_over(lane, item):
-                continue
-            if lane.chains is not None and not lane.is_retry and lane.chains.blocks(item):
-                self._park(lane, item)
-                continue
-            if lane.careful and not item.noted:
-                self._note(lane, item)
+            if self._takes(lane, item):
+                items.append(item)
+        if noted:
+            return items
+        noting: list[Item] = []
+        while len(items) < RUN_MAX and len(noting) < lane.batch.size:
+            head = lane.head
+            if head is None or not self._may_take(lane, head):
                 break
-            items.append(item)
+            notes, alone = lane.until >= 0 and head.doubted and not head.noted, self._is_suspect(lane, head)
+            if (items and notes) or (noting and (alone or not notes)):
+                break
+            if not self._takes(lane, head):
+                continue
+            if not notes:
+                items.append(head)
+            elif not self._has_crashed(lane, head):
+                noting.append(head)
+                if alone:
+                    break
+        if noting:
+            self._note(lane, noting)
         return items
+
+    def _may_take(self, lane: PartitionLane, item: Item) -> bool:
+        """Whether it is its time, there is room, and all have decided on it."""
+        return item.due <= self._now.ms and not lane.is_full(item) and self._decides(lane, item)
+
+    def _takes(self, lane: PartitionLane, item: Item) -> bool:
+        """Takes it out, to be handled if so it has to be now."""
+        lane.take(item)
+        if self._stepped_over(lane, item):
+            return False
+        if lane.chains is not None and not lane.is_retry and lane.chains.blocks(item):
+            self._park(lane, item)
+            return False
+        return True
 
     def _decides(self, lane: PartitionLane, item: Item) -> bool:
         """Whether all groups that this one waits for have decided on the record."""
@@ -565,33 +668,50 @@ class Session:
         lane = self._lanes.get(TopicPartition(row.letter_topic, row.letter_partition))
         return bool(self._nonce) or (lane is not None and row.id in lane.seen)
 
-    def _note(self, lane: PartitionLane, item: Item) -> None:
-        """Note that a record is about to be in hand; one that CRASHES_MAX ends of the process found so is dead."""
+    def _has_crashed(self, lane: PartitionLane, item: Item) -> bool:
+        """Whether CRASHES_MAX ends of the process found it in hand: then it is dead."""
         row = item.row
-        if row is None and lane.is_retry:
-            here = (lane.partition.topic, lane.partition.partition)
-            row = Row(
-                State.RETRYING, item.id, *here, item.attempt, first=item.first, rounds=item.rounds, held=item.held
-            )
-        row = row or Row(State.TRYING)
-        if row.tries >= CRASHES_MAX and self._policy.writes_letters:
-            text = f"the process ended {row.tries} times while the ledger named this record as in hand"
-            failure = Failure(FailureKind.FATAL, CRASHED, text=text)
-            where = origin_text(item.origin, item.origin_offset)
-            self._actions.append(Alarm(CRASHED, f"{where} is a dead letter: {text}", {"record": where}))
-            self._count_failure(item, failure)
-            item.attempt += 1
-            self._die(lane, item)
-            return
-        item.row = row._replace(tries=row.tries + 1, last=self._now.wall_ms, member=self._member)
-        item.noted = True
-        lane.in_hand, lane.alone = item, row.tries > 0
+        if row is None or row.tries < CRASHES_MAX or not self._policy.writes_letters:
+            return False
+        times = row.tries + bool(row.among)
+        text = f"the process ended {times} times while the ledger named this record as in hand"
+        failure = Failure(FailureKind.FATAL, CRASHED, text=text)
+        where = origin_text(item.origin, item.origin_offset)
+        self._actions.append(Alarm(CRASHED, f"{where} is a dead letter: {text}", {"record": where}))
+        self._count_failure(item, failure)
+        item.attempt += 1
+        self._die(lane, item)
+        return True
+
+    def _note(self, lane: PartitionLane, items: list[Item]) -> None:
+        """Notes that these records are about to be in hand: a suspect, or some of which none is."""
+        alone = self._is_suspect(lane, items[0])
+        others = 0 if alone else sum(other.noted_count for other in self._lanes.values() if other is not lane)
+        count = others + len(items)
+        lane.batch.begin(items, self._now.ms, alone=alone, marks=count > 1)
+        here = (lane.partition.topic, lane.partition.partition)
+        for item in items:
+            row = item.row
+            if row is None and lane.is_retry:
+                row = Row(
+                    State.RETRYING, item.id, *here, item.attempt, first=item.first, rounds=item.rounds, held=item.held
+                )
+            item.unnoted = row
+            row = (row or Row(State.TRYING))._replace(last=self._now.wall_ms, member=self._member)
+            item.row = row._replace(tries=row.tries + 1) if count == 1 else row._replace(among=count)
+        for item in items:
+            item.noted = True
+            lane.move(item, Verdict(row=item.row, stays=True))
+
+    @staticmethod
+    def _unnote(lane: PartitionLane, item: Item) -> None:
+        """It was noted, and not handled: that it was in hand when the process ended must not be said of it."""
+        item.noted, item.row = False, item.unnoted
         lane.move(item, Verdict(row=item.row, stays=True))
 
     def _park(self, lane: PartitionLane, item: Item) -> None:
         """Sends a newcomer behind its predecessor."""
         assert lane.chains is not None, "only with order by key"
-        lane.in_hand = None
         self.counts["moved", "parked"] += 1
         item.id = self._letter_id(item)
         lane.chains.send(item.key, item.id)
@@ -610,8 +730,7 @@ class Session:
         if lane is None or item is None or item.state is not ItemState.RUNNING:
             return
         lane.careful = max(lane.careful - 1, 0)
-        if lane.in_hand is item and not lane.alone:
-            lane.in_hand = None
+        lane.clear(item)
         if event.outcome.failure is None:
             self._succeeded(lane, item, event.outcome)
         else:
@@ -623,8 +742,12 @@ class Session:
             return
         for item in lane.running:
             if item.state is ItemState.RUNNING:
-                lane.push(item)
+                if item.noted:
+                    self._unnote(lane, item)
+                else:
+                    lane.push(item)
         lane.run, lane.running = None, []
+        lane.batch.ended(self._now.ms, event.each_ms)
         if self._breaker.probing:
             self._breaker.probe_failed(self._now.ms)  # nobody has tried
 
@@ -679,7 +802,7 @@ class Session:
     def _again(lane: PartitionLane, item: Item) -> None:
         """It waits to be tried here again. That it was in hand is over: the process has lived on."""
         if item.noted and item.row is not None:
-            item.noted, item.row = False, item.row._replace(tries=0)
+            item.noted, item.row = False, item.row._replace(tries=0, among=0)
             lane.move(item, Verdict(row=item.row, stays=True))
         else:
             lane.push(item)
@@ -893,6 +1016,7 @@ class Session:
             if done:
                 lane.committed = flight.offsets.get(key, lane.committed)
                 lane.opened = lane.opened or lane.opening
+                lane.calming = lane.calming and not lane.calmed
                 for item in items:
                     self._written(lane, item)
             if key in flight.last:
@@ -904,7 +1028,10 @@ class Session:
         assert item.verdict is not None, "it was written"
         if item.verdict.stays:
             lane.moving.pop(item.offset)
-            lane.push(item)
+            if lane.leaving and item.noted:
+                self._unnote(lane, item)
+            else:
+                lane.push(item)
             return
         if lane.is_retry and not self._nonce:
             lane.seen.discard(item.came_as)
@@ -962,3 +1089,8 @@ class Session:
             elif lane.paused and (waits or count <= limit // 2):
                 lane.paused = False
                 self._actions.append(Resume(lane.partition))
+
+
+def stamp_of(row: Row) -> tuple[str, int]:
+    """Whose note it is, and of when: the same for all records of a batch."""
+    return row.member, row.last

@@ -53,7 +53,7 @@ from kafkalite.failures.events import (
 from kafkalite.failures.lanes import key_digest
 from kafkalite.failures.names import parse_origin
 from kafkalite.failures.policy import Policy
-from kafkalite.failures.rows import OPEN_PREFIX, Row, State
+from kafkalite.failures.rows import HAND_PREFIX, OPEN_PREFIX, Row, State
 from kafkalite.failures.session import Session
 from kafkalite.failures.strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import Moment
@@ -104,11 +104,15 @@ class World:
         self.played = 0
         """Steps until nothing was left to do; giving up in the end takes more."""
         self.die_at: set[int] = set()
+        self.marking = 1.0
+        """The share of marks that are written."""
         self.refusals = 0.03
         """The share of transactions that the cluster aborts."""
         self.logs: dict[TopicPartition, list[Stored]] = defaultdict(list)
         self.offsets: dict[TopicPartition, int] = {}
         self.ledger: dict[str, Row] = {}
+        self.hands: dict[TopicPartition, Row] = {}
+        """What members have marked as in hand."""
         self.owner: dict[TopicPartition, Member] = {}
         self.pending: dict[Member, frozenset[TopicPartition]] = {}
         """Whose transaction is about to end, and the offsets that nobody else is told before."""
@@ -117,6 +121,8 @@ class World:
         self.successes: list[tuple[TopicPartition, int]] = []
         self.faults: list[str] = []
         self.lives = 0
+        self.noted_at_deaths: Counter[tuple[TopicPartition, int]] = Counter()
+        """How often a record was noted as in hand when a process ended."""
         self.redriven: set[tuple[TopicPartition, int]] = set()
         for partition, fates in scenario.fates.items():
             for offset, _ in enumerate(fates):
@@ -251,7 +257,7 @@ class Member:
                 origin, offset = parse_origin(text)
                 rows[origin][offset] = row
         starts = {key: Start(self.positions[key], len(world.logs[key]), len(world.logs[key])) for key in partitions}
-        self.tell(Assigned(starts, rows, opened))
+        self.tell(Assigned(starts, rows, opened, self.world.hands))
 
     def give_up(self, partitions: list[TopicPartition], *, clean: bool) -> None:
         """What a rebalance takes; not clean: the member hears of it when others have them already."""
@@ -365,6 +371,10 @@ class Member:
                 self.end_run(key)
             return
         stored = self.world.logs[key][message.offset]
+        mark = run.marks[place] if run.marks else None
+        if mark is not None and self.world.rng.random() < self.world.marking:
+            self.world.hands[key] = mark.row
+            self.step()
         outcome = self.world.handle(message, stored.letter)
         self.done[key] = place + 1
         if outcome.failure is not None:
@@ -494,7 +504,10 @@ class Member:
         log.append(Stored(put.message._replace(topic=key.topic, partition=key.partition, offset=len(log)), put.letter))
 
     def write_row(self, text: str, row: Row | None) -> None:
-        if row is None:
+        if text.startswith(HAND_PREFIX):
+            topic, _, number = text.removeprefix(HAND_PREFIX).rpartition("/")
+            self.world.hands.pop(TopicPartition(topic, int(number)), None)
+        elif row is None:
             self.world.ledger.pop(text, None)
         else:
             self.world.ledger[text] = row
@@ -592,6 +605,24 @@ def run_seed(seed: int, *, die_at: set[int] | None = None, death: float | None =
     return world
 
 
+def run_poisoned(seed: int, *, kills: int, marking: float) -> World:
+    """One run with records that end the process each time, two of them adjacent at least and one apart, and with so
+    many other deaths at steps by chance."""
+    rng = random.Random(seed)
+    scenario = scenario_of(rng, seed)
+    policy = replace(scenario.policy, limit=None)  # with the breaker open nothing that was noted is in hand
+    scenario = replace(scenario, policy=policy, members=rng.choice([1, 1, 2]))
+    for fates in scenario.fates.values():
+        first = rng.randrange(len(fates) - 1)
+        for offset in {first, first + 1, rng.randrange(len(fates))}:
+            fates[offset] = "kill"
+    world = World(scenario, rng)
+    world.marking = marking
+    world.die_at = {rng.randrange(1, 400) for _ in range(kills)}
+    play(world, 0.0, rebalances=False)
+    return world
+
+
 def play(world: World, death: float, *, rebalances: bool) -> None:
     """Members take turns until nothing is left to do."""
     live: list[Member] = []
@@ -626,6 +657,7 @@ def alive(world: World, live: list[Member], member: Member, work: Callable[[], o
         return bool(work())
     except Died:
         world.pending.pop(member, None)
+        world.noted_at_deaths.update(parse_origin(text) for text, row in world.ledger.items() if row.is_suspect)
         member.leave_wire()
         if member in live:
             live.remove(member)

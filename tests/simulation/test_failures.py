@@ -8,7 +8,7 @@ import pytest
 from kafkalite.failures.lanes import KeyChains, PartitionLane
 from kafkalite.failures.names import parse_origin
 from kafkalite.failures.session import CRASHED, Session
-from tests.simulation.failure_world import faults, final_state, run_seed
+from tests.simulation.failure_world import faults, final_state, run_poisoned, run_seed
 
 SEEDS = 300
 EVERY_STEP = (9, 16, 38, 46, 53, 60, 72, 74)
@@ -40,6 +40,28 @@ def test_a_record_that_ends_the_process_takes_no_other_with_it() -> None:
                 killers += 1
                 assert (seed, text, world.scenario.fates[partition][offset]) == (seed, text, "kill")
     assert killers > 50
+
+
+@pytest.mark.parametrize("marking", [1.0, 0.6, 0.0], ids=["marks", "marks that are lost", "no marks"])
+@pytest.mark.parametrize("kills", [0, 3])
+def test_records_that_end_the_process_are_dead_adjacent_or_apart_and_no_other_is_blamed(
+    kills: int, marking: float
+) -> None:
+    for seed in range(100):
+        world = run_poisoned(seed, kills=kills, marking=marking)
+        assert (seed, list(faults(world))) == (seed, [])
+        crashed = {parse_origin(text) for text, row in world.ledger.items() if row.exception == CRASHED}
+        poison = {
+            (partition, offset)
+            for partition, fates in world.scenario.fates.items()
+            for offset, fate in enumerate(fates)
+            if fate == "kill"
+        }
+        if world.policy.moves == "exactly once" and world.policy.after_dead == "continue":
+            assert (seed, poison - crashed) == (seed, set())
+        # A record that was in hand at two ends cannot be told from one that causes them.
+        blamed = {where for where in crashed - poison if world.noted_at_deaths[where] < 2}
+        assert (seed, blamed if kills else crashed - poison) == (seed, set())
 
 
 def test_a_seed_gives_the_same_run_again() -> None:

@@ -41,8 +41,9 @@ from kafkalite.failures.events import (
 from kafkalite.failures.lanes import COMMIT_COUNT, IN_HAND_MAX, RUN_MAX, key_digest
 from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.moves import AGAIN_MS
+from kafkalite.failures.names import parse_origin
 from kafkalite.failures.policy import Policy
-from kafkalite.failures.rows import Row, State
+from kafkalite.failures.rows import Row, State, decode_row, encode_row, hand_key
 from kafkalite.failures.session import CAREFUL_COUNT, Session
 from kafkalite.failures.strategies import Ignore, Limit, Loss, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import Moment
@@ -69,6 +70,10 @@ class Desk:
     paused: set[TopicPartition] = field(default_factory=set)
     stopped: bool = False
     too_large: int = 0
+    noted: list[int] = field(default_factory=list)
+    """How many records each transaction notes as in hand,"""
+    alone: list[int] = field(default_factory=list)
+    """and those that are alone."""
 
     def __post_init__(self) -> None:
         self.session = Session(self.policy, member="m", nonce="n", draw=lambda: 0.0)
@@ -94,6 +99,11 @@ class Desk:
                 if self.too_large and any(put.goal is Goal.DEAD and put.shrink < self.too_large for put in action.puts):
                     return [TransactionEnded(action.number, too_large=0)]
                 self.puts += action.puts
+                trying = [name for name, row in action.rows if row is not None and row.is_suspect]
+                self.noted += [len(trying)] if trying else []
+                lane = self.session._lanes.get(ORDERS)
+                if trying and lane is not None and lane.batch.alone:
+                    self.alone += [int(name.rpartition("-")[2]) for name in trying]
                 self.rows.update(action.rows)
                 self.committed.update(action.offsets)
                 return [TransactionEnded(action.number)]
@@ -211,6 +221,48 @@ def test_a_record_that_is_tried_for_ever_is_an_alarm_by_its_age() -> None:
     assert set(desk.handled) == {0}
 
 
+def test_rows_of_earlier_versions_are_read_and_theirs_leave_out_what_they_do_not_know() -> None:
+    old = b'{"v": 1, "state": "trying", "last": 7, "member": "m", "tries": 1}'
+    assert decode_row(old) == Row(State.TRYING, last=7, member="m", tries=1)
+    assert encode_row(decode_row(old)) == old
+    assert decode_row(encode_row(Row(State.OPEN, position=3, until=9))).until == 9
+    with pytest.raises(ValueError, match="no record"):  # so an earlier version counts a mark as unread, and no more
+        parse_origin(hand_key(TopicPartition("a-1", 0)))
+
+
+def test_records_are_noted_in_growing_batches_after_an_unclean_end_and_only_those_that_were_there() -> None:
+    desk = Desk(policy(RetryTopics(["10 s"])))
+    desk.tell(Assigned({ORDERS: Start(0, 300, 300)}, {}, {ORDERS: Row(State.OPEN, position=0)}))
+    desk.fetch(range(400))
+    desk.advance(2000)
+    assert desk.handled == list(range(400))
+    assert desk.noted == [1, 16, 256, 27]
+    assert desk.rows["open/orders-0"].until == -1
+    assert desk.rows["hand/orders/0"] is None
+    assert {row for name, row in desk.rows.items() if name.startswith("orders-0-")} == {None}
+
+
+@pytest.mark.parametrize(
+    ("hand", "alone"),
+    [
+        (None, [0, 1, 2, 3]),
+        (Row(State.OPEN, member="m", last=5, position=2), [2]),
+        (Row(State.OPEN, member="m", last=5, position=1, until=3), [1, 2]),
+        (Row(State.OPEN, member="m", last=4, position=2), [0, 1, 2, 3]),
+    ],
+    ids=["no mark", "one", "two", "of another batch"],
+)
+def test_of_a_batch_that_was_in_hand_what_is_marked_is_alone_or_all_of_it(hand: Row | None, alone: list[int]) -> None:
+    desk = Desk(policy(RetryTopics(["10 s"])))
+    noted = {offset: Row(State.TRYING, member="m", last=5, among=4) for offset in range(4)}
+    hands = {} if hand is None else {ORDERS: hand}
+    desk.tell(Assigned({ORDERS: Start(0, 8, 8)}, {ORDERS: noted}, {ORDERS: Row(State.OPEN, position=0)}, hands))
+    desk.fetch(range(8))
+    desk.advance(2000)
+    assert desk.handled == list(range(8))
+    assert desk.alone == alone
+
+
 @pytest.mark.parametrize("tries", [0, 1, 2])
 def test_a_record_is_crashed_once_two_ends_found_it_noted_as_in_hand(tries: int) -> None:
     desk = Desk(policy(RetryTopics(["10 s"])))
@@ -268,7 +320,7 @@ def test_nothing_is_begun_before_it_is_written_what_became_of_a_suspect() -> Non
     other = TopicPartition("orders", 1)
     desk = DoubtingDesk(policy(RetryTopics(["10 s"])))
     marks = {key: Row(State.OPEN, position=0) for key in (ORDERS, other)}
-    desk.tell(Assigned({key: Start(0, 0, 0) for key in marks}, {ORDERS: {0: Row(State.TRYING, tries=1)}}, marks))
+    desk.tell(Assigned({key: Start(0, 2, 2) for key in marks}, {ORDERS: {0: Row(State.TRYING, tries=1)}}, marks))
     for key in marks:
         desk.tell(arrivals(key, [0, 1]))
     desk.advance(2000)

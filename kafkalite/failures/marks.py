@@ -1,0 +1,76 @@
+"""Mark in a group's ledger which record of a batch a handler has, after an unclean end.
+
+    worker ─▶ row hand/TOPIC/PARTITION ─▶ handler(record) ─▶ the next of the batch
+
+A batch is noted by a transaction before it starts; of its records the mark says which one was in hand when the process
+ended, so that no other of them comes under suspicion. The mark is written outside of any transaction and acknowledged
+by the leader alone. If it cannot be written the record is handled all the same: after another end, all records of the
+batch are then handled one at a time.
+
+Thread rule: `write` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+from kafkalite.failures.rows import encode_row
+from kafkalite.failures.topics import LEDGER_PARTITION
+from kafkalite.record.columns import Record
+
+if TYPE_CHECKING:
+    from kafkalite.client import Client, Producer
+    from kafkalite.failures.rows import Row
+
+WRITE_S: Final = 2.0
+"""How long a mark may take before the record is handled without it."""
+MISSED_MAX: Final = 3
+"""Marks in a row that could not be written; then no more are tried."""
+
+logger = logging.getLogger(__name__)
+
+
+class Marks:
+    """See the module. `ledger` is the topic."""
+
+    def __init__(self, client: Client, ledger: str) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._lock = threading.Lock()
+        self._own: Client | None = None
+        self._producer: Producer | None = None
+        self._missed = 0
+
+    def write(self, key: str, row: Row) -> None:
+        """Write one mark, and wait for its acknowledgement. Failures are logged."""
+        with self._lock:
+            if self._missed >= MISSED_MAX:
+                return
+            try:
+                if self._producer is None:
+                    self._own = self._own or self._client.twin()
+                    self._producer = self._own.producer(acks=1, delivery_timeout_s=WRITE_S)
+                self._producer.send(self._ledger, LEDGER_PARTITION, [Record(-1, -1, key.encode(), encode_row(row))])
+                self._producer.flush()
+                self._missed = 0
+            except (KafkaError, ClientError) as error:
+                self._missed += 1
+                logger.warning("the ledger does not say which record is in hand: %s", error)
+                if self._producer is not None:
+                    self._producer.close()
+                    self._producer = None
+
+    def close(self) -> None:
+        """Idempotent."""
+        with self._lock:
+            self._missed = MISSED_MAX
+            if self._producer is not None:
+                self._producer.close()
+                self._producer = None
+            if self._own is not None:
+                self._own.close()
+                self._own = None
