@@ -149,6 +149,16 @@ def status_action(client: Client, arguments: argparse.Namespace) -> None:
                 "states": states,
                 "held_by": held,
                 "breakers_open_since": open_since,
+                "doubted": [
+                    {
+                        "partition": str(place),
+                        "first": row.position,
+                        "until": row.until,
+                        "since": row.last,
+                        "member": row.member,
+                    }
+                    for place, row in ledger.doubted.items()
+                ],
                 "policy": ledger.policy,
             }
         )
@@ -156,6 +166,11 @@ def status_action(client: Client, arguments: argparse.Namespace) -> None:
     print_table(("STATE", "RECORDS"), sorted(counts.items()))
     for where in held:
         say(f"the key of {where} waits until that is redriven and processed, or resolved")
+    for place, row in ledger.doubted.items():
+        say(
+            f"{place}: offsets {row.position} to {row.until - 1} are handled in small batches, each noted first: the "
+            f"member before {row.member} ended without giving up the partition, and one of them may be why"
+        )
     for member, row in sorted(ledger.breakers.items()):
         ago_s = max(time.time() - row.last / 1000, 0)
         say(f"member {member}, as it said {ago_s:.0f} s ago: {row.reason}")

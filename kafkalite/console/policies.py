@@ -83,6 +83,16 @@ def policy_page(client: Client, request: Request) -> dict[str, Any]:
             {"partition": str(key), "member": visible(row.member), "since": row.last}
             for key, row in sorted(ledger.opened.items())
         ],
+        "doubted": [
+            {
+                "partition": visible(str(key)),
+                "member": visible(row.member),
+                "since": row.last,
+                "first": row.position,
+                "last": row.until - 1,
+            }
+            for key, row in ledger.doubted.items()
+        ],
     }
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import random
 import struct
@@ -20,15 +21,16 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
-from kafkalite.failures import Message, Policy, RetryTopics
+from kafkalite.failures import Ledger, Message, Policy, RetryHere, RetryTopics
 from kafkalite.failures.alarms import AlarmSender
 from kafkalite.failures.events import Alarm
 from kafkalite.failures.headers import found_letter
 from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.names import ledger_name
-from kafkalite.failures.topics import DEAD_LETTER_SETTINGS
+from kafkalite.failures.rows import Row, State, encode_row
+from kafkalite.failures.topics import DEAD_LETTER_SETTINGS, ensure
 from kafkalite.record.columns import Record
-from tests.kit.harness.failing_groups import numbers, play, records, small_broker
+from tests.kit.harness.failing_groups import MemberThread, numbers, play, records, small_broker
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration
@@ -141,6 +143,45 @@ def test_a_record_that_kills_the_process_and_the_way_back_of_its_letter(
     assert done(client) == Counter(b"%d" % n for n in range(40))
     assert client.end_offset("orders", 0) == 40  # nothing went where other groups read
     assert {row["state"] for row in said(capsys, "letters", "list", "billing", "--all", *at)} == {"processed"}
+
+
+def test_care_after_an_unclean_end_is_logged_and_shown_until_it_is_over(
+    client: Client, broker: Broker, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    at = ("-b", broker.bootstrap_servers)
+    policy = Policy(group="billing", topics=["orders"], strategy=RetryHere(1))
+    assert ensure(policy, client) == []
+    row = encode_row(Row(State.OPEN, member="gone", position=0))
+    client.produce(policy.layout.ledger, 0, [Record(-1, -1, b"open/orders-0", row)])
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handle(record: Message) -> None:
+        if record.offset == 20:
+            begun.set()
+            go_on.wait(TIMEOUT_S)
+
+    with caplog.at_level(logging.INFO), MemberThread(broker.bootstrap_servers, policy, handle, member="m1") as member:
+        member.wait_until(begun.is_set, "record 20 is in hand")
+        (status,) = said(capsys, "failures", "status", "billing", *at)
+        (doubted,) = status["doubted"]
+        assert {name: doubted[name] for name in ("partition", "first", "until", "member")} == {
+            "partition": "orders-0",
+            "first": 0,
+            "until": 40,
+            "member": "m1",
+        }
+        capsys.readouterr()
+        assert main(["failures", "status", "billing", *at]) == 0
+        assert "orders-0: offsets 0 to 39 are handled in small batches" in capsys.readouterr().out
+        go_on.set()
+        member.wait_until(
+            lambda: said(capsys, "failures", "status", "billing", *at)[0]["doubted"] == [], "the ledger says it is over"
+        )
+    lines = [record.getMessage() for record in caplog.records if "orders-0, offsets 0 to 39" in record.getMessage()]
+    assert ["the member before ended" in line for line in lines] == [True, False]
+    ledger = Ledger(client, "billing")
+    ledger.refresh()
+    assert (ledger.opened, ledger.hands, list(ledger.records())) == ({}, {}, [])
 
 
 def put_letters(client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str], count: int) -> None:
