@@ -1,0 +1,122 @@
+"""How fast is a member after a kill? `python -m benchmarks.after_kill [--pairs 5] [--tree OLD] [--tree .] [--save]`
+
+    5,000 records ─▶ a member to the end                                          ─▶ records a second, plain
+    5,000 records ─▶ a member, killed in its 301st call ─▶ the same member again  ─▶ records a second, after the kill
+
+For each of the four clients. A rate is counted from the first record that the life handles to the last. Both runs of a
+pair have a topic and a group of their own, on one broker, which is this tree's; the trees take turns. The handler only
+notes the time, with `--pause-ms` it takes so long: the less it takes, the more the notes in the ledger weigh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from benchmarks.path import harness
+from kafkalite.client import Client
+from kafkalite.model import TopicPartition
+from tests.kit.processes.broker import BrokerProcess
+from tests.kit.processes.killed_member import CLIENTS
+
+COUNT: Final = 5000
+KILL_AT: Final = 301
+WAIT_S: Final = 600.0
+MEMBER: Final = harness.ROOT / "tests" / "kit" / "processes" / "killed_member.py"
+
+
+def start(tree: Path, bootstrap: str, topic: str, client: str, log: Path, *more: str) -> subprocess.Popen[bytes]:
+    """A member, by the code of a checkout."""
+    words = [str(tree / ".venv" / "bin" / "python"), str(MEMBER), bootstrap, topic, client, "topics", str(log), *more]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+    with log.with_suffix(".out").open("ab") as out:
+        return subprocess.Popen(words, env=environment, stdout=out, stderr=out)
+
+
+def rate(log: Path) -> tuple[float, int]:
+    """Records a second from the first call to the last, and how many there were."""
+    times = [float(line.split()[2]) for line in log.read_text().splitlines()]
+    return (len(times) - 1) / (times[-1] - times[0]), len(times)
+
+
+def until_done(client: Client, topic: str, member: subprocess.Popen[bytes]) -> None:
+    place = TopicPartition(topic, 0)
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        found = client.groups.committed(topic).get(place)
+        if found is not None and found.offset >= COUNT:
+            return
+        if member.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"the member of {topic} has ended with {member.poll()}, or takes too long")
+        time.sleep(0.05)
+
+
+def life(tree: Path, bootstrap: str, directory: Path, name: str, *, kill: bool, pause_ms: float) -> dict[str, float]:
+    """A topic to its end: by a member that lives, or by the second life of one that was killed."""
+    client_name = name.split("_", maxsplit=1)[0]
+    log = directory / name
+    more = ("--pause-ms", str(pause_ms))
+    with Client(bootstrap) as client:
+        client.admin.create_topic(name, 1)
+        client.produce(name, 0, [b"%d" % number for number in range(COUNT)])
+        if kill:
+            member = start(tree, bootstrap, name, client_name, log, *more, "--kill-at", str(KILL_AT))
+            member.wait(WAIT_S)
+            log = log.with_suffix(".second")
+        member = start(tree, bootstrap, name, client_name, log, *more)
+        try:
+            until_done(client, name, member)
+        finally:
+            member.terminate()
+            member.wait(60)
+    found, calls = rate(log)
+    return {"rate": found, "calls": float(calls)}
+
+
+def pair(tree: Path, bootstrap: str, directory: Path, client: str, number: int, pause_ms: float) -> dict[str, float]:
+    name = f"{client}_{tree.name}_{number}_{pause_ms:g}"
+    plain = life(tree, bootstrap, directory, f"{name}_plain", kill=False, pause_ms=pause_ms)
+    after = life(tree, bootstrap, directory, f"{name}_killed", kill=True, pause_ms=pause_ms)
+    return {
+        "plain_per_s": plain["rate"],
+        "after_kill_per_s": after["rate"],
+        "calls": after["calls"],
+        "share": after["rate"] / plain["rate"],
+        "load": os.getloadavg()[0],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.after_kill", description=(__doc__ or "").split("`")[0])
+    parser.add_argument("--tree", type=Path, action="append", help="checkouts with a built .venv (default: this one)")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--client", action="append", choices=CLIENTS, help="only these")
+    parser.add_argument("--pause-ms", type=float, default=0.0, help="what the handler takes")
+    parser.add_argument("--save", action="store_true", help="write the rows to results/after-kill.json")
+    arguments = parser.parse_args()
+    trees = [tree.resolve() for tree in arguments.tree or [harness.ROOT]]
+    rows: dict[str, dict[str, list[dict[str, float]]]] = {tree.name: {} for tree in trees}
+    with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory) / "broker") as broker:
+        for number in range(arguments.pairs):
+            for client in arguments.client or CLIENTS:
+                for tree in trees if number % 2 == 0 else reversed(trees):
+                    found = pair(tree, broker.bootstrap, Path(directory), client, number, arguments.pause_ms)
+                    rows[tree.name].setdefault(client, []).append(found)
+                    print(tree.name, client, json.dumps({k: round(v, 3) for k, v in found.items()}), flush=True)
+    for name, clients in rows.items():
+        for client, runs in clients.items():
+            share = statistics.median(row["share"] for row in runs)
+            print(f"{name} {client}: {share:.2f} of the plain rate (median of {len(runs)})")
+    if arguments.save:
+        harness.write_result("after-kill", {"pause_ms": arguments.pause_ms, "count": COUNT, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
