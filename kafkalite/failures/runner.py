@@ -28,7 +28,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkalite.client import READ_COMMITTED
-from kafkalite.client.errors import ClientError, LogTruncated
+from kafkalite.client.errors import UNREACHED, ClientError, LogTruncated
 from kafkalite.client.history import find_divergences
 from kafkalite.client.read.damage import has_other_in_sync, is_readable, next_readable
 from kafkalite.client.read.marks import Divergence, Mark, Position
@@ -93,6 +93,9 @@ MOVING_POLL_S: Final = 0.005
 REVOKE_WAIT_S: Final = 10.0
 STUCK_S: Final = 0.5
 """A partition that is where it was so long ago is looked at, where its client does not say what keeps it."""
+START_PAUSE_S_MIN: Final = 0.5
+START_PAUSE_S_MAX: Final = 10.0
+"""Between two tries to reach a broker at the start."""
 STACKS_MAX: Final = 256
 """Ways to a failure whose lines are kept."""
 ASK_S_MIN: Final = 0.25
@@ -504,8 +507,11 @@ class Runner:
     def run(self, stop: threading.Event) -> str:
         """Until `stop` is set, or the policy says so; why it ended, "" for the first. StartupError, KafkaError.
 
+        A broker that cannot be reached at the start is waited for, with a log line each time it is tried.
         SystemExit and KeyboardInterrupt of a handler end it, too, and are raised here when all partitions are given up.
         """
+        if not self._await_broker(stop):
+            return ""
         self._prepare()
         self._workers = Workers(self._caller, self._worker_count, self._bell, self._marks.write)
         self._mover = Mover(self.policy, self._port, self._bell)
@@ -533,6 +539,25 @@ class Runner:
     @property
     def _has_retries(self) -> bool:
         return self.policy.uses_topics or self.policy.writes_letters
+
+    def _await_broker(self, stop: threading.Event) -> bool:
+        """Whether a broker answers; False when `stop` was set before."""
+        pause_s, waited = START_PAUSE_S_MIN, False
+        while not stop.is_set():
+            try:
+                self._client.partition_counts(self.policy.topics)
+            except UNREACHED as error:
+                waited = True
+                logger.warning(
+                    "group %s: no broker answers (%s); trying again in %g s", self.policy.group, error, pause_s
+                )
+                stop.wait(pause_s)
+                pause_s = min(2 * pause_s, START_PAUSE_S_MAX)
+            else:
+                if waited:
+                    logger.warning("group %s: the broker answers, and the member starts", self.policy.group)
+                return True
+        return False
 
     def _prepare(self) -> None:
         """Topics, their sizes, no circle of groups; then the policy is published."""

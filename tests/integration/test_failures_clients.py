@@ -8,6 +8,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
@@ -29,7 +30,7 @@ from kafkalite.record.columns import Record
 from tests.kit.harness.damaged_log import fill, flip_four_bytes
 from tests.kit.harness.failing_groups import records, small_broker
 from tests.kit.processes.apache_kafka import ApacheKafka
-from tests.kit.processes.broker import BrokerProcess, wait_until
+from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 from tests.kit.processes.restored import grow_after_backup, numbers, produce, put_back
 
 with warnings.catch_warnings():
@@ -259,6 +260,36 @@ def test_a_damaged_batch_becomes_letters_and_the_rest_is_handled(tmp_path: Path,
                 f"orders-0-{number}": State.UNREADABLE for number in range(1000, 2000)
             }
             assert len(records(client, "dlq.g.orders")) == 1000
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("comes", [True, False], ids=["it comes", "the member is stopped"])
+def test_a_member_waits_for_a_broker_that_is_down_at_its_start(
+    tmp_path: Path, port: str, caplog: pytest.LogCaptureFixture, *, comes: bool
+) -> None:
+    settings = {"log_dirs": str(tmp_path / "data"), "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"}
+    handled: list[int] = []
+    with small_broker(**settings) as broker, Client(broker.bootstrap_servers) as client:
+        servers = broker.bootstrap_servers
+        client.admin.create_topic("orders", 1)
+        client.produce("orders", 0, [b"0", b"1"])
+    stop = threading.Event()
+    with Client(servers) as other, Client(servers) as control:
+        policy = Policy(group="g", topics=["orders"], strategy=RetryHere(1))
+        runner = Runner(policy, lambda record: handled.append(record.offset), PORTS[port](other, servers, "t"), control)
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                ended = pool.submit(runner.run, stop)
+                wait_until(lambda: "no broker answers" in caplog.text, TIMEOUT_S, "it waits")
+                if comes:
+                    with small_broker(**settings):
+                        wait_until(lambda: handled == [0, 1] or ended.done(), TIMEOUT_S, "all is handled")
+                        stop.set()
+                        ended.result(TIMEOUT_S)
+            finally:
+                stop.set()
+            assert ended.result(TIMEOUT_S) == ""
+    assert handled == ([0, 1] if comes else [])
 
 
 def test_an_exit_inside_aiokafkas_loop_ends_the_run_in_good_order(broker: Broker) -> None:
