@@ -36,7 +36,7 @@ GROWTH: Final = 16
 """By which a batch is larger than the one before it."""
 BATCH_MAX: Final = 256
 """Records that are noted as in hand at once."""
-EXACT_COUNT: Final = 64
+EXACT_COUNT: Final = 128
 SPAN_MAX: Final = 16
 SPAN_MS: Final = 0.5
 IN_HAND_MAX: Final = 2 * COMMIT_COUNT + RUN_MAX
@@ -139,7 +139,7 @@ class Batch:
     the partition keeps half of its rate at least, and no more records than that needs come under suspicion.
 
     Each record has a mark of its own, but for those that take less time than their marks would: behind the first
-    EXACT_COUNT of these, a mark stands for up to SPAN_MAX records.
+    EXACT_COUNT of these, a mark stands for up to SPAN_MAX records, and counts as a try of none.
     """
 
     def __init__(self) -> None:

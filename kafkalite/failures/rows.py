@@ -70,7 +70,8 @@ class Row(NamedTuple):
     """One row. Times in ms since 1970, 0 where there is none.
 
     `id`        of the letter that speaks for the record now, in topic `letter_topic`, partition `letter_partition`
-    `attempt`   failures so far · `due`: when it is tried again · `tries`: how often it was in hand after unclean ends
+    `attempt`   failures so far · `due`: when it is tried again · `tries`: how often it was in hand after unclean ends;
+                of a mark: 1 where that counts as one
     `among`     how many records were noted as in hand at once, this one included, where that were several: it counts as
                 a try only of what is marked as in the handler's hand
     `rounds`    how often it was redriven · `position`: of an open partition: the offset where it was opened; of a mark:

@@ -306,7 +306,7 @@ class Session:
         if hand is not None:
             batch = {offset for offset, row in noted.items() if row.among and stamp_of(row) == stamp_of(hand)}
             in_hand = {offset for offset in batch if hand.position <= offset < max(hand.until, hand.position + 1)}
-            for offset in batch:
+            for offset in batch if hand.tries else batch - in_hand:
                 lane.rows[offset] = noted[offset]._replace(among=0, tries=noted[offset].tries + (offset in in_hand))
         suspects = sum(lane.rows[offset].is_suspect for offset in noted)
         until = start.end
@@ -563,7 +563,14 @@ class Session:
             assert item.row is not None, "it is noted"
             span = min(1 if lane.is_retry else lane.batch.span(place), len(items) - place)
             until = items[place + span - 1].origin_offset + 1 if span > 1 else -1
-            row = Row(State.OPEN, member=self._member, last=item.row.last, position=item.origin_offset, until=until)
+            row = Row(
+                State.OPEN,
+                member=self._member,
+                last=item.row.last,
+                tries=int(span == 1),
+                position=item.origin_offset,
+                until=until,
+            )
             if before is not None and not lane.is_retry:
                 row = row._replace(position=before, until=max(until, item.origin_offset + 1))
             before = item.origin_offset

@@ -246,9 +246,9 @@ def test_records_are_noted_in_growing_batches_after_an_unclean_end_and_only_thos
     ("hand", "alone"),
     [
         (None, [0, 1, 2, 3]),
-        (Row(State.OPEN, member="m", last=5, position=2), [2]),
+        (Row(State.OPEN, member="m", last=5, position=2, tries=1), [2]),
         (Row(State.OPEN, member="m", last=5, position=1, until=3), [1, 2]),
-        (Row(State.OPEN, member="m", last=4, position=2), [0, 1, 2, 3]),
+        (Row(State.OPEN, member="m", last=4, position=2, tries=1), [0, 1, 2, 3]),
     ],
     ids=["no mark", "one", "two", "of another batch"],
 )
