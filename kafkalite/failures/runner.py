@@ -510,9 +510,8 @@ class Runner:
         A broker that cannot be reached at the start is waited for, with a log line each time it is tried.
         SystemExit and KeyboardInterrupt of a handler end it, too, and are raised here when all partitions are given up.
         """
-        if not self._await_broker(stop):
+        if not self._prepared(stop):
             return ""
-        self._prepare()
         self._workers = Workers(self._caller, self._worker_count, self._bell, self._marks.write)
         self._mover = Mover(self.policy, self._port, self._bell)
         topics = [name for name, lane in self.policy.layout.lanes.items() if not lane.is_retry or self._has_retries]
@@ -540,12 +539,12 @@ class Runner:
     def _has_retries(self) -> bool:
         return self.policy.uses_topics or self.policy.writes_letters
 
-    def _await_broker(self, stop: threading.Event) -> bool:
-        """Whether a broker answers; False when `stop` was set before."""
+    def _prepared(self, stop: threading.Event) -> bool:
+        """Prepares once a broker answers; False when `stop` was set before."""
         pause_s, waited = START_PAUSE_S_MIN, False
         while not stop.is_set():
             try:
-                self._client.partition_counts(self.policy.topics)
+                self._prepare()
             except UNREACHED as error:
                 waited = True
                 logger.warning(
