@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructField, StructType
 
 from kafkalite.client.columns.arrow import COLUMNS
-from kafkalite.spark.options import OptionError, SourceOptions, StreamOptions, includes_headers
+from kafkalite.spark.options import OptionError, SourceOptions, StreamOptions, includes_headers, log_without_effect
 from kafkalite.spark.sink.options import SinkOptions
 from kafkalite.spark.source.batch import TYPES, KafkaliteReader, PushdownReader, columns_of
 
@@ -54,7 +54,9 @@ class KafkaliteDataSource(DataSource):
         """For a batch query."""
         from kafkalite.spark.sink.writers import KafkaliteWriter
 
-        return KafkaliteWriter(SinkOptions.parse(self.options, types_of(schema), streaming=False, overwrite=overwrite))
+        options = SinkOptions.parse(self.options, types_of(schema), streaming=False, overwrite=overwrite)
+        log_without_effect(options.without_effect)
+        return KafkaliteWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # PySpark's name
         """For a streaming query."""

@@ -3,8 +3,8 @@
     options of a query (names in any case) ─▶ SourceOptions.parse (batch)   ─▶ frozen values, or OptionError in one
                                               StreamOptions.parse (stream)     sentence
 
-What that connector refuses is refused here; a name that nobody knows is refused with the nearest one that somebody
-does. Nothing here needs Spark or a broker.
+What that connector refuses is refused here. What it takes and has no effect here is listed, for one line of the log. An
+unknown name is refused, with the nearest known one. Nothing here needs Spark or a broker.
 
 Thread rule: pure functions and frozen values.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
@@ -21,14 +22,19 @@ from kafkalite.client import Security, parse_bootstrap
 from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, topic_name_error
+from kafkalite.spark.java_clients import JAVA_FLAGS, JAVA_NAMES, JAVA_NUMBERS, SECURITY_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+logger = logging.getLogger(__name__)
 
 TRIGGER_DELAY_S: Final = 15 * 60.0
 UNITS_S: Final = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+TLS_PREFIX: Final = "kafka.ssl."
+"""Of names that `kafkalite.client.security` checks."""
 
 
 class OptionError(ValueError):
@@ -92,25 +98,28 @@ class SourceOptions:
     min_partitions: int | None = None
     size_target: int | None = None
     """Bytes on the wire of a task, about."""
+    offsets_max: int | None = None
+    """Offsets that a task reads, at most."""
     pushdown: bool = False
     """Whether a query's filters make its ranges smaller."""
+    without_effect: tuple[str, ...] = field(default=(), compare=False)
+    """Options that were given and change nothing, for the log."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """The options of a batch query. OptionError says in one sentence what is wrong."""
-        given = GivenOptions(options, {**REFUSED, **REFUSED_BY_BATCHES})
+        given = GivenOptions(options, REFUSED)
+        given.require_all_known()
         starting = starting_bound(given, OFFSET_EARLIEST)
         if OFFSET_LATEST in (starting.everywhere, *(starting.offsets or {}).values()):
             raise OptionError("option startingOffsets: a batch that begins at the latest offset would read nothing")
-        parsed = cls.of(given, starting, ending_bound(given))
-        given.require_all_known()
-        return parsed
+        return cls.of(given, starting, ending_bound(given), OF_STREAMS)
 
     @classmethod
-    def of(cls, given: GivenOptions, starting: OffsetBound, ending: OffsetBound) -> SourceOptions:
-        """What batch and streaming queries share."""
-        for name in WITHOUT_EFFECT:
-            given.text(name)
+    def of(
+        cls, given: GivenOptions, starting: OffsetBound, ending: OffsetBound, without_effect: Iterable[str]
+    ) -> SourceOptions:
+        """What batch and streaming queries share; `without_effect` names what means nothing to this kind of query."""
         return cls(
             client=client_settings(given),
             subscription=subscription(given),
@@ -121,7 +130,9 @@ class SourceOptions:
             include_headers=given.flag("includeHeaders", False),
             min_partitions=given.number("minPartitions", 1, INT32_MAX),
             size_target=given.number("maxBytesPerPartition", 1, INT64_MAX),
+            offsets_max=given.number("maxRecordsPerPartition", 1, INT64_MAX),
             pushdown=given.flag("pushdown", False),
+            without_effect=given.without_effect((*WITHOUT_EFFECT, *without_effect)),
         )
 
 
@@ -144,9 +155,10 @@ class StreamOptions:
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
         """The options of a streaming query. OptionError says in one sentence what is wrong."""
         given = GivenOptions(options, {**REFUSED, **REFUSED_BY_STREAMS})
+        given.require_all_known()
         starting = starting_bound(given, OFFSET_LATEST)
         parsed = cls(
-            source=SourceOptions.of(given, starting, OffsetBound(everywhere=OFFSET_LATEST)),
+            source=SourceOptions.of(given, starting, OffsetBound(everywhere=OFFSET_LATEST), OF_BATCHES),
             rows_max=given.number("maxOffsetsPerTrigger", 1, INT64_MAX),
             rows_min=given.number("minOffsetsPerTrigger", 1, INT64_MAX),
             size_max=given.number("maxBytesPerTrigger", 1, INT64_MAX),
@@ -158,12 +170,8 @@ class StreamOptions:
             raise OptionError("option minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
         if parsed.group_id == "":
             raise OptionError("option kafka.group.id is empty")
-        given.require_all_known()
         return parsed
 
-
-WITHOUT_EFFECT: Final = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
-"""Of that connector, and meaningless here: no consumer group is joined, and look-ups are repeated by the client."""
 
 REFUSED: Final = {
     "kafka.auto.offset.reset": "say startingOffsets instead: the query keeps track of its offsets itself",
@@ -171,47 +179,55 @@ REFUSED: Final = {
     "kafka.value.deserializer": "values are bytes; decode the column",
     "kafka.enable.auto.commit": "the source commits nothing on a timer",
     "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
+    "kafka.config.providers": "values are taken as they are written",
 }
 """Name → why it is refused, in every query."""
-
-OF_STREAMS: Final = "it belongs to streaming queries"
-REFUSED_BY_BATCHES: Final = {
-    "kafka.group.id": "a batch query has no consumer group: nothing is committed for it",
-    **dict.fromkeys(
-        (
-            "maxOffsetsPerTrigger",
-            "minOffsetsPerTrigger",
-            "maxBytesPerTrigger",
-            "maxTriggerDelay",
-            "commitOffsetsOnBatch",
-        ),
-        OF_STREAMS,
-    ),
-}
 REFUSED_BY_STREAMS: Final = {
-    **dict.fromkeys(("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"), "a streaming query has no end"),
+    **dict.fromkeys(("endingOffsetsByTimestamp", "endingOffsets"), "a streaming query has no end"),
     "pushdown": "Spark hands the filters of batch queries alone to a source",
 }
 
-KNOWN: Final = (
+HONOURED: Final = (
     "assign", "subscribe", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
     "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
-    "failOnDataLoss", "includeHeaders", "minPartitions", "maxBytesPerPartition", "kafkaConsumer.pollTimeoutMs",
-    "pushdown",
-    *WITHOUT_EFFECT, "kafka.bootstrap.servers", "kafka.client.id", "kafka.isolation.level", "kafka.check.crcs",
-    "kafka.fetch.max.bytes", "kafka.request.timeout.ms", "kafka.default.api.timeout.ms", "kafka.retry.backoff.ms",
+    "failOnDataLoss", "includeHeaders", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
+    "kafkaConsumer.pollTimeoutMs", "pushdown",
+    "kafka.bootstrap.servers", "kafka.client.id", "kafka.isolation.level", "kafka.check.crcs", "kafka.fetch.max.bytes",
+    "kafka.request.timeout.ms", "kafka.default.api.timeout.ms", "kafka.retry.backoff.ms",
     "kafka.socket.connection.setup.timeout.ms",
     "kafka.group.id", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay",
-    "commitOffsetsOnBatch",
+    "commitOffsetsOnBatch", *sorted(SECURITY_NAMES),
 )  # fmt: skip
 """As they are written in documents; they are compared without regard to case."""
+OF_STREAMS: Final = (
+    "kafka.group.id",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxTriggerDelay",
+    "commitOffsetsOnBatch",
+)
+"""A batch query takes them, as Spark's own connector does, and they change nothing."""
+OF_BATCHES: Final = ("endingTimestamp",)
+"""The same of streaming queries."""
+OF_SINKS: Final = ("topic", "delivery", "failOnMarkerLoss")
+LOOK_UP_NUMBERS: Final = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+WITHOUT_EFFECT: Final = (
+    "groupIdPrefix",
+    *LOOK_UP_NUMBERS,
+    *OF_SINKS,
+    *sorted(JAVA_NAMES - {*HONOURED, *REFUSED}),
+)
+"""Of Spark's connector and its Java clients, or of queries that write. No group is joined, ranges are read whole, and
+the client repeats look-ups by itself."""
+KNOWN: Final = (*HONOURED, *WITHOUT_EFFECT)
 
 
 class GivenOptions:
     """The options as they came, to be asked for by the names that are known."""
 
     def __init__(self, options: Mapping[str, str], refused: Mapping[str, str], known: tuple[str, ...] = KNOWN) -> None:
-        self._known = known
+        self._known = {name.lower(): name for name in known}
         self._values = {name.lower(): value for name, value in options.items()}
         for name, why in refused.items():
             if name.lower() in self._values:
@@ -219,14 +235,22 @@ class GivenOptions:
 
     def text(self, name: str) -> str | None:
         """The value, None when it is not set."""
-        assert name in self._known, f"{name} has to be among the known names"
+        assert name.lower() in self._known, f"{name} has to be among the known names"
         return self._values.get(name.lower())
 
     def beginning(self, *prefixes: str) -> dict[str, str]:
-        """Those whose names begin so, in lower case as Spark hands them over; from now on they are known."""
-        found = {name: value for name, value in self._values.items() if name.startswith(prefixes)}
-        self._known = (*self._known, *found)
-        return found
+        """Those whose names begin so, in lower case as Spark hands them over."""
+        return {name: value for name, value in self._values.items() if name.startswith(prefixes)}
+
+    def without_effect(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of `names` that are set, in order. OptionError for a value that the Java clients would not take."""
+        found = sorted(name for name in names if self.text(name) is not None)
+        for name in found:
+            if name in JAVA_NUMBERS or name in LOOK_UP_NUMBERS:
+                self.number(name, -INT64_MAX - 1, INT64_MAX)
+            elif name in JAVA_FLAGS:
+                self.flag(name, False)
+        return tuple(found)
 
     def flag(self, name: str, default: bool) -> bool:
         """true or false."""
@@ -261,14 +285,19 @@ class GivenOptions:
         return int(match[1]) * UNITS_S[match[2]]
 
     def require_all_known(self) -> None:
-        """OptionError for a name that is none, with the nearest that is one."""
-        known = {name.lower(): name for name in self._known}
+        """OptionError for an unknown name, with the nearest known one."""
         for name in sorted(self._values):
-            if name in known:
-                continue
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; is {known[near[0]]} meant?" if near else "; the options are in docs/spark.md"
-            raise OptionError(f"there is no option {name}{hint}")
+            if name not in self._known and not name.startswith(TLS_PREFIX):
+                near = difflib.get_close_matches(name, self._known, 1, 0.75)
+                hint = f"; did you mean {self._known[near[0]]}?" if near else "; the options are in docs/spark.md"
+                raise OptionError(f"there is no option {name}{hint}")
+
+
+def log_without_effect(names: Iterable[str]) -> None:
+    """Log in one line, in the driver, which options of a query change nothing."""
+    listed = ", ".join(names)
+    if listed:
+        logger.warning('format("kafkalite"): these options have no effect: %s', listed)
 
 
 def client_settings(given: GivenOptions) -> ClientSettings:

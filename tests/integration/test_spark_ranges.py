@@ -119,7 +119,12 @@ def test_internal_topics_match_no_pattern(broker: Broker, client: Client, topic:
 
 @pytest.mark.parametrize(
     ("options", "tasks_min"),
-    [({"maxBytesPerPartition": 20_000}, 4), ({"minPartitions": 17}, 17), ({"minPartitions": 1000}, 305)],
+    [
+        ({"maxBytesPerPartition": 20_000}, 4),
+        ({"minPartitions": 17}, 17),
+        ({"minPartitions": 1000}, 305),
+        ({"maxRecordsPerPartition": 7}, 44),
+    ],
 )
 def test_splitting(broker: Broker, client: Client, topic: str, options: dict, tasks_min: int) -> None:
     parsed = parse(broker, subscribe=topic, **options)

@@ -65,7 +65,7 @@ def test_writers_are_bounded(kafka_broker: Broker, kafka_topic: str, monkeypatch
     ("task", "columns", "message"),
     [
         (WriteTask(3, 17, "q"), {"value": [b"v"], "topic": [None]}, "task 3 of batch 17: some rows have no topic"),
-        (WriteTask(3), {"value": [b"v"], "topic": ["no-such-topic"]}, "task 3: .*no-such-topic"),
+        (WriteTask(3), {"value": [b"v"], "topic": ["no such topic"]}, "task 3: .*no such topic"),
         (WriteTask(0), {"value": [bytes(2_000_000)], "topic": ["TOPIC"]}, "task 0: 1 records .* not acknowledged"),
     ],
 )
@@ -80,6 +80,22 @@ def test_what_is_not_written_is_one_sentence(
     assert caught.value.__suppress_context__, "one sentence, and no chain of errors"
     assert options not in writing._kept.writers, "a writer that failed is not kept"
     assert write_all(options_for(kafka_broker, kafka_topic), WriteTask(0), iter([batch_of(0, 1)])) == 1
+
+
+@pytest.mark.parametrize("creates", [True, False])
+def test_a_missing_topic_is_created_where_the_broker_creates_topics(creates: bool) -> None:
+    """As for the Java producer of Spark's own connector."""
+    settings = {"auto.create.topics.enable": str(creates).lower(), "num.partitions": "3"}
+    with Broker(settings) as broker, Client(broker.bootstrap_servers) as client:
+        options = options_for(broker, "new")
+        if creates:
+            assert write_all(options, WriteTask(0), iter([batch_of(0, 1)])) == 1
+            assert len(client.topic("new").partitions) == 3
+            writing.forget(options)
+        else:
+            with pytest.raises(SinkError, match=r"^task 0: topic new: "):
+                write_all(options, WriteTask(0), iter([batch_of(0, 1)]))
+            assert "new" not in client.topics()
 
 
 def test_what_breaks_in_the_rows_goes_through(kafka_broker: Broker, kafka_topic: str) -> None:

@@ -96,7 +96,7 @@ def test_sql_finds_it_too(spark, kafka_broker: Broker, filled: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOfsets": "earliest"}, "is startingOffsets meant"),
+        ({"startingOfsets": "earliest"}, "did you mean startingOffsets"),
         ({"startingOffsets": "latest"}, "would read nothing"),
         ({"startingTimestamp": 4_000_000_000_000}, "startingOffsetsByTimestampStrategy"),
     ],

@@ -19,6 +19,7 @@ from kafkalite._native.wire.lines import partitions_of
 from kafkalite.client.client import Client
 from kafkalite.client.columns.arrow import pyarrow, rows_of
 from kafkalite.client.write.producer import Producer
+from kafkalite.errors import UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,13 +36,25 @@ class ColumnWriter:
 
     `client`    a Client, or bootstrap servers for one of its own, which `close` closes
     `topic`     for rows whose batch has no topic column, or a null in it
+    `ignore_keys`     a key does not decide the partition (KIP-794, partitioner.ignore.keys)
+    `create_topics`   lets a broker with auto.create.topics.enable create a missing topic, as for a Java producer
     `options`   those of Producer: codec, acks, transactional_id and so on; the default is idempotent, acks=all
     """
 
-    def __init__(self, client: Client | str | Iterable[str], topic: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        client: Client | str | Iterable[str],
+        topic: str | None = None,
+        *,
+        ignore_keys: bool = False,
+        create_topics: bool = False,
+        **options: Any,
+    ) -> None:
         self._owns_client = not isinstance(client, Client)
         self.client = client if isinstance(client, Client) else Client(client)
         self._topic = topic
+        self._ignores_keys = ignore_keys
+        self._creates_topics = create_topics
         self._turn = 0
         self.producer = Producer(self.client, **options)
         """For what a Producer can do besides: deliveries, transactions, offsets of groups."""
@@ -123,16 +136,27 @@ class ColumnWriter:
             raise ValueError("some rows have no topic, and the writer was given none")
         return name
 
+    def _partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic. UnknownTopicOrPartition."""
+        try:
+            return self.client.partitions(topic)
+        except UnknownTopicOrPartition:
+            if not self._creates_topics:
+                raise
+        self.client.topic(topic, create=True)
+        return self.client.partitions(topic)
+
     def _targets(self, topic: str, columns: RecordColumns, wanted: NDArray[np.int64] | None) -> NDArray[np.int64] | int:
         """A partition for each record, or one for all. Records without a key follow this portion's turn."""
-        partitions = self.client.partitions(topic)
+        partitions = self._partitions(topic)
         turn = partitions[self._turn % len(partitions)]
         self._turn += 1
         if wanted is not None and len(wanted) != len(columns.values):
             raise ValueError(f"{len(wanted)} partitions for {len(columns.values)} records")
-        if wanted is None and (len(columns.keys) == 0 or len(partitions) == 1):
+        keyed = len(columns.keys) and not self._ignores_keys
+        if wanted is None and (not keyed or len(partitions) == 1):
             return turn
-        if len(columns.keys):
+        if keyed:
             targets = partitions_of(columns.keys, len(partitions)).astype(np.int64)
             targets[targets < 0] = turn
         else:

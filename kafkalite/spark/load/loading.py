@@ -27,7 +27,7 @@ from kafkalite.load.places import storage_of
 from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition
 from kafkalite.spark.load.plan import LoadPlan, starting_at
-from kafkalite.spark.options import SourceOptions
+from kafkalite.spark.options import SourceOptions, log_without_effect
 from kafkalite.spark.sentences import sentence_of
 from kafkalite.spark.source.plan import client_of
 
@@ -146,6 +146,8 @@ def load(
     began = time.monotonic()
     given = source_options(bootstrap_servers, topics, pattern, on_data_loss, options)
     parsed = SourceOptions.parse({**given, "startingOffsets": "earliest"})
+    log_without_effect(parsed.without_effect)
+    given = {name: text for name, text in given.items() if name.lower() not in map(str.lower, parsed.without_effect)}
     plan = LoadPlan(starting_at(parsed, given, starting), commit_size=commit_size)
     target = path if isinstance(path, Target) else Target(path)
     summary = Summary(plan.topics, losses=plan.losses)

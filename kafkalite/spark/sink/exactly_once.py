@@ -25,16 +25,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.client import Client, ClientError, ColumnWriter
+from kafkalite.client import Client, ClientError
 from kafkalite.dataclass import dataclass
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
 from kafkalite.spark.sink.markers import Marker, Markers, RowTally
-from kafkalite.spark.sink.writing import SinkError
+from kafkalite.spark.sink.writing import SinkError, new_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kafkalite.client import PreparedTransaction
+    from kafkalite.client import ColumnWriter, PreparedTransaction
     from kafkalite.spark.sink.options import SinkOptions
     from kafkalite.spark.sink.writing import WriteTask
 
@@ -67,12 +67,11 @@ def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> Ta
         with client_of(options) as client:
             markers = markers_of(options, client, task)
             markers.create()
-            writer = ColumnWriter(
+            writer = new_writer(
                 client,
-                options.topic,
+                options,
                 transactional_id=markers.transactional_id(task.number),
                 transaction_timeout_s=options.transaction_timeout_s,
-                **dict(options.producer),
             )
             with contextlib.closing(writer):
                 writer.producer.init_transactions()

@@ -3,18 +3,21 @@
     options and columns of a query (names in any case) ─▶ SinkOptions.parse ─▶ frozen values, or OptionError in one
                                                                                sentence
 
-A producer's settings that decide how long it collects (linger.ms and the like) mean nothing here, where rows come as
-columns, and are accepted. Nothing here needs Spark or a broker.
+Options that have no effect are listed, for one line of the log: a producer's settings that decide how long it collects
+(linger.ms and the like) mean nothing here, where rows come as columns. Nothing here needs Spark or a broker.
 
 Thread rule: pure functions and frozen values.
 """
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.dataclass import dataclass
-from kafkalite.record.compression import Codec
+from kafkalite.record.compression import LEVELS, Codec
+from kafkalite.spark import options as source
+from kafkalite.spark.java_clients import JAVA_NAMES, SECURITY_NAMES
 from kafkalite.spark.options import (
     CLIENT_TIMES,
     INT32_MAX,
@@ -40,27 +43,30 @@ ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 TRANSACTION_TIMEOUT_S: Final = 300.0
 """A transaction is open from the first row of a task until all tasks of the batch are done."""
-IN_FLIGHT_MAX: Final = 5
 
-WITHOUT_EFFECT: Final = ("includeHeaders", "kafka.linger.ms", "kafka.buffer.memory", "kafka.max.block.ms")
-"""Headers are written where there is a column of them; batches are made of columns, with nothing to linger for."""
 OF_SPARK: Final = ("checkpointLocation", "queryName")
 """A query's own, which Spark hands to its sink as well."""
 REFUSED: Final = {
     "kafka.key.serializer": "keys are written as they are, string or binary",
     "kafka.value.serializer": "values are written as they are, string or binary",
     "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
+    "kafka.partitioner.class": "Java classes cannot be loaded; a column partition says where a row goes",
     "kafka.transactional.id": "say delivery=exactly-once instead: each task of a query has an id of its own",
+    "kafka.config.providers": "values are taken as they are written",
     "path": "rows go to topics: say option topic, or have a column topic",
 }
 """Name → why it is refused."""
-KNOWN: Final = (
-    "topic", "delivery", "failOnMarkerLoss", *WITHOUT_EFFECT, *OF_SPARK, "kafka.bootstrap.servers", "kafka.client.id",
-    *CLIENT_TIMES, "kafka.acks", "kafka.enable.idempotence", "kafka.compression.type",
+LEVEL_OPTIONS: Final = {codec: f"kafka.compression.{codec.name.lower()}.level" for codec in map(Codec, LEVELS)}
+HONOURED: Final = (
+    "topic", "delivery", "failOnMarkerLoss", *OF_SPARK, "kafka.bootstrap.servers", "kafka.client.id",
+    *CLIENT_TIMES, "kafka.acks", "kafka.enable.idempotence", "kafka.compression.type", *LEVEL_OPTIONS.values(),
     "kafka.batch.size", "kafka.delivery.timeout.ms", "kafka.max.in.flight.requests.per.connection",
-    "kafka.transaction.timeout.ms",
+    "kafka.partitioner.ignore.keys", "kafka.transaction.timeout.ms", *sorted(SECURITY_NAMES),
 )  # fmt: skip
 """As they are written in documents; they are compared without regard to case."""
+WITHOUT_EFFECT: Final = tuple(sorted(JAVA_NAMES.union(source.HONOURED, source.WITHOUT_EFFECT) - {*HONOURED, *REFUSED}))
+"""Of the Java clients, or of queries that read. Headers are written where there is a column of them."""
+KNOWN: Final = (*HONOURED, *WITHOUT_EFFECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +79,15 @@ class SinkOptions:
     client: tuple[tuple[str, Any], ...] = ()
     """Arguments of Client."""
     producer: tuple[tuple[str, Any], ...] = ()
-    """Arguments of Producer."""
+    """Arguments of ColumnWriter."""
     exactly_once: bool = False
     transaction_timeout_s: float = TRANSACTION_TIMEOUT_S
     fail_on_marker_loss: bool = True
     """Whether a query that has written before has to find its markers."""
+    columns: tuple[str, ...] | None = None
+    """What is written of each row; None: all of its columns."""
+    without_effect: tuple[str, ...] = field(default=(), compare=False)
+    """Options that were given and change nothing, and columns that are not written, for the log."""
 
     @classmethod
     def parse(
@@ -85,11 +95,11 @@ class SinkOptions:
     ) -> SinkOptions:
         """The options of a query whose rows have these columns, name → type as Spark writes it. OptionError."""
         given = GivenOptions(options, REFUSED, KNOWN)
-        for name in (*WITHOUT_EFFECT, *OF_SPARK):
+        given.require_all_known()
+        for name in OF_SPARK:
             given.text(name)
-        if overwrite:
-            mode = "outputMode append or update" if streaming else "mode append"
-            raise OptionError(f"records cannot be taken out of a topic: write with {mode}")
+        if overwrite and not streaming:
+            raise OptionError("records cannot be taken out of a topic: write with mode append")
         topic = given.text("topic")
         if topic is not None:
             require_topic("topic", topic)
@@ -99,7 +109,8 @@ class SinkOptions:
             raise OptionError("option delivery: exactly-once is for streaming queries, whose batches have numbers")
         servers, client = servers_and_client(given)
         timeout_ms = given.number("kafka.transaction.timeout.ms", 1, INT32_MAX)
-        parsed = cls(
+        left_out = tuple(f"column {name}" for name in columns if name not in TYPES)
+        return cls(
             servers,
             topic,
             client,
@@ -107,13 +118,13 @@ class SinkOptions:
             exactly_once,
             TRANSACTION_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000,
             given.flag("failOnMarkerLoss", True),
+            tuple(name for name in columns if name in TYPES) if left_out else None,
+            (*given.without_effect(WITHOUT_EFFECT), *left_out),
         )
-        given.require_all_known()
-        return parsed
 
 
 def producer_settings(given: GivenOptions, *, exactly_once: bool) -> tuple[tuple[str, Any], ...]:
-    """Arguments of Producer, sorted. OptionError for those that contradict each other."""
+    """Arguments of ColumnWriter, sorted. OptionError for those that contradict each other."""
     acks = ACKS[given.choice("kafka.acks", tuple(ACKS), "all")]
     idempotent = given.flag("kafka.enable.idempotence", acks == ACKS["all"])
     if idempotent and acks != ACKS["all"]:
@@ -121,15 +132,17 @@ def producer_settings(given: GivenOptions, *, exactly_once: bool) -> tuple[tuple
     if exactly_once and not idempotent:
         raise OptionError("option delivery: exactly-once needs kafka.acks=all and an idempotent producer")
     names = tuple(codec.name.lower() for codec in Codec)
-    settings: dict[str, Any] = {
-        "acks": acks,
-        "idempotent": idempotent,
-        "codec": int(Codec.named(given.choice("kafka.compression.type", names, "none"))),
-    }
-    batch_size = given.number("kafka.batch.size", 1, INT32_MAX)
+    codec = Codec.named(given.choice("kafka.compression.type", names, "none"))
+    settings: dict[str, Any] = {"acks": acks, "idempotent": idempotent, "codec": int(codec)}
+    levels = {of: given.number(name, *LEVELS[of]) for of, name in LEVEL_OPTIONS.items()}
+    if levels.get(codec) is not None:
+        settings["level"] = levels[codec]
+    if given.flag("kafka.partitioner.ignore.keys", False):
+        settings["ignore_keys"] = True
+    batch_size = given.number("kafka.batch.size", 0, INT32_MAX)
     if batch_size is not None:
-        settings["batch_size"] = batch_size
-    in_flight = given.number("kafka.max.in.flight.requests.per.connection", 1, IN_FLIGHT_MAX)
+        settings["batch_size"] = max(1, batch_size)
+    in_flight = given.number("kafka.max.in.flight.requests.per.connection", 1, INT32_MAX)
     if in_flight is not None:
         settings["in_flight_max"] = in_flight
     delivery_ms = given.number("kafka.delivery.timeout.ms", 1, INT32_MAX)
@@ -139,11 +152,9 @@ def producer_settings(given: GivenOptions, *, exactly_once: bool) -> tuple[tuple
 
 
 def require_columns(columns: Mapping[str, str], topic: str | None) -> None:
-    """OptionError for a column that cannot be written, and where value, or a topic, is missing."""
+    """OptionError for a column of another type, and where value, or a topic, is missing."""
     for name, kind in columns.items():
-        if name not in TYPES:
-            raise OptionError(f"there is no column {name!r} to write; select those that are: {', '.join(TYPES)}")
-        if kind not in TYPES[name]:
+        if kind not in TYPES.get(name, (kind,)):
             raise OptionError(f"column {name} is {kind}; it must be {' or '.join(TYPES[name])}")
     if "value" not in columns:
         raise OptionError("rows have no column value")

@@ -8,12 +8,14 @@ Thread rule: a writer is pickled to the workers, so it holds options and nothing
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kafkalite.dataclass import dataclass
+from kafkalite.spark.options import log_without_effect
 from kafkalite.spark.sink.exactly_once import TaskOutcome, abort, commit, prepare
 from kafkalite.spark.sink.writing import WriteTask, write_all
 
@@ -44,7 +46,7 @@ class KafkaliteWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """The rows of a task. SinkError."""
-        return Written(write_all(self._options, present_task(), iterator))
+        return Written(write_all(self._options, present_task(), chosen(self._options, iterator)))
 
 
 class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
@@ -56,6 +58,7 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """The rows of a task of a batch. SinkError."""
         task = present_task()
+        iterator = chosen(self._options, iterator)
         if not self._options.exactly_once:
             return Written(write_all(self._options, task, iterator))
         outcome = prepare(self._options, task, iterator)
@@ -63,6 +66,7 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # PySpark's names
         """Every task is done. SinkError: the query fails, and does the batch again when it is restarted."""
+        log_once(self._options.without_effect)
         outcomes = outcomes_of(messages)
         if outcomes:
             commit(self._options, outcomes)
@@ -70,6 +74,20 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # PySpark's names
         """A task failed, or `commit` did."""
         abort(self._options, outcomes_of(messages))
+
+
+@functools.cache
+def log_once(names: tuple[str, ...]) -> None:
+    """Log what has no effect. Spark makes a writer for each batch of a stream, in processes that it keeps."""
+    log_without_effect(names)
+
+
+def chosen(options: SinkOptions, batches: Iterator[Any]) -> Iterator[Any]:
+    """The columns of the rows that are written."""
+    if options.columns is None:
+        return batches
+    names = list(options.columns)
+    return (batch.select(names) for batch in batches)
 
 
 def present_task() -> WriteTask:

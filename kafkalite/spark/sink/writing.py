@@ -84,8 +84,13 @@ def writer_for(options: SinkOptions) -> ColumnWriter:
     while len(writers) >= WRITERS_MAX:
         forget(next(iter(writers)))
     client = Client(options.bootstrap_servers, **dict(options.client))
-    writers[options] = KeptWriter(ColumnWriter(client, options.topic, **dict(options.producer)), now)
+    writers[options] = KeptWriter(new_writer(client, options), now)
     return writers[options].writer
+
+
+def new_writer(client: Client, options: SinkOptions, **more: Any) -> ColumnWriter:
+    """A writer of these settings. A broker that creates topics creates those that are missing."""
+    return ColumnWriter(client, options.topic, create_topics=True, **dict(options.producer), **more)
 
 
 def forget(options: SinkOptions) -> None:

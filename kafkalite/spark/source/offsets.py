@@ -151,6 +151,20 @@ def end_at_size(pieces: Sequence[OffsetRange], size: int) -> int:
     return pieces[-1].end
 
 
+def split_to_offsets(pieces: Iterable[Piece], limit: int) -> list[Piece]:
+    """Pieces of at most `limit` offsets each, about equally long within a given one, in the same order."""
+    found = []
+    for key, start, end, size in pieces:
+        length = end - start
+        count = -(-length // limit)
+        cuts = [start + length * number // count for number in range(count + 1)]
+        sizes = [size * number // count for number in range(count + 1)]
+        for number in range(count):
+            share = sizes[number + 1] - sizes[number]
+            found.append(Piece(key, cuts[number], cuts[number + 1], share))
+    return found
+
+
 def split_to_count(pieces: Iterable[Piece], count: int) -> list[Piece]:
     """At least `count` pieces where there are as many offsets, made by halving the largest one again and again.
 

@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite.client import ISOLATIONS, Client, split_by_size
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
-from kafkalite.spark.options import OptionError
-from kafkalite.spark.source.offsets import REMEDY, DataLoss, Piece, checked_ranges, resolve, split_to_count
+from kafkalite.spark.options import OptionError, log_without_effect
+from kafkalite.spark.source.offsets import (
+    REMEDY,
+    DataLoss,
+    Piece,
+    checked_ranges,
+    resolve,
+    split_to_count,
+    split_to_offsets,
+)
 from kafkalite.spark.source.pushdown import Narrowing
 
 if TYPE_CHECKING:
@@ -113,6 +121,7 @@ def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EV
 
     With a narrowing, what it leaves out is not missed where it is gone.
     """
+    log_without_effect(options.without_effect)
     topics = discover(client, options.subscription)
     keys = partitions_of(options.subscription, topics)
     look_up = Offsets(client, ISOLATIONS[options.client.isolation_level])
@@ -134,6 +143,8 @@ def split_ranges(
 ) -> list[Piece]:
     """What each task reads of these ranges."""
     pieces = [piece for key, (start, end) in ranges.items() for piece in split_range(client, key, start, end, options)]
+    if options.offsets_max is not None:
+        pieces = split_to_offsets(pieces, options.offsets_max)
     if options.min_partitions is not None:
         return split_to_count(pieces, options.min_partitions)
     if options.size_target is None:

@@ -32,6 +32,7 @@ from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.errors import KafkaError, OffsetOutOfRange
 from kafkalite.load.positions import from_json, to_json
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, uuid_bytes, uuid_text
+from kafkalite.spark.options import log_without_effect
 from kafkalite.spark.source.offsets import REMEDY, DataLoss, checked_ranges, end_at_size, fair_shares, resolve
 from kafkalite.spark.source.plan import Offsets, ReadTask, client_for, discover, partitions_of, split_ranges
 
@@ -109,6 +110,7 @@ class StreamPlanner:
         self._planned: dict[str, Any] | None = None
         """The end of the last batch that this object has planned."""
         self._histories_checked = False
+        self._logged = False
 
     # --- what the engine asks -----------------------------------------------------------------------------------------
 
@@ -172,6 +174,9 @@ class StreamPlanner:
     # --- how far ------------------------------------------------------------------------------------------------------
 
     def _look_up(self) -> tuple[Client, Offsets]:
+        if not self._logged:
+            log_without_effect(self._source.without_effect)
+            self._logged = True
         settings = self._source.client
         client = client_for(settings)
         return client, Offsets(client, ISOLATIONS[settings.isolation_level])

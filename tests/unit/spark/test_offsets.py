@@ -19,6 +19,7 @@ from kafkalite.spark.source.offsets import (
     fair_shares,
     resolve,
     split_to_count,
+    split_to_offsets,
 )
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -197,3 +198,14 @@ class TestCutting:
 
     def test_nothing_stays_nothing(self) -> None:
         assert split_to_count([], 5) == []
+        assert split_to_offsets([], 5) == []
+
+    @given(pieces_of_a_partition, st.integers(1, 300))
+    def test_no_piece_has_more_offsets_than_the_limit(self, lengths: list, limit: int) -> None:
+        whole = [Piece(A0, *r) for r in laid_out(lengths)]
+        found = split_to_offsets(whole, limit)
+        assert all(0 < piece.end - piece.start <= limit for piece in found)
+        assert len(found) == sum(-(-(piece.end - piece.start) // limit) for piece in whole)
+        assert [piece.start for piece in found[1:]] == [piece.end for piece in found[:-1]]
+        assert (found[0].start, found[-1].end) == (whole[0].start, whole[-1].end)
+        assert sum(piece.size for piece in found) == sum(piece.size for piece in whole)

@@ -1,14 +1,19 @@
 """The source's options: names, values, precedence, refusals."""
 
+import logging
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.spark.java_clients import JAVA_FLAGS, JAVA_NAMES, JAVA_NUMBERS
 from kafkalite.spark.options import (
+    HONOURED,
     KNOWN,
+    OF_BATCHES,
+    OF_STREAMS,
     REFUSED,
-    REFUSED_BY_BATCHES,
     REFUSED_BY_STREAMS,
     OffsetBound,
     OptionError,
@@ -16,6 +21,7 @@ from kafkalite.spark.options import (
     StreamOptions,
     Subscription,
     includes_headers,
+    log_without_effect,
 )
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -102,8 +108,14 @@ def test_the_first_of_the_bounds_counts(ways: dict, attribute: str) -> None:
         ({"kafka.security.protocol": "TLS"}, "option kafka.security.protocol: must be one of PLAINTEXT, SSL"),
         ({"kafka.security.protocol": "SASL_PLAINTEXT"}, "option kafka.sasl.mechanism: must be one of PLAIN"),
         ({"kafka.isolation.level": "serializable"}, "read_uncommitted or read_committed"),
-        ({"startingOffset": "earliest"}, "there is no option startingoffset; is startingOffsets meant"),
+        ({"startingOffset": "earliest"}, r"there is no option startingoffset; did you mean startingOffsets\?"),
         ({"xyzzy": "1"}, "docs/spark.md"),
+        ({"kafka.max.pol.records": "1"}, r"no option kafka.max.pol.records; did you mean kafka.max.poll.records\?"),
+        ({"kafka.sasl.jaas.configs": "x"}, r"no option kafka.sasl.jaas.configs; did you mean kafka.sasl.jaas.config\?"),
+        ({"kafka.max.poll.records": "lots"}, "option kafka.max.poll.records is 'lots'; it is a number"),
+        ({"kafka.enable.metrics.push": "1"}, "option kafka.enable.metrics.push is '1'; it may be true or false"),
+        ({"fetchOffset.numRetries": "lots"}, "option fetchOffset.numRetries is 'lots'; it is a number"),
+        ({"maxRecordsPerPartition": "0"}, "number from 1"),
     ],
 )
 def test_what_cannot_be_meant_is_said_in_one_sentence(options: dict, message: str) -> None:
@@ -112,7 +124,7 @@ def test_what_cannot_be_meant_is_said_in_one_sentence(options: dict, message: st
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", sorted({**REFUSED, **REFUSED_BY_BATCHES}))
+@pytest.mark.parametrize("name", sorted(REFUSED))
 def test_refused_with_a_reason_in_batches(name: str) -> None:
     with pytest.raises(OptionError, match=f"option {name} cannot be set: "):
         parse(**{name.upper(): "1"})
@@ -126,7 +138,37 @@ def test_refused_with_a_reason_in_streams(name: str) -> None:
 
 def test_what_is_always_refused_is_no_known_option() -> None:
     assert not set(REFUSED) & set(KNOWN)
-    assert {*REFUSED_BY_BATCHES, *REFUSED_BY_STREAMS} <= set(KNOWN)
+    assert set(REFUSED_BY_STREAMS) <= set(KNOWN)
+
+
+VALUES = dict.fromkeys(JAVA_NUMBERS, "1") | dict.fromkeys(JAVA_FLAGS, "true")
+
+
+@pytest.mark.parametrize("kind", [SourceOptions, StreamOptions])
+def test_every_name_of_the_java_clients_is_honoured_refused_or_listed(kind: type) -> None:
+    """In any case, and whatever client it configures, as Spark's connector hands all of them on."""
+    names = JAVA_NAMES - {*HONOURED, *REFUSED}
+    parsed = kind.parse({**BASE, **{name.upper(): VALUES.get(name, "x") for name in names}})
+    source = parsed.source if isinstance(parsed, StreamOptions) else parsed
+    assert source.without_effect == tuple(sorted(names))
+    assert len(names) > 60
+    plain = {name: VALUES.get(name, "x") for name in names if not name.startswith(("kafka.sasl.", "kafka.security."))}
+    assert kind.parse({**BASE, **plain}) == kind.parse(BASE)
+
+
+def test_what_belongs_to_another_kind_of_query_is_listed() -> None:
+    values = dict.fromkeys(OF_STREAMS, "1") | {"commitOffsetsOnBatch": "true", "topic": "t"}
+    assert parse(**values).without_effect == tuple(sorted(values))
+    assert StreamOptions.parse({**BASE, "endingTimestamp": "1"}).source.without_effect == OF_BATCHES
+
+
+def test_what_has_no_effect_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        log_without_effect(parse(subscribe="a").without_effect)
+        log_without_effect(parse(**{"kafka.max.poll.records": "5", "kafka.session.timeout.ms": "9"}).without_effect)
+    assert [record.getMessage() for record in caplog.records] == [
+        'format("kafkalite"): these options have no effect: kafka.max.poll.records, kafka.session.timeout.ms'
+    ]
 
 
 class TestStreams:
@@ -157,7 +199,7 @@ class TestStreams:
             ({"maxOffsetsPerTrigger": "2", "minOffsetsPerTrigger": "3"}, "is more than maxOffsetsPerTrigger"),
             ({"maxBytesPerTrigger": "0"}, "number from 1"),
             ({"kafka.group.id": ""}, "is empty"),
-            ({"maxOffsetPerTrigger": "2"}, "is maxOffsetsPerTrigger meant"),
+            ({"maxOffsetPerTrigger": "2"}, "did you mean maxOffsetsPerTrigger"),
         ],
     )
     def test_what_cannot_be_meant(self, options: dict, message: str) -> None:

@@ -3,9 +3,10 @@
 import pytest
 
 from kafkalite.record.compression import Codec
+from kafkalite.spark.java_clients import JAVA_FLAGS, JAVA_NAMES, JAVA_NUMBERS, SECURITY_NAMES
 from kafkalite.spark.options import GivenOptions, OptionError
 from kafkalite.spark.sink import options as sink_options
-from kafkalite.spark.sink.options import HEADERS, KNOWN, REFUSED, SinkOptions
+from kafkalite.spark.sink.options import HEADERS, HONOURED, KNOWN, REFUSED, WITHOUT_EFFECT, SinkOptions
 
 BASE = {"kafka.bootstrap.servers": "one:1", "topic": "t"}
 VALUE = {"value": "binary"}
@@ -57,9 +58,12 @@ def test_exactly_once_is_asked_for() -> None:
             parse(delivery="exactly-once", **weak)
 
 
-@pytest.mark.parametrize("name", ["includeHeaders", "kafka.linger.ms", "checkpointLocation", "queryName"])
-def test_some_change_nothing(name: str) -> None:
-    assert parse(**{name: "true"}) == parse()
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("includeHeaders", "true"), ("kafka.linger.ms", "5"), ("checkpointLocation", "x"), ("queryName", "x")],
+)
+def test_some_change_nothing(name: str, value: str) -> None:
+    assert parse(**{name: value}) == parse()
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -69,11 +73,11 @@ def test_what_cannot_be_meant_is_refused(name: str) -> None:
 
 
 def test_every_known_option_is_asked_for() -> None:
-    values = dict.fromkeys(KNOWN, "1") | {
+    names = set(KNOWN) - SECURITY_NAMES  # those are asked for by their beginning
+    values = dict.fromkeys(names, "1") | dict.fromkeys(JAVA_FLAGS & names, "true")
+    values |= {
         "kafka.bootstrap.servers": "one:1",
-        "topic": "t",
         "kafka.acks": "all",
-        "kafka.enable.idempotence": "true",
         "kafka.compression.type": "none",
         "delivery": "exactly-once",
         "failOnMarkerLoss": "true",
@@ -93,7 +97,7 @@ def test_every_known_option_is_asked_for() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sink_options, "GivenOptions", Watching)
         SinkOptions.parse(values, VALUE, streaming=True)
-    assert asked == {name.lower() for name in KNOWN}
+    assert asked == {name.lower() for name in names}
 
 
 @pytest.mark.parametrize(
@@ -102,12 +106,14 @@ def test_every_known_option_is_asked_for() -> None:
         ({"kafka.acks": "2"}, "it may be all or -1 or 1 or 0"),
         ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs kafka.acks=all"),
         ({"kafka.compression.type": "brotli"}, "it may be none or gzip"),
-        ({"kafka.batch.size": "0"}, "a number from 1"),
-        ({"kafka.max.in.flight.requests.per.connection": "6"}, "a number from 1 to 5"),
+        ({"kafka.batch.size": "-1"}, "a number from 0"),
+        ({"kafka.max.in.flight.requests.per.connection": "0"}, "a number from 1"),
+        ({"kafka.compression.zstd.level": "23"}, "a number from -131072 to 22"),
+        ({"kafka.linger.ms": "soon"}, "option kafka.linger.ms is 'soon'; it is a number"),
+        ({"kafka.max.request.sizes": "1"}, r"no option kafka.max.request.sizes; did you mean kafka.max.request.size\?"),
         ({"topic": "a b"}, "option topic: "),
         ({"delivery": "twice"}, "it may be at-least-once or exactly-once"),
-        ({"topc": "t"}, "is topic meant"),
-        ({"subscribe": "t"}, "there is no option subscribe"),
+        ({"topc": "t"}, "did you mean topic"),
         ({"kafka.security.protocol": "tls"}, "option kafka.security.protocol: must be one of PLAINTEXT, SSL"),
         ({"kafka.security.protocol": "sasl_ssl"}, "option kafka.sasl.mechanism: must be one of PLAIN"),
         (
@@ -139,7 +145,6 @@ def test_columns_are_those_of_sparks_connector() -> None:
         ({"value": "binary", "partition": "bigint"}, "column partition is bigint; it must be int"),
         ({"value": "binary", "topic": "binary"}, "column topic is binary; it must be string"),
         ({"value": "binary", "headers": "map<string,string>"}, "column headers is map"),
-        ({"value": "binary", "timestamp": "timestamp"}, "no column 'timestamp' to write; select those that are: key"),
     ],
 )
 def test_other_columns_are_refused(columns: dict[str, str], message: str) -> None:
@@ -152,6 +157,39 @@ def test_a_topic_has_to_come_from_somewhere() -> None:
         SinkOptions.parse({"kafka.bootstrap.servers": "one:1"}, VALUE, streaming=True)
 
 
-def test_overwriting_is_refused() -> None:
+def test_overwriting_is_refused_but_for_a_stream_in_complete_mode() -> None:
+    """Spark's own connector writes all rows of each batch then, and so does this one."""
     with pytest.raises(OptionError, match="write with mode append"):
         SinkOptions.parse(BASE, VALUE, streaming=False, overwrite=True)
+    assert SinkOptions.parse(BASE, VALUE, streaming=True, overwrite=True) == parse()
+
+
+def test_other_columns_are_left_out_and_listed() -> None:
+    options = parse({"id": "bigint", "value": "binary", "timestamp": "timestamp", "key": "string"})
+    assert options.columns == ("value", "key")
+    assert options.without_effect == ("column id", "column timestamp")
+    assert parse(ALL).columns is None
+
+
+def test_every_name_of_the_java_clients_is_honoured_refused_or_listed() -> None:
+    names = JAVA_NAMES - {*HONOURED, *REFUSED}
+    values = (
+        dict.fromkeys(names, "x") | dict.fromkeys(JAVA_NUMBERS & names, "1") | dict.fromkeys(JAVA_FLAGS & names, "true")
+    )
+    assert parse(**values).without_effect == tuple(sorted(names))
+    assert {"kafka.retries", "kafka.max.request.size", "kafka.linger.ms", "kafka.group.id"} <= names
+
+
+def test_options_of_reading_queries_are_listed() -> None:
+    assert parse(subscribe="t", startingOffsets="earliest").without_effect == ("startingOffsets", "subscribe")
+    assert {"subscribe", "includeHeaders", "groupIdPrefix"} <= set(WITHOUT_EFFECT)
+
+
+def test_the_level_of_the_codec_that_compresses() -> None:
+    levels = {"kafka.compression.gzip.level": "9", "kafka.compression.zstd.level": "7"}
+    assert dict(parse(**levels, **{"kafka.compression.type": "zstd"}).producer)["level"] == 7
+    assert "level" not in dict(parse(**levels, **{"kafka.compression.type": "snappy"}).producer)
+
+
+def test_keys_that_decide_nothing() -> None:
+    assert dict(parse(**{"kafka.partitioner.ignore.keys": "true"}).producer)["ignore_keys"] is True

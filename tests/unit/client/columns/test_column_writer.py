@@ -97,6 +97,13 @@ def test_keys_go_where_the_java_client_sends_them(client: Client) -> None:
     assert len({p for p, records in parts.items() if any(record.key is None for record in records)}) == 1
 
 
+def test_rows_whose_keys_are_ignored_take_turns_by_write(client: Client) -> None:
+    with ColumnWriter(client, "t", ignore_keys=True) as writer:
+        for _ in range(8):
+            writer.write(pa.record_batch({"key": [b"same"] * 10, "value": [b"x"] * 10}))
+    assert [len(records) for records in stored(client).values()] == [20] * 4
+
+
 def test_rows_without_keys_take_turns_by_write(client: Client) -> None:
     with ColumnWriter(client, "t") as writer:
         for _ in range(8):
