@@ -48,11 +48,14 @@ class Subscription:
     assigned: tuple[TopicPartition, ...] = ()
     topics: tuple[str, ...] = ()
     pattern: str | None = None
+    whole_name: bool = False
+    """Whether the pattern has to match a whole name, not a part of it."""
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is read; a pattern has to match the whole name."""
+        """Whether a topic is read. A pattern is looked for in the name, as by Spark's own connector."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            match = re.fullmatch if self.whole_name else re.search
+            return match(self.pattern, topic) is not None
         return topic in self.topics or any(key.topic == topic for key in self.assigned)
 
 
@@ -365,12 +368,12 @@ def subscription(given: GivenOptions) -> Subscription:
             require_topic(name, topic)
         return Subscription(topics=topics)
     try:
-        re.compile(value)
+        re.compile(value.strip())
     except re.error as error:
         raise OptionError(f"option subscribePattern is no regular expression: {error}") from None
     if not value.strip():
         raise OptionError("option subscribePattern is empty")
-    return Subscription(pattern=value)
+    return Subscription(pattern=value.strip())
 
 
 def starting_bound(given: GivenOptions, default: int) -> OffsetBound:

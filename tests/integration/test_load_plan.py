@@ -96,6 +96,15 @@ def test_partitions_begin_where_it_is_said(kafka_broker: Broker, topic: str) -> 
     assert correct(given, LoadState()) == {TopicPartition(topic, 0): 17, TopicPartition(topic, 1): 0}, "or at its first"
 
 
+def test_a_start_after_the_end(kafka_broker: Broker, topic: str) -> None:
+    given = OffsetBound(offsets={TopicPartition(topic, 0): 301}, option="startingOffsets")
+    with pytest.raises(LoadError, match=r"begins at offset 301, after its end 300; on_data_loss=\"skip\""):
+        correct(plan(kafka_broker, topic, starting=given), LoadState())
+    made = plan(kafka_broker, topic, skips=True, starting=given)
+    assert correct(made, LoadState()) == {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 0}
+    assert len(made.losses) == 1
+
+
 def test_what_has_aged_out(client: Client, kafka_broker: Broker, topic: str) -> None:
     state = LoadState()
     correct(plan(kafka_broker, topic), state)

@@ -96,6 +96,36 @@ def test_bounds(broker: Broker, client: Client, topic: str, options: dict, first
     assert found == {n: list(range(*r)) for n, r in ((0, first), (1, second)) if r[0] < r[1]}
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": '{"T": {"0": 301, "1": 0, "2": 0}}'}, "startingOffsets: T-0 begins at offset 301, after"),
+        (
+            {
+                "startingOffsets": '{"T": {"0": 0, "1": 5, "2": 0}}',
+                "endingOffsets": '{"T": {"0": 9, "1": 4, "2": -1}}',
+            },
+            "startingOffsets: T-1 begins at offset 5, after its end 4",
+        ),
+        (
+            {
+                "startingTimestamp": STAMP + 50,
+                "startingOffsetsByTimestampStrategy": "latest",
+                "endingTimestamp": STAMP + 10,
+            },
+            "startingTimestamp: T-0 begins at offset 50, after its end 10",
+        ),
+    ],
+)
+def test_a_start_after_the_end_fails_whatever_may_be_lost(
+    broker: Broker, client: Client, topic: str, options: dict, message: str, fails: str
+) -> None:
+    named = {name: str(value).replace("T", topic) for name, value in options.items()}
+    with pytest.raises(OptionError, match="option " + message.replace("T-", f"{topic}-")):
+        plan.plan_tasks(client, parse(broker, subscribe=topic, failOnDataLoss=fails, **named))
+
+
 def test_a_time_in_the_future_is_an_error(broker: Broker, client: Client, topic: str) -> None:
     with pytest.raises(OptionError, match=f"no record of {topic}-1 is as young"):
         plan.plan_tasks(client, parse(broker, subscribe=topic, startingTimestamp=STAMP + 50))
@@ -104,6 +134,7 @@ def test_a_time_in_the_future_is_an_error(broker: Broker, client: Client, topic:
 def test_assign_and_pattern(broker: Broker, client: Client, topic: str) -> None:
     assert set(read(client, parse(broker, assign=f'{{"{topic}": [1, 2]}}'))) == {1}
     assert set(read(client, parse(broker, subscribePattern=f"{topic[:-1]}."))) == {0, 1}
+    assert set(read(client, parse(broker, subscribePattern=topic[1:-1]))) == {0, 1}
     assert plan.plan_tasks(client, parse(broker, subscribePattern="no-such-.*")) == []
     with pytest.raises(OptionError, match="has 3 partitions and no number 7"):
         plan.plan_tasks(client, parse(broker, assign=f'{{"{topic}": [7]}}'))

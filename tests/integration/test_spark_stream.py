@@ -202,6 +202,17 @@ class TestLoss:
         ((start, end),) = run(lenient, at)
         assert offsets(lenient, start, end) == everything({0: 400})
 
+    def test_a_new_query_that_begins_after_the_end(self, broker: Broker, client: Client, topic: str) -> None:
+        given = f'{{"{topic}": {{"0": 1000, "1": 10}}}}'
+        message = f"option startingOffsets: {topic}-0 begins at offset 1000, after its end 300; .*failOnDataLoss"
+        with pytest.raises(DataLoss, match=message):
+            planner(broker, topic, startingOffsets=given).initial()
+        lenient = planner(broker, topic, startingOffsets=given, failOnDataLoss=False)
+        assert {topic: lenient.initial()[topic]} == {topic: {"0": 300, "1": 10}}
+        fill(client, topic, 0, 10)
+        end = lenient.latest(lenient.initial(), limited=True)
+        assert len(offsets(lenient, lenient.initial(), end)) == 60, "what comes later is read"
+
     def test_shorter_than_before(self, broker: Broker, client: Client, topic: str) -> None:
         at = {topic: {"0": 1000, "1": 60}}
         with pytest.raises(DataLoss, match=f"{topic}-0 ends at offset 300, and the query has read up to 1000"):

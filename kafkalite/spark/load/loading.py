@@ -146,6 +146,7 @@ def load(
     began = time.monotonic()
     given = source_options(bootstrap_servers, topics, pattern, on_data_loss, options)
     parsed = SourceOptions.parse({**given, "startingOffsets": "earliest"})
+    parsed = replace(parsed, subscription=replace(parsed.subscription, whole_name=True))
     log_without_effect(parsed.without_effect)
     given = {name: text for name, text in given.items() if name.lower() not in map(str.lower, parsed.without_effect)}
     plan = LoadPlan(starting_at(parsed, given, starting), commit_size=commit_size)

@@ -23,7 +23,7 @@ from kafkalite.load.positions import to_json
 from kafkalite.load.storage import LoadError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.spark.options import GivenOptions, OffsetBound, offset_bound
-from kafkalite.spark.source.offsets import end_at_size, fair_shares, resolve
+from kafkalite.spark.source.offsets import beyond_the_end, end_at_size, fair_shares, resolve
 from kafkalite.spark.source.plan import Offsets, client_for, discover, partitions_of
 from kafkalite.spark.source.stream_plan import ESTIMATE_PIECE, ids_of
 
@@ -132,7 +132,11 @@ class LoadPlan:
         if starting.offsets is not None:  # said when the load was new; a partition that came later has no say in it
             given = {key: starting.offsets.get(key, OFFSET_EARLIEST) for key in keys}
             markers = {key: offset for key, offset in given.items() if offset < 0}
-            return {**given, **look_up(markers)}
+            starts = {**given, **look_up(markers)}
+            latest = look_up(dict.fromkeys(keys, OFFSET_LATEST))
+            for why in beyond_the_end(starting, starts, latest):
+                self._lost(why)
+            return {key: min(start, latest[key]) for key, start in starts.items()}
         return resolve(starting, keys, look_up, missing=self._options.timestamp_strategy)
 
     def _checked(

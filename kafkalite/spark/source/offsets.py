@@ -86,6 +86,15 @@ def require_same(name: str, wanted: Iterable[TopicPartition], given: Iterable[To
         )
 
 
+def beyond_the_end(starting: OffsetBound, starts: Positions, ends: Positions) -> list[str]:
+    """A sentence for each partition that begins after its end, in order: none of its records could be read."""
+    return [
+        f"option {starting.option}: {key} begins at offset {starts[key]}, after its end {ends[key]}"
+        for key in sorted(ends)
+        if starts[key] > ends[key]
+    ]
+
+
 def checked_ranges(
     starts: Positions, ends: Positions, earliest: Positions, latest: Positions, *, fail_on_data_loss: bool
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:

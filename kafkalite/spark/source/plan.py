@@ -23,6 +23,7 @@ from kafkalite.spark.source.offsets import (
     REMEDY,
     DataLoss,
     Piece,
+    beyond_the_end,
     checked_ranges,
     resolve,
     split_to_count,
@@ -128,6 +129,9 @@ def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EV
     earliest = look_up(dict.fromkeys(keys, OFFSET_EARLIEST))
     starts = resolve(options.starting, keys, look_up, missing=options.timestamp_strategy)
     ends = resolve(options.ending, keys, look_up, missing="latest")
+    impossible = beyond_the_end(options.starting, starts, ends)
+    if impossible:
+        raise OptionError(impossible[0])  # whatever failOnDataLoss says, as by Spark's own connector
     starts, ends = narrowing.apply(starts, ends, look_up)
     latest = look_up(dict.fromkeys(keys, OFFSET_LATEST))
     ranges, losses = checked_ranges(starts, ends, earliest, latest, fail_on_data_loss=options.fail_on_data_loss)

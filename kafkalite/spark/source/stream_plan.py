@@ -33,7 +33,15 @@ from kafkalite.errors import KafkaError, OffsetOutOfRange
 from kafkalite.load.positions import from_json, to_json
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, uuid_bytes, uuid_text
 from kafkalite.spark.options import log_without_effect
-from kafkalite.spark.source.offsets import REMEDY, DataLoss, checked_ranges, end_at_size, fair_shares, resolve
+from kafkalite.spark.source.offsets import (
+    REMEDY,
+    DataLoss,
+    beyond_the_end,
+    checked_ranges,
+    end_at_size,
+    fair_shares,
+    resolve,
+)
 from kafkalite.spark.source.plan import Offsets, ReadTask, client_for, discover, partitions_of, split_ranges
 
 if TYPE_CHECKING:
@@ -122,9 +130,20 @@ class StreamPlanner:
             keys = partitions_of(self._source.subscription, topics)
             strategy = self._source.timestamp_strategy
             starts = resolve(self._source.starting, keys, look_up, missing=strategy)
+            if self._source.starting.offsets is not None:
+                starts = self._within_the_end(starts, look_up)
             marks = marks_before(client, {key: offset for key, offset in starts.items() if offset > 0})
             self._initial = StreamPosition(starts, ids_of(topics), marks)
         return self._initial.to_json()
+
+    def _within_the_end(self, starts: dict[TopicPartition, int], look_up: Offsets) -> dict[TopicPartition, int]:
+        """Where partitions begin: not after their end, where that is to fail. DataLoss."""
+        latest = look_up(dict.fromkeys(starts, OFFSET_LATEST))
+        for why in beyond_the_end(self._source.starting, starts, latest):
+            if self._source.fail_on_data_loss:
+                raise DataLoss(f"{why}; {REMEDY}")
+            logger.warning("%s; failOnDataLoss is false, so it begins there", why)
+        return {key: min(start, latest[key]) for key, start in starts.items()}
 
     def bound(self) -> None:
         """The query reads what is there now, and ends. What that is, is found out by the first look."""

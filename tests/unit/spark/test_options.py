@@ -237,9 +237,12 @@ def test_a_pattern_that_is_none(pattern: str) -> None:
         SourceOptions.parse({"kafka.bootstrap.servers": "one:1", "subscribePattern": pattern})
 
 
-def test_a_pattern_has_to_match_the_whole_name() -> None:
-    assert Subscription(pattern="a.?").wants("ab")
-    assert not Subscription(pattern="a.?").wants("abc")
+def test_a_pattern_is_looked_for_in_the_name() -> None:
+    """As by Spark's own connector, which finds "orders" in "old-orders"."""
+    found = SourceOptions.parse({"kafka.bootstrap.servers": "one:1", "subscribePattern": " b.? "}).subscription
+    assert [found.wants(name) for name in ("ab", "abc", "b", "a")] == [True, True, True, False]
+    assert [Subscription(pattern=r"^b.?$").wants(name) for name in ("ab", "bc")] == [False, True]
+    assert [Subscription(pattern="b.?", whole_name=True).wants(name) for name in ("ab", "bc")] == [False, True]
 
 
 def test_settings_of_the_client() -> None:
