@@ -9,7 +9,8 @@
 Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. They and the offsets
 that they mean become visible together, so a load that is killed at any moment, and run again, has neither lost nor
 doubled a record. With --follow it goes on until Ctrl-C or SIGTERM, a batch every so many seconds. --compact puts small
-files together, and needs no Spark. A topic that cannot be loaded does not stop the others; the status is 2 then.
+files together, and needs no Spark. A topic that cannot be loaded does not stop the others; the status is 2 then, as
+when Java cannot start. It is 1 when Spark fails later; what is published by then stays.
 
 Committed records are loaded: none of an aborted transaction, none after an open one. --isolation read_uncommitted
 loads those too. --from TIME is the offset of the first record that is not older, and all after it is loaded. A TIME is
@@ -21,6 +22,7 @@ Needs PySpark (the extra `spark`) and Java 17, and works against kafkalite and A
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import sys
@@ -29,11 +31,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.cli import STDERR, UsageError
+from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, STDERR, CommandError, UsageError
 from kafkalite.cli.common import Progress, add_client_arguments, assignments, count, open_client, quantity, seconds
 from kafkalite.cli.ending import ended_at_once, on_ending
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
-from kafkalite.cli.output import note, print_json, print_table, say
+from kafkalite.cli.output import STDOUT, note, print_json, print_table, say
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
@@ -156,7 +158,10 @@ def run(arguments: argparse.Namespace) -> int:
         sentence = told(error)
         if sentence is None:
             raise
-        raise UsageError(sentence) from error
+        from kafkalite.spark.sentences import is_sparks
+
+        late = is_sparks(error) or is_about_a_disk(sentence)
+        raise CommandError(sentence, EXIT_FAILURE if late else EXIT_USAGE) from error
 
 
 def told(error: Exception) -> str | None:
@@ -176,6 +181,11 @@ def told(error: Exception) -> str | None:
     if isinstance(error, ClientError | LoadError | OptionError):
         return str(error)
     return any_sentence_of(error) if is_sparks(error) else None
+
+
+def is_about_a_disk(sentence: str) -> bool:
+    """Whether a load failed since a disk takes no more, here or where a task ran, rather than for a topic."""
+    return any(os.strerror(number) in sentence for number in (errno.ENOSPC, errno.EDQUOT, errno.EIO))
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -238,11 +248,12 @@ def run_compaction(arguments: argparse.Namespace) -> int:
 
 
 def run_load(arguments: argparse.Namespace) -> int:
-    from kafkalite.spark.session import session
+    from kafkalite.spark.session import CANNOT_START, java_loss, session, silence_losses
 
     topics = topics_of(arguments)
     if not topics and arguments.follow is None:
         raise UsageError(f"no topic matches {arguments.topics}")
+    require_any(arguments, topics)
     settings = {"spark.ui.enabled": "false"} if arguments.remote is None else {}
     settings |= assignments("--conf", arguments.conf)
     runs = LoadRuns(arguments)
@@ -250,51 +261,83 @@ def run_load(arguments: argparse.Namespace) -> int:
     with page, ended_at_once(runs.finish):  # what is published stays, and what is not is nobody's
         master = arguments.master or (None if arguments.remote else "local[*]")
         try:
-            with stderr_at(arguments.spark_log):
+            with output_at(arguments.spark_log):
                 spark = session("kafkalite-load", master=master, remote=arguments.remote, settings=settings)
         except (ImportError, RuntimeError) as error:
-            more = "" if arguments.spark_log == "-" else "; --spark-log - shows what Spark said"
+            asked = arguments.spark_log == "-" or not str(error).startswith(CANNOT_START)
+            more = "" if asked else "; --spark-log - shows what Spark said"
             raise UsageError(f"{error}{more}") from error
         runs.spark = spark
+        silence_losses(spark)
         try:
             if arguments.json_schema is not None:
-                from kafkalite.spark.json_values import check_schema
-
-                check_schema(spark, arguments.json_schema)
+                require_schema(spark, arguments.json_schema)
             if arguments.follow is None:
                 runs.load(topics)
             else:
                 follow(arguments, runs)
+        except Exception as error:
+            lost = java_loss(spark, error)
+            if lost is None:
+                raise
+            raise CommandError(f"{lost}; what was published by then stays, and another run continues there") from error
         finally:
             runs.finish()
-            spark.stop()
+            with contextlib.suppress(Exception):  # its process may be gone
+                spark.stop()
     runs.report()
     if not runs.took_topics:
         note(f"kafkalite: no topic matched {arguments.topics}: nothing was loaded")
     return runs.exit_status()
 
 
-@contextlib.contextmanager
-def stderr_at(place: str | None) -> Iterator[None]:
-    """What is started meanwhile has its stderr there: Java and its Python workers, whose traces say nothing more than
-    the sentence that a failure ends with. UsageError for a file that cannot be written.
-    """
-    if place == "-":
-        yield
+def require_any(arguments: argparse.Namespace, topics: list[str]) -> None:
+    """UnknownTopicOrPartition, before Java is started, where none of these topics is there."""
+    if not topics:
         return
+    with open_client(arguments) as client:
+        if not client.described(topics):
+            client.topic(topics[0])
+
+
+def require_schema(spark: SparkSession, columns: str) -> None:
+    """UsageError for columns that are none to Spark."""
+    from pyspark.errors import PySparkException
+
+    from kafkalite.spark.json_values import check_schema
+    from kafkalite.spark.sentences import any_sentence_of
+
     try:
-        sink = os.open(place or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        check_schema(spark, columns)
+    except PySparkException as error:
+        raise UsageError(any_sentence_of(error)) from error
+
+
+@contextlib.contextmanager
+def output_at(place: str | None) -> Iterator[None]:
+    """What is started meanwhile writes there: Java and its Python workers, whose traces say nothing more than the
+    sentence that a failure ends with. UsageError for a file that cannot be written.
+    """
+    try:
+        sink = (
+            os.dup(STDERR)
+            if place == "-"
+            else os.open(place or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        )
     except OSError as error:
         raise UsageError(f"--spark-log {place}: {error.strerror}") from error
+    sys.stdout.flush()
     sys.stderr.flush()
-    kept = os.dup(STDERR)
-    os.dup2(sink, STDERR)
+    kept = {descriptor: os.dup(descriptor) for descriptor in (STDOUT, STDERR)}
+    for descriptor in kept:
+        os.dup2(sink, descriptor)
+    os.close(sink)
     try:
         yield
     finally:
-        os.dup2(kept, STDERR)
-        os.close(kept)
-        os.close(sink)
+        for descriptor, before in kept.items():
+            os.dup2(before, descriptor)
+            os.close(before)
 
 
 def topics_of(arguments: argparse.Namespace) -> list[str]:
@@ -394,7 +437,8 @@ class LoadRuns:
                 self._load(left)
             except Exception as error:
                 sentence = told(error)
-                topic = None if sentence is None else topic_named(sentence, left)
+                of_none = sentence is None or is_about_a_disk(sentence)
+                topic = None if sentence is None or of_none else topic_named(sentence, left)
                 if topic is None and isinstance(error, RegistryRefused | SchemaError):
                     topic = left[0]  # whose subject it is: topics that are decoded are loaded one by one
                 if topic is None or sentence is None:

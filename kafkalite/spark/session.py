@@ -7,9 +7,14 @@ Thread rule: call it from the thread that owns the program's environment variabl
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import re
 import shutil
+import signal
 import socket
+import subprocess
 import sys
 import urllib.parse
 from pathlib import Path
@@ -28,6 +33,15 @@ DEFAULTS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
+CANNOT_START: Final = "Spark cannot start"
+JAVA_VERSION_MIN: Final = 17
+JAVA_MEMORY: Final = "1g"
+"""Spark's default of spark.driver.memory."""
+JAVA_TIMEOUT_S: Final = 60.0
+JAVA_END_S: Final = 5.0
+"""How long a Java process whose connection broke may take to be gone."""
+JAVA_CAUSELESS: Final = ("Error occurred during initialization", "Error: Could not create", "Error: A fatal")
+"""How lines of a Java that cannot start begin that give no reason."""
 
 
 def session(
@@ -42,7 +56,7 @@ def session(
     With `remote`, as "sc://host:15002", it is one of a Spark Connect server, whose Python workers are its own affair:
     kafkalite has to be installed there too.
 
-    RuntimeError when Java is missing, ImportError when PySpark is: each says what to install.
+    RuntimeError when Java is missing or cannot start, ImportError when PySpark is missing: each says what to do.
     """
     try:
         from pyspark.sql import SparkSession
@@ -56,9 +70,16 @@ def session(
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    for name, value in {**DEFAULTS, **(settings or {})}.items():
+    chosen = {**DEFAULTS, **(settings or {})}
+    for name, value in chosen.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        if not is_sparks(error) and not isinstance(error, OSError):
+            raise
+        why = java_trouble(chosen.get("spark.driver.memory", JAVA_MEMORY)) or any_sentence_of(error)
+        raise RuntimeError(f"{CANNOT_START}: {why}") from error
     register(spark)
     return spark
 
@@ -108,7 +129,50 @@ def require_listening(remote: str) -> None:
 def require_java() -> None:
     """RuntimeError when there is no Java to start."""
     home = os.environ.get("JAVA_HOME")
-    if home is not None and not Path(home, "bin", "java").exists():
+    if home and not Path(home, "bin", "java").exists():
         raise RuntimeError(f"JAVA_HOME is {home!r}, and there is no bin/java; Spark needs Java 17 or newer")
-    if home is None and shutil.which("java") is None:
+    if not home and shutil.which("java") is None:
         raise RuntimeError("Spark needs Java 17 or newer, and there is none: install it, or set JAVA_HOME")
+
+
+def java_trouble(memory: str) -> str | None:
+    """Why Java cannot start Spark with a heap of this size (as -Xmx takes it); None when Java is not to blame."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    try:
+        done = subprocess.run(
+            [java, f"-Xmx{memory}", "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{java} does not run ({getattr(error, 'strerror', None) or error}); Spark needs Java 17 or newer"
+    said = [line.strip() for line in f"{done.stderr}\n{done.stdout}".splitlines() if line.strip()]
+    if done.returncode:
+        causes = [line for line in said if not line.startswith(JAVA_CAUSELESS)] or said or ["it says nothing"]
+        return f"{java} does not run with a heap of {memory} (spark.driver.memory): {causes[0]}"
+    version = re.search(r'version "(?:1[.])?([0-9]+)', "\n".join(said))
+    if version is not None and int(version[1]) < JAVA_VERSION_MIN:
+        return f"{java} is Java {version[1]}; Spark needs Java {JAVA_VERSION_MIN} or newer"
+    return None
+
+
+def silence_losses(spark: Any) -> None:
+    """Have Spark's libraries print no traces about a lost Java process, for a program that reports it (java_loss)."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    context = None if type(spark).__module__.startswith("pyspark.sql.connect") else spark.sparkContext
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+
+
+def java_loss(spark: Any, error: BaseException) -> str | None:
+    """How the Java process of a session was lost, when an error comes of that; None for another error."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return None  # it is another machine's
+    of_gateway = type(error).__name__ == "Py4JNetworkError" or "Answer from Java side is empty" in str(error)
+    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001  # the only way to it
+    if process is not None and (of_gateway or isinstance(error, ConnectionError | EOFError)):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = process.wait(JAVA_END_S)
+            how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            return f"Spark's Java process {how}"
+    return f"the connection to Spark's Java process was lost: {any_sentence_of(error)}" if of_gateway else None

@@ -1,6 +1,8 @@
 """What a session says when Java is missing. Nothing here needs PySpark."""
 
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,3 +28,45 @@ def test_java_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(java.parent))
     session.require_java()
+
+
+class Gateway:
+    """A session whose Java process is this one."""
+
+    def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
+        self._gateway = SimpleNamespace(proc=process)
+        self.sparkContext = self
+
+
+class Py4JNetworkError(Exception):
+    """What py4j raises, by its name."""
+
+
+def test_how_a_java_process_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "JAVA_END_S", 0.0)
+    killed = subprocess.Popen(["sh", "-c", "kill -9 $$"])
+    ended = subprocess.Popen(["sh", "-c", "exit 52"])
+    runs = subprocess.Popen(["sleep", "600"])
+    try:
+        killed.wait()
+        ended.wait()
+        lost = Py4JNetworkError("Answer from Java side is empty")
+        assert session.java_loss(Gateway(killed), lost) == "Spark's Java process was killed by SIGKILL"
+        assert (
+            session.java_loss(Gateway(ended), ConnectionRefusedError()) == "Spark's Java process ended with status 52"
+        )
+        said = "the connection to Spark's Java process was lost: Answer from Java side is empty"
+        assert session.java_loss(Gateway(runs), lost) == session.java_loss(Gateway(None), lost) == said
+        assert session.java_loss(Gateway(runs), ConnectionResetError()) is None, "of something else"
+        assert session.java_loss(Gateway(killed), ValueError("x")) is None
+    finally:
+        runs.kill()
+        runs.wait()
+
+
+def test_an_empty_java_home_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As to Spark's own scripts."""
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="there is none"):
+        session.require_java()
