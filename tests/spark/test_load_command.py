@@ -91,7 +91,7 @@ def test_followed_until_a_signal(kafka_broker: Broker, client: Client, kafka_top
         client.produce(f"{kafka_topic}-2", 0, [b"x"] * 5)
         wait_until(lambda: rows() == 15, TIMEOUT_S, "rows of a new topic")
         process.send_signal(signal.SIGTERM)
-        assert ended(process, tmp_path).splitlines()[-1].startswith("15 records in 2 files of ")
+        assert ended(process, tmp_path).splitlines()[-2].startswith("15 records in 2 files of ")
     finally:
         process.kill()
         process.wait()

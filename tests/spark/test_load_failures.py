@@ -66,7 +66,7 @@ def test_a_bad_json_value(command, client: Client, kafka_topic: str, tmp_path: P
     status, out, err = command("-t", kafka_topic, "--json-schema", "id BIGINT", "--dead-letters", letters)
     assert (status, err) == (0, [])
     assert out.startswith(f"{len(JSON_VALUES) - len(JSON_BAD)} records in 1 files of ")
-    assert out.strip().endswith(f"; {len(JSON_BAD)} bad records are in {letters}")
+    assert f"; {len(JSON_BAD)} bad records are in {letters}\n" in out
     found = rows_of(tmp_path / "loaded", kafka_topic, "decoded")
     assert found == [(n, {"id": JSON_GOOD[n]} if n in JSON_GOOD else None) for n in (0, 5, 6, 7)]
     there = letters_of(client, letters)
