@@ -146,12 +146,12 @@ def build(interpreter: Interpreter, arch: str, jobs: int, *, cythonized: bool) -
     shutil.rmtree(made / "dist", ignore_errors=True)
     made.mkdir(exist_ok=True)
     gcc = compiler(arch)
-    environment = {"LDFLAGS": f"-L{libdl_stub(arch)}", "CC": gcc, "LDSHARED": f"{gcc} -shared", "CFLAGS": "-g0"}
+    environment = {"LDFLAGS": f"-L{libdl_stub(arch)}", "CC": gcc, "LDSHARED": f"{gcc} -shared"}
     if cythonized:
         environment["KAFKALITE_CYTHONIZED"] = "1"
     if arch != platform.machine():
         number = f"{interpreter.version[0]}{interpreter.version[1]}"
-        environment["CFLAGS"] = " ".join([environment["CFLAGS"], *multiarch_headers(interpreter, arch)])
+        environment["CFLAGS"] = " ".join(multiarch_headers(interpreter, arch))
         environment["_PYTHON_HOST_PLATFORM"] = f"linux-{arch}"
         environment["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{number}-{arch}-linux-gnu.so"
     options: list[str | Path] = ["egg_info", "--egg-base", made, "build", "--build-base", made]
