@@ -14,8 +14,8 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = "kafkalite/_native/base/cython_shared"
-"""Cython's support code, which no source or stub of ours stands for."""
+SHARED = "kafkalite._native.base.cython_shared".replace(".", "/")
+"""Cython's support code: the one module without a source or a stub in the tree."""
 
 SMOKE = """
 import kafkalite, pathlib, sys
