@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_tidy import name_of, tracked
+from tests.kit.sources import name_of, tracked
 from tools import measured_table
 from tools.generate_config_docs import TARGET, document
 

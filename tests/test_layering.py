@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.kit.sources import ROOT, text_of, tree_of
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 
@@ -41,7 +42,7 @@ def native_sources() -> dict[str, str]:
     for path in sorted(NATIVE.rglob("*.p[yx][xd]")):
         if path.stem != "__init__":
             name = ".".join(path.relative_to(NATIVE).with_suffix("").parts)
-            texts[name] = texts.get(name, "") + path.read_text(encoding="utf-8")
+            texts[name] = texts.get(name, "") + text_of(path)
     return texts
 
 
@@ -187,7 +188,7 @@ def circles(trees: dict[str, ast.Module]) -> list[set[str]]:
 
 @functools.cache
 def sources() -> dict[str, ast.Module]:
-    return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "kafkalite").rglob("*.py")}
+    return {name_of(path): tree_of(path) for path in (ROOT / "kafkalite").rglob("*.py")}
 
 
 def room_of(module: str) -> str:
@@ -375,7 +376,7 @@ def test_modules_import_only_what_an_install_brings() -> None:
     for path in (ROOT / "kafkalite").rglob("*.py"):
         place = path.relative_to(ROOT / "kafkalite").as_posix()
         here = core.union(*(names for start, names in AT_IMPORT.items() if place.startswith(start)))
-        found = set(imports(ast.parse(path.read_text(encoding="utf-8"))))
+        found = set(imports(tree_of(path)))
         strays += [f"{place} imports {name}" for name, late in found if name not in (here | optional if late else here)]
     assert strays == []
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafkalite import extras
-from tests.test_tidy import name_of, text_files
+from tests.kit.sources import name_of, text_files
 
 # Brackets keep this file from finding itself.
 NAME = r"(?<![\w./@-])kafka[l]ite"

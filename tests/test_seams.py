@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.kit.sources import ROOT, text_of, tree_of
+
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 ROOMS = ("log", "coordinator")
 SEAMS = {"kafkalite/log/disk.py"}
@@ -65,7 +66,7 @@ def room_files() -> list[Path]:
 
 @pytest.mark.parametrize("path", room_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_room_goes_through_the_seams(path: Path) -> None:
-    assert list(bypasses(ast.parse(path.read_text(encoding="utf-8")))) == []
+    assert list(bypasses(tree_of(path))) == []
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def declared_calls(text: str) -> list[str]:
 
 @pytest.mark.parametrize("path", sorted(NATIVE.rglob("*.pyx")), ids=lambda path: path.name)
 def test_native_code_changes_files_in_one_place(path: Path) -> None:
-    found = declared_calls(path.read_text(encoding="utf-8"))
+    found = declared_calls(text_of(path))
     assert bool(found) == (path.stem == "file_ops"), found
 
 
@@ -150,7 +151,7 @@ def swaps_unseen(text: str) -> list[str]:
 )
 def test_seams_are_swapped_in_processes_of_their_own(path: Path) -> None:
     if path not in {KIT / "harness" / "seams.py", Path(__file__).resolve()}:
-        assert swaps_unseen(path.read_text(encoding="utf-8")) == []
+        assert swaps_unseen(text_of(path)) == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from kafkalite.errors import ErrorCode
-from tests.test_tidy import name_of, text_files
+from tests.kit.sources import name_of, python_files
 
 ERROR_VALUES = frozenset(code.value for code in ErrorCode if code != ErrorCode.NONE)
 ERROR_WORD = re.compile(r"(?:^|_)(?:errors?|codes?)(?:_|$)")
@@ -84,9 +84,8 @@ def codes_among_parameters(places: Sequence[ast.expr], rows: Sequence[ast.expr])
         yield from opposite_codes(places[0] if len(places) == 1 else ast.Tuple([*places]), values)
 
 
-def numbers_of_errors(text: str) -> Iterator[ast.expr]:
+def numbers_of_errors(tree: ast.Module) -> Iterator[ast.expr]:
     """Where a test gives an error code by its number: compared, passed by name, among its parameters, as a constant."""
-    tree = ast.parse(text)
     lists = {
         ast.unparse(node.targets[0]): node.value.elts
         for node in tree.body
@@ -118,9 +117,9 @@ def test_tests_give_error_codes_by_name() -> None:
     """But the table's own test, where the numbers are checked."""
     found = [
         f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
-        for path, text in text_files()
-        if path.suffix == ".py" and name_of(path).startswith("tests/") and name_of(path) != "tests/unit/test_errors.py"
-        for node in numbers_of_errors(text)
+        for path, tree in python_files("tests/")
+        if name_of(path) != "tests/unit/test_errors.py"
+        for node in numbers_of_errors(tree)
     ]
     assert found == []
 
@@ -145,7 +144,7 @@ def test_tests_give_error_codes_by_name() -> None:
     ],
 )
 def test_a_number_for_an_error_is_found(line: str) -> None:
-    assert len(list(numbers_of_errors(line))) == 1
+    assert len(list(numbers_of_errors(ast.parse(line)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -160,4 +159,4 @@ def test_a_number_for_an_error_is_found(line: str) -> None:
     ],
 )
 def test_other_numbers_are_no_errors(line: str) -> None:
-    assert list(numbers_of_errors(line)) == []
+    assert list(numbers_of_errors(ast.parse(line))) == []

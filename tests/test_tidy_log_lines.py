@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.kit.sources import ROOT, text_of, tree_of
+
 SERVING = [
     "kafkalite/dispatch.py",
     "kafkalite/pool.py",
@@ -75,9 +76,8 @@ class Line(NamedTuple):
     number: int
 
 
-def lines_of(source: str) -> tuple[list[Line], list[Line]]:
+def lines_of(tree: ast.Module) -> tuple[list[Line], list[Line]]:
     """The calls of plain loggers, and those of RepeatLoggers."""
-    tree = ast.parse(source)
     plain, repeat = set(), set()
     for node in tree.body:
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(node.value, ast.Call):
@@ -108,7 +108,7 @@ def test_what_a_client_can_cause_is_logged_by_a_repeat_logger() -> None:
     written = {
         (line.message, f"{path.relative_to(ROOT)}:{line.number}")
         for path in sources(SERVING)
-        for line in lines_of(path.read_text())[0]
+        for line in lines_of(tree_of(path))[0]
     }
     assert {place for message, place in written if message not in NO_CLIENT} == set()
     assert NO_CLIENT.keys() == {message for message, _ in written}, "a line that is gone is not listed"
@@ -117,16 +117,16 @@ def test_what_a_client_can_cause_is_logged_by_a_repeat_logger() -> None:
 def test_the_kind_of_a_line_is_no_clients_choice() -> None:
     """The message of a RepeatLogger is its kind, so it is the same whatever the client sent."""
     for path in sources(["kafkalite"]):
-        for line in lines_of(path.read_text())[1]:
+        for line in lines_of(tree_of(path))[1]:
             assert line.message is not None, f"{path.relative_to(ROOT)}:{line.number}"
     for path in [*sources(SERVING), *(ROOT / "ext").rglob("*.pyx")]:
-        assert REASON.search(path.read_text()) is None, f"{path}: the reason of a close is a constant, with values"
+        assert REASON.search(text_of(path)) is None, f"{path}: the reason of a close is a constant, with values"
 
 
 def test_native_modules_log_by_a_repeat_logger_alone() -> None:
-    natives = [path for path in (ROOT / "ext").rglob("*.pyx") if "logging.getLogger" in path.read_text()]
+    natives = [path for path in (ROOT / "ext").rglob("*.pyx") if "logging.getLogger" in text_of(path)]
     assert natives
-    assert [str(path) for path in natives if NATIVE_LOGGER.search(path.read_text())] == []
+    assert [str(path) for path in natives if NATIVE_LOGGER.search(text_of(path))] == []
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_native_modules_log_by_a_repeat_logger_alone() -> None:
     ],
 )
 def test_both_kinds_of_loggers_are_told_apart(source: str, plain: list[str], repeat: list[str]) -> None:
-    assert tuple([line.message for line in lines] for lines in lines_of(source)) == (plain, repeat)
+    assert tuple([line.message for line in lines] for lines in lines_of(ast.parse(source))) == (plain, repeat)

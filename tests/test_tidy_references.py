@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from tests.test_tidy import name_of, text_files, tracked
+from tests.kit.sources import name_of, text_files, tracked
 
 PATH = re.compile(r"(?<![\w./-])((?:kafkalite|ext|tests|tools|benchmarks|docs|examples|\.ci|\.github)/[\w./-]*\w)")
 MODULE = re.compile(r"(?<![\w./-])((?:tests|tools|benchmarks)(?:\.\w+)+)|-m (kafkalite(?:\.\w+)+)")

@@ -4,13 +4,13 @@ import ast
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import pytest
 
-from tests.test_tidy import name_of, text_files, tracked
+from tests.kit.sources import ROOT, name_of, text_files, tracked, tree_of
 
 WORD = re.compile(r"[A-Za-z_]\w*")
 READ_BY_PEOPLE = (".md", ".json", ".csv", ".txt", ".sum")
@@ -115,13 +115,18 @@ def foreign_classes(classes: Mapping[str, list[ast.ClassDef]]) -> set[str]:
         foreign |= more
 
 
-def unused_names(files: Mapping[str, str]) -> Iterator[Definition]:
-    """Names that stand nowhere but where they are defined. A definition in several places counts as often."""
+def unused_names(
+    files: Mapping[str, str], parse: Callable[[str, str], ast.Module] = lambda _, text: ast.parse(text)
+) -> Iterator[Definition]:
+    """Names that stand nowhere but where they are defined. A definition in several places counts as often.
+
+    `parse` gives a file's tree by its name and text.
+    """
     uses: Counter[str] = Counter()
     found: dict[str, list[Definition]] = defaultdict(list)
     for path, text in files.items():
         if path.endswith(".py"):
-            module = ast.parse(text)
+            module = parse(path, text)
             uses.update(used_words(module))
             for one in definitions(path, module):
                 found[one.name].append(one)
@@ -165,7 +170,7 @@ def test_every_name_is_used() -> None:
     words = Counter(word for text in generated.values() for word in WORD.findall(text))
     found = {
         f"{one.path}:{one.name}": f"{one.path}:{one.line}: {one.name}"
-        for one in unused_names(own_files())
+        for one in unused_names(own_files(), lambda name, _: tree_of(ROOT / name))
         if not words[one.name]
     }
     assert [line for name, line in found.items() if name not in KEPT] == []
