@@ -9,6 +9,7 @@ PORT_07 ?= 9072
 CONSOLE ?= 127.0.0.1:8090
 DATA ?= $(CURDIR)/data
 PYTEST_ARGS ?=
+PACKAGE ?=
 JOBS ?= 2
 # Tests wait for half of their time, so two at once keep a core busy; each may start brokers and a JVM, so no more than 8.
 TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
@@ -34,7 +35,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx 
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline test test-all test-browser pictures test-spark test-debug test-asan prove directories packages soak bench bench-packages bench-parts bench-spark clients cluster lint format generated docs warnings build-check wheels clean
+.PHONY: help run build build-debug build-asan pipeline unit test test-all test-browser pictures test-spark test-debug test-asan prove directories packages soak bench bench-packages bench-parts bench-spark clients cluster lint format generated docs warnings build-check wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -88,6 +89,9 @@ $(VENV)/.pipeline: pyproject.toml | $(VENV)/.built
 
 pipeline: $(VENV)/.built $(VENV)/.pipeline  ## a data pipeline on Spark, end to end, and its report (needs Java 17)
 	@$(BIN)/python -m kafkalite.examples.pipeline $(PIPELINE_ARGS)
+
+unit: $(VENV)/.built $(VENV)/.tested  ## one package's unit tests, without root or a JDK (PACKAGE=log; all packages without it)
+	$(BIN)/python -m pytest -m "not slow and not spark" tests/unit/$(PACKAGE) $(PYTEST_ARGS)
 
 packages:  ## install the programs that foreign-client tests run (kcat, librdkafka, Java, Maven, Node, strace)
 	@sh tools/test_packages.sh
