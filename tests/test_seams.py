@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.sources import ROOT, text_of, tree_of
+from tests.kit.sources import ROOT, name_of, text_of, tree_of
 
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 ROOMS = ("log", "coordinator")
@@ -64,9 +64,10 @@ def room_files() -> list[Path]:
     return [path for path in found if path.relative_to(ROOT).as_posix() not in SEAMS]
 
 
-@pytest.mark.parametrize("path", room_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_room_goes_through_the_seams(path: Path) -> None:
-    assert list(bypasses(tree_of(path))) == []
+def test_rooms_go_through_the_seams() -> None:
+    files = room_files()
+    assert files
+    assert [f"{name_of(path)}:{line}: {what}" for path in files for line, what in bypasses(tree_of(path))] == []
 
 
 @pytest.mark.parametrize(
@@ -119,10 +120,9 @@ def declared_calls(text: str) -> list[str]:
     return [match.group() for block in declarations for match in re.finditer(SYSTEM_CALLS, re.sub(r" +$", "", block))]
 
 
-@pytest.mark.parametrize("path", sorted(NATIVE.rglob("*.pyx")), ids=lambda path: path.name)
-def test_native_code_changes_files_in_one_place(path: Path) -> None:
-    found = declared_calls(text_of(path))
-    assert bool(found) == (path.stem == "file_ops"), found
+def test_native_code_changes_files_in_one_place() -> None:
+    found = {name_of(path): calls for path in NATIVE.rglob("*.pyx") if (calls := declared_calls(text_of(path)))}
+    assert [*found] == [name_of(NATIVE / "base" / "file_ops.pyx")], found
 
 
 def test_a_system_call_of_native_code_is_found() -> None:
@@ -146,12 +146,10 @@ def swaps_unseen(text: str) -> list[str]:
     return SWAPS.findall(text) + ([] if ALONE.search(text) else PATCHES.findall(text))
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix()
-)
-def test_seams_are_swapped_in_processes_of_their_own(path: Path) -> None:
-    if path not in {KIT / "harness" / "seams.py", Path(__file__).resolve()}:
-        assert swaps_unseen(text_of(path)) == []
+def test_seams_are_swapped_in_processes_of_their_own() -> None:
+    exempt = {KIT / "harness" / "seams.py", Path(__file__).resolve()}
+    files = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path not in exempt]
+    assert {name_of(path): found for path in files if (found := swaps_unseen(text_of(path)))} == {}
 
 
 @pytest.mark.parametrize(

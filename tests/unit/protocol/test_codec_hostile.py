@@ -18,6 +18,7 @@ from kafkalite.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from tests.kit.harness.named_case import named_case
 from tests.kit.harness.random_messages import EVERY_MESSAGE, REQUEST, MessageMaker, message_id, program
 
 FLIP_SEED = 20261121
@@ -33,19 +34,21 @@ def decoded_or_refused(case, data):
         return None
 
 
-@pytest.mark.parametrize("case", EVERY_MESSAGE, ids=message_id)
-def test_frame_cut_at_each_byte_is_refused(case):
-    for seed in range(3):
-        whole = program(*case).encode(MessageMaker(seed, items_max=2).make(*case))
-        for size in range(len(whole)):
-            assert decoded_or_refused(case, whole[:size]) is None, f"seed {seed}, {size} of {len(whole)} bytes"
+def test_frame_cut_at_each_byte_is_refused():
+    for case in EVERY_MESSAGE:
+        with named_case(message_id(case)):
+            for seed in range(3):
+                whole = program(*case).encode(MessageMaker(seed, items_max=2).make(*case))
+                for size in range(len(whole)):
+                    assert decoded_or_refused(case, whole[:size]) is None, f"seed {seed}, {size} of {len(whole)} bytes"
 
 
-@pytest.mark.parametrize("case", EVERY_MESSAGE, ids=message_id)
-def test_bytes_after_the_last_field_are_refused(case):
-    whole = program(*case).encode(MessageMaker(0).make(*case))
-    with pytest.raises(DecodeError, match="after the last field"):
-        program(*case).decode(whole + b"\0")
+def test_bytes_after_the_last_field_are_refused():
+    for case in EVERY_MESSAGE:
+        with named_case(message_id(case)):
+            whole = program(*case).encode(MessageMaker(0).make(*case))
+            with pytest.raises(DecodeError, match="after the last field"):
+                program(*case).decode(whole + b"\0")
 
 
 def test_all_topics_as_librdkafka_2_16_asks_for_them():
@@ -54,16 +57,17 @@ def test_all_topics_as_librdkafka_2_16_asks_for_them():
     assert request == MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
 
-@pytest.mark.parametrize("case", EVERY_MESSAGE, ids=message_id)
-def test_flipped_bytes_give_a_message_or_our_error(case):
-    rng = random.Random(FLIP_SEED)
-    whole = program(*case).encode(MessageMaker(FLIP_SEED).make(*case))
-    for _ in range(FLIPS if whole else 0):
-        data = bytearray(whole)
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        message = decoded_or_refused(case, data)
-        if message is not None:
-            assert decoded_or_refused(case, program(*case).encode(message)) is not None
+def test_flipped_bytes_give_a_message_or_our_error():
+    for case in EVERY_MESSAGE:
+        with named_case(message_id(case)):
+            rng = random.Random(FLIP_SEED)
+            whole = program(*case).encode(MessageMaker(FLIP_SEED).make(*case))
+            for _ in range(FLIPS if whole else 0):
+                data = bytearray(whole)
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+                message = decoded_or_refused(case, data)
+                if message is not None:
+                    assert decoded_or_refused(case, program(*case).encode(message)) is not None
 
 
 def memory_for_hostile_counts(number: int) -> int:
@@ -87,23 +91,25 @@ def traced_process():
         yield pool
 
 
-@pytest.mark.parametrize("number", range(len(EVERY_MESSAGE)), ids=[message_id(case) for case in EVERY_MESSAGE])
-def test_hostile_counts_allocate_nothing_for_the_claim(number, traced_process):
+def test_hostile_counts_allocate_nothing_for_the_claim(traced_process):
     """Every place of a frame takes a huge int32 and a huge varint in turn: some of them are counts and lengths."""
-    assert traced_process.submit(memory_for_hostile_counts, number).result() < 1_000_000
+    for number, case in enumerate(EVERY_MESSAGE):
+        with named_case(message_id(case)):
+            assert traced_process.submit(memory_for_hostile_counts, number).result() < 1_000_000
 
 
-@pytest.mark.parametrize("case", [case for case in EVERY_MESSAGE if program(*case).flexible], ids=message_id)
-def test_unknown_tags_are_skipped(case):
+def test_unknown_tags_are_skipped():
     """A newer peer adds tagged fields to versions that exist: the last byte of a frame without tags is the count 0."""
-    message = MessageMaker(3).make(*case)
-    for row in type(message).FIELDS:
-        if len(row) > 4 and row[4]:
-            setattr(message, row[0], getattr(type(message)(), row[0]))
-    whole = program(*case).encode(message)
-    assert whole[-1] == 0
-    tagged = whole[:-1] + bytes.fromhex("02 50 03 aabbcc ffffffff0f 00")
-    assert program(*case).decode(tagged) == message
+    for case in [case for case in EVERY_MESSAGE if program(*case).flexible]:
+        with named_case(message_id(case)):
+            message = MessageMaker(3).make(*case)
+            for row in type(message).FIELDS:
+                if len(row) > 4 and row[4]:
+                    setattr(message, row[0], getattr(type(message)(), row[0]))
+            whole = program(*case).encode(message)
+            assert whole[-1] == 0
+            tagged = whole[:-1] + bytes.fromhex("02 50 03 aabbcc ffffffff0f 00")
+            assert program(*case).decode(tagged) == message
 
 
 def list_offsets(count):
