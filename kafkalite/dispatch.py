@@ -33,7 +33,7 @@ from kafkalite.logging import RepeatLogger
 from kafkalite.protocol import header
 
 if TYPE_CHECKING:
-    from kafkalite._native.serve.connection import Connection
+    from kafkalite._native.serve.connection import Connection, LargeBody
     from kafkalite._native.serve.transfer import Answer
     from kafkalite.limits.pace import Pace
 
@@ -55,7 +55,7 @@ class _Task:
         row: table.Row,
         context: RequestContext,
         correlation_id: int,
-        body: bytes,
+        body: bytes | LargeBody,
         request: Any,
     ) -> None:
         self.dispatcher = dispatcher
@@ -122,11 +122,12 @@ class _LongTask:
         task = self._task
         if task.request is None:
             try:
-                task.request = task.dispatcher.decode(task.row, task.context.api_version, task.body, pace.check)
+                body = task.body if isinstance(task.body, bytes) else task.body.take()
+                task.request = task.dispatcher.decode(task.row, task.context.api_version, body, pace.check)
             except ValueError as error:
                 self._answer.fail(NO_REQUEST, task.row.name, task.context.api_version, error, client_id=task.client_id)
                 return None
-        task.body = b""
+        task.body = body = b""
         if task.row.blocks(task.context, task.request):
             return lambda pace: self._guarded(pace, self._handle)
         self._handle(pace)
@@ -198,7 +199,7 @@ class Dispatcher:
         version: int,
         correlation_id: int,
         client_id: bytes | None,
-        body: bytes,
+        body: bytes | LargeBody,
     ) -> bytes | None:
         """The response frame, or None when it follows through a parked Answer or the connection was closed."""
         row = self._find(key)
@@ -211,6 +212,7 @@ class Dispatcher:
                 request = None
             else:
                 partitions_max = self._services.config.request_max_partitions
+                assert isinstance(body, bytes), "only long requests are not copied"
                 request = row.decode(version, header.request_body(key, version, body), partitions_max)
         except ValueError as error:
             connection.close(NO_REQUEST, row.name, version, error, client_id=client_id)

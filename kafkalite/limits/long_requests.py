@@ -14,14 +14,14 @@ Thread rule: `submit` and `has_jobs` on network workers, or on the I/O pool for 
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
 from kafkalite._native.serve.connection import InlineShare
+from kafkalite.limits.collector import OLD_OBJECTS
 from kafkalite.limits.holder import Holder, holder_of
 from kafkalite.limits.pace import Pace, Peer, Stopped, has_gone, run_with
 from kafkalite.logging import RepeatLogger
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     """A step of a request. It returns what is left to do on the I/O pool, or None."""
 
 logger = RepeatLogger(logging.getLogger("kafkalite.limits"))
-
-_OLD_NEVER: Final = 1_000_000_000
-"""The collector's third threshold while long requests run: for the million objects of a message it would look through
-them and all others several times, 20 ms each."""
 
 
 class Client(Peer, Protocol):
@@ -257,20 +253,19 @@ class LongRequests:
 
 
 class _Collector:
-    """The collector of cycles, kept from looking through all objects while long requests run."""
+    """`OldObjects` for the thread of long requests, which asks before each."""
 
     def __init__(self) -> None:
-        self._threshold: int | None = None  # the third one, before it was raised
+        self._spares = False
 
     def spare_old_objects(self) -> None:
-        """It looks through young objects alone until `resume`."""
-        if self._threshold is None:
-            young, middle, self._threshold = gc.get_threshold()
-            gc.set_threshold(young, middle, _OLD_NEVER)
+        """They are not looked through until `resume`."""
+        if not self._spares:
+            self._spares = True
+            OLD_OBJECTS.spare()
 
     def resume(self) -> None:
-        """It does as before."""
-        if self._threshold is not None:
-            young, middle, _ = gc.get_threshold()
-            gc.set_threshold(young, middle, self._threshold)
-            self._threshold = None
+        """They are, unless others ask for it, too."""
+        if self._spares:
+            self._spares = False
+            OLD_OBJECTS.resume()

@@ -16,6 +16,11 @@ class WorkerResources(WorkerParts):
 @final
 class InlineShare: ...
 
+@final
+class LargeBody:
+    def __len__(self) -> int: ...
+    def take(self) -> bytes: ...
+
 class Connection:
     principal: Any
     share: InlineShare | None

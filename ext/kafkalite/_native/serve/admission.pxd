@@ -72,6 +72,7 @@ cdef class WaitingRequest:
     cdef AdmissionRequest ask   # None: nothing in it is transactional
     cdef object pool
     cdef int begin(self, object pool) except -1
+    cdef int begin_part(self, int i) except -1
     cdef int submit(self, int i) except -1
     cdef int put_on_pool(self, int i) except -1
     cdef bint follow(self, WaitingPart part, int i) except -1

@@ -160,25 +160,32 @@ cdef class WaitingRequest:
 
     cdef int begin(self, object pool) except -1:
         """Sees to it that each part goes on."""
-        cdef WaitingPart part
         cdef int i
         self.pool = pool
         self.remaining = 1
-        for part in self.parts:
-            if part.state != DONE:
-                self.remaining += 1
-        for i, part in enumerate(self.parts):
-            if part.state == FLUSHING:
-                part.log.owner.flush_async(part.end_offset, FlushWaiter(self, i))
-            elif part.state == REPLICATING:
-                part.wait = wait_replicated(part.log, part.end_offset, part.leader_epoch, ReplicationWaiter(self, i))
-            elif part.state == ASKED:
-                part.admission.answer.then(AdmissionWaiter(self, i))
-            elif part.state == QUEUED:
-                self.put_on_pool(i)
-            elif part.state == AFTER_ANOTHER and not self.follow(part, i):
-                self.submit(i)
+        for i in range(<int>len(self.parts)):
+            self.begin_part(i)
         return self.count_down()
+
+    cdef int begin_part(self, int i) except -1:
+        """Sees to it that part i goes on, which may end at once."""
+        cdef WaitingPart part = self.parts[i]
+        if part.state == DONE:
+            return 0
+        self.remaining += 1
+        if part.state == FLUSHING:
+            part.log.owner.flush_async(part.end_offset, FlushWaiter(self, i))
+        elif part.state == REPLICATING:
+            part.wait = wait_replicated(part.log, part.end_offset, part.leader_epoch, ReplicationWaiter(self, i))
+            if self.expired:
+                self.end_wait(part)
+        elif part.state == ASKED:
+            part.admission.answer.then(AdmissionWaiter(self, i))
+        elif part.state == QUEUED:
+            self.put_on_pool(i)
+        elif part.state == AFTER_ANOTHER and not self.follow(part, i):
+            self.submit(i)
+        return 0
 
     cdef int submit(self, int i) except -1:
         """Sends part i to the I/O pool to be appended, after what the log has there already."""

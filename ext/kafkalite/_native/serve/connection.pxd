@@ -3,6 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.low_water cimport LowWater
+from kafkalite._native.serve.produce cimport ProduceRun, ProduceServer
 from kafkalite._native.serve.quota cimport BoundClient
 from kafkalite._native.serve.transfer cimport Answer
 from kafkalite._native.serve.worker_parts cimport WorkerParts
@@ -37,6 +38,12 @@ cdef class InlineShare:
     cdef object __weakref__
     cdef double left_us
     cdef double at                          # monotonic seconds of the last look
+
+
+cdef class LargeBody:
+    cdef void* owner
+    cdef const unsigned char* data
+    cdef Py_ssize_t size
 
 
 cdef class WorkerResources(WorkerParts):
@@ -100,6 +107,8 @@ cdef class Connection:
     cdef bint first                         # the request being served is the first of what was received together
     cdef public InlineShare share           # of its holder; None: it has asked for nothing that is charged
     cdef bint gives_way                     # paused until the other connections had their turn
+    cdef bint moved                         # `pending` is another buffer than when its frames began to be served
+    cdef ProduceRun run                     # the request that is served in turns; None: none is
     cdef bint filled                        # the last recv took as much as it could: there may be more
 
     cdef AccessView access(self)
@@ -116,6 +125,10 @@ cdef class Connection:
     cdef int pause(self) except -1
     cdef int begin_turn(self) except -1
     cdef int give_way(self) except -1
+    cdef unsigned char* take_bytes(self, unsigned char* data, Py_ssize_t size, void** owner) except NULL
+    cdef int begin_run(self, ProduceServer server, int16_t version, int32_t correlation_id, unsigned char* body,
+                       Py_ssize_t size) except -1
+    cdef int continue_run(self) except -1
     cdef bint put_off(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int refuse_size(self, int32_t size) except -1
     cdef int end(self) except -1

@@ -26,7 +26,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
 import heapq
@@ -41,7 +41,7 @@ from kafkalite._native.serve.counters cimport RequestCounters, client_id_of, now
 from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.low_water cimport LowWater
 from kafkalite._native.serve.produce cimport (
-    MALFORMED, PARKED, SERVED, UNANSWERED, PendingProduce, ProduceServer, acks_of,
+    MALFORMED, PARKED, SERVED, TAKES_TURNS, UNANSWERED, PendingProduce, ProduceServer, acks_of, run_of,
 )
 from kafkalite._native.serve.produce_turns cimport has_to_wait
 from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
@@ -87,6 +87,28 @@ cdef class InlineShare:
 
     def __cinit__(self):
         self.left_us = SHARE_US_MAX
+
+
+@cython.final
+cdef class LargeBody:
+    """The body of a large request, for the thread that decodes it. The network thread does not copy it."""
+
+    def __dealloc__(self):
+        free(self.owner)
+
+    def __len__(self):
+        return self.size
+
+    def take(self):
+        """The bytes, once; the received buffer is freed."""
+        cdef bytes body = PyBytes_FromStringAndSize(NULL, self.size)
+        cdef char* target = PyBytes_AS_STRING(body)
+        with nogil:
+            memcpy(target, self.data, <size_t>self.size)
+            free(self.owner)
+            self.owner = NULL
+        self.size = 0
+        return body
 
 
 @cython.final
@@ -453,9 +475,14 @@ cdef class Connection:
 
     cdef int serve_pending(self) except -1:
         """Serves the whole frames in the connection's own buffer and moves the rest to its front."""
-        cdef Py_ssize_t used = self.serve_frames(self.pending, self.pending_size)
-        if self.closed:
-            return 0
+        cdef Py_ssize_t used
+        while True:
+            used = self.serve_frames(self.pending, self.pending_size)
+            if self.closed:
+                return 0
+            if not self.moved:
+                break
+            self.moved = False
         self.pending_size -= used
         if used > 0 and self.pending_size > 0:
             memmove(self.pending, self.pending + used, <size_t>self.pending_size)
@@ -567,6 +594,8 @@ cdef class Connection:
                 self.pause()
             elif self.io.out.size > RECEIVE_CAPACITY:
                 self.write_out()
+            if self.moved:
+                break
         if self.client is not None:
             self.client.pay()
         return at
@@ -591,7 +620,52 @@ cdef class Connection:
     def take_share(self):
         """Serves what waited, in a loop turn after the one in which it gave way."""
         self.gives_way = False
-        self.settle()
+        if self.run is not None:
+            self.continue_run()
+        if not self.closed:
+            self.settle()
+
+    cdef unsigned char* take_bytes(self, unsigned char* data, Py_ssize_t size, void** owner) except NULL:
+        """Keeps bytes of the present request beyond its turn, where this says; `owner` is to be freed. Many stay where
+        they are, and what was received after them moves to another buffer."""
+        cdef unsigned char* taken = data
+        cdef Py_ssize_t rest = self.pending + self.pending_size - (data + size)
+        if size <= RECEIVE_CAPACITY or not self.pending <= data <= self.pending + self.pending_size:
+            taken = <unsigned char*>malloc(<size_t>max(size, 1))
+            if taken == NULL:
+                raise MemoryError
+            memcpy(taken, data, <size_t>size)
+            owner[0] = taken
+            return taken
+        owner[0] = self.pending
+        self.pending = NULL
+        self.pending_size = self.pending_capacity = 0
+        self.moved = True
+        self.keep(data + size, rest)
+        return taken
+
+    cdef int begin_run(self, ProduceServer server, int16_t version, int32_t correlation_id, unsigned char* body,
+                       Py_ssize_t size) except -1:
+        """A Produce request with many partitions is served in later turns; what comes after it waits."""
+        cdef void* owner = NULL
+        cdef unsigned char* taken = self.take_bytes(body, size, &owner)
+        self.run = run_of(server, version, correlation_id, taken - body, owner, self.enqueue())
+        return self.give_way()
+
+    cdef int continue_run(self) except -1:
+        """Serves some more of that request, in a turn of its own, even if the connection has been closed meanwhile."""
+        cdef ProduceRun run = self.run
+        cdef int64_t began = now_ns(), spent
+        cdef bint done = run.take_turn(TURN_NS_MAX, self.io.now)
+        spent = now_ns() - began
+        self.turn_left_ns -= spent
+        self.io.loop_left_ns -= spent
+        if not done:
+            return self.give_way()
+        self.run = None
+        if run.pending.timeout_ms >= 0 and not run.pending.done:
+            self.io.add_timer(run.pending, self.io.now + <double>run.pending.timeout_ms / 1000.0)
+        return 0
 
     def affords(self, double cost_us, double limit_us):
         """Whether a request that is expected to cost so much may be served now: it is within the limit, and of its
@@ -834,6 +908,8 @@ cdef class Connection:
             self.sole = sole
             if pending.timeout_ms >= 0 and not pending.done:
                 self.io.add_timer(pending, self.io.now + <double>pending.timeout_ms / 1000.0)
+        elif result == TAKES_TURNS:
+            return self.begin_run(server, version, correlation_id, body, size)
         elif result == MALFORMED:
             return REFUSED_REQUEST
         elif result == UNANSWERED:
@@ -871,8 +947,16 @@ cdef class Connection:
                          unsigned char* body, Py_ssize_t size) except -1:
         cdef Py_ssize_t start = self.io.out.size
         cdef int64_t began = now_ns(), spent
-        cdef bytes response = self.io.dispatch(
-            self, key, version, correlation_id, client_id, PyBytes_FromStringAndSize(<const char*>body, size))
+        cdef LargeBody large
+        cdef bytes response
+        if size <= RECEIVE_CAPACITY:
+            response = self.io.dispatch(
+                self, key, version, correlation_id, client_id, PyBytes_FromStringAndSize(<const char*>body, size))
+        else:
+            large = LargeBody.__new__(LargeBody)
+            large.data = self.take_bytes(body, size, &large.owner)
+            large.size = size
+            response = self.io.dispatch(self, key, version, correlation_id, client_id, large)
         spent = now_ns() - began
         self.turn_left_ns -= spent
         self.io.loop_left_ns -= spent

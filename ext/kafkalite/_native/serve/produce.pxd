@@ -19,6 +19,7 @@ cdef enum ServeResult:
     PARKED = 2          # `pending` waits for its Answer
     MALFORMED = 3       # the connection has to be closed
     UNANSWERED = 4      # acks=0, and not all was appended: closing the connection is what tells the client
+    TAKES_TURNS = 5     # it is parsed, and has too many partitions for one turn: `ProduceRun` serves it
 
 
 # The acks of a request, which stand near its front; 0 of what is none.
@@ -66,12 +67,16 @@ cdef class ProduceServer:
     cdef const unsigned char* transactional_id      # NULL: null
     cdef Py_ssize_t transactional_id_size
     cdef bint transactional         # one of its batches is
+    cdef bint flush                 # its answer waits for the disk
     cdef AdmissionRequest ask       # valid while transactional; None: refused
     # Of the part that append_transactional had last:
     cdef Admission admission        # where the gate answers later
     cdef int64_t admitted           # as LogCore.append takes it
 
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
+    cdef ProduceServer hand_over(self)
+    cdef LogCore serve_part(self, int32_t i, int16_t version)
+    cdef PendingProduce new_pending(self, int16_t version, int32_t correlation_id)
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1
     cdef ProducePart* next_part(self) except NULL
     cdef int count_parts(self) noexcept
@@ -104,5 +109,24 @@ cdef class PendingProduce(WaitingRequest):
     cdef object listener
     cdef readonly Answer answer
     cdef int32_t timeout_ms         # after which no replicas are waited for; -1: none are
+    cdef int prepare(self, Answer answer, object pool) except -1
     cdef int start(self, Answer answer, object pool) except -1
     cdef void* sole(self)
+
+
+cdef class ProduceRun:
+    cdef ProduceServer server       # its own
+    cdef void* frame                # its own, into which the parts point
+    cdef int16_t version
+    cdef int32_t at                 # parts that are appended or refused
+    cdef int32_t begun              # parts that have begun to wait, where they do
+    cdef bint counted               # all have: the answer waits for them alone
+    cdef PendingProduce pending
+
+    cdef bint take_turn(self, int64_t turn_ns, double now) except -1
+    cdef int serve_some(self, int32_t end) except -1
+    cdef int flush_some(self, int32_t end) except -1
+
+
+cdef ProduceRun run_of(ProduceServer server, int16_t version, int32_t correlation_id, Py_ssize_t moved, void* frame,
+                       Answer answer)

@@ -26,7 +26,7 @@ from kafkalite._native.serve.admission cimport (
     ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, REPLICATING, AdmissionRequest, AdmissionResult,
     WaitingPart, WaitingRequest, admission_of, is_owed,
 )
-from kafkalite._native.serve.counters cimport ERROR_COUNT, KEY_OF_PRODUCE, place
+from kafkalite._native.serve.counters cimport ERROR_COUNT, KEY_OF_PRODUCE, now_ns, place
 from kafkalite._native.serve.leaders cimport PRODUCE_LEADER_TAG, PRODUCE_LEADERS_FROM
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable
@@ -66,10 +66,16 @@ from kafkalite._native.wire.error_codes cimport (
 )
 from kafkalite._native.wire.status cimport OK
 
+from kafkalite.limits.collector import OLD_OBJECTS as _OLD_OBJECTS
+
+cdef object OLD_OBJECTS = _OLD_OBJECTS
+
 cdef enum:
     TOPIC_IDS_FROM = 13
     ZSTD_FROM = 7               # first version of Produce that may carry it
     PARTS_AT_FIRST = 64
+    PARTS_AT_ONCE = 512         # a request with more is served in turns
+    PARTS_PER_LOOK = 32         # served between two looks at the clock
     PARTITION_SIZE_MIN = 5      # an int32 index and a null records field in its shortest form
     TOPIC_SIZE_MIN = 2
 
@@ -200,56 +206,30 @@ cdef class ProduceServer:
         cdef LogCore log
         cdef PendingProduce pending = None
         cdef bint failed = False
-        cdef bint flush
         if not self.parse(version, body, size, &acks):
             return MALFORMED
         if self.transactional and not self.prepare_ask(version):
             return MALFORMED
         self.acks = acks
         self.terms = AppendTerms(FROM_CLIENT, NOT_ADMITTED, ANY_EPOCH, acks == -1)
-        flush = acks == -1 and self.flush_on_acks_all
+        self.flush = acks == -1 and self.flush_on_acks_all
         if self.faults is not None:
             self.faults = None
+        if self.part_count > PARTS_AT_ONCE:
+            return TAKES_TURNS
         for i in range(self.part_count):
             part = &self.parts[i]
             if part.parts_of_topic == 0:
                 continue
-            part.result.record_error_index = -1     # the rest is the append's, and not looked at where there was none
-            log = None
-            part.state = DONE
-            if self.transactional and self.ask is None:
-                part.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED      # as Kafka, for the request as a whole
-            else:
-                log = self.append_part(part, version, -1 <= acks <= 1)
-                if is_faulty(part):
-                    if self.faults is None:
-                        self.faults = {}
-                    self.faults[i] = find_faults(log, part.records, part.records_size, part)
-            if part.state == DONE:
-                if part.wants_replicas:
-                    part.state = REPLICATING if part.error == 0 else DONE
-                elif part.error == 0 and (part.result.flush_due or flush):
-                    part.state = FLUSHING
-            elif deferred_bytes + part.records_size > self.deferred_bytes_max:
-                self.give_up(part)
+            log = self.serve_part(i, version)
             if part.state != DONE:
                 if pending is None:
-                    pending = PendingProduce.__new__(PendingProduce)
+                    pending = self.new_pending(version, correlation_id)
                     pending.parts = [None] * self.part_count
-                pending.parts[i] = self.pending_part(part, log, flush)
+                pending.parts[i] = self.pending_part(part, log, self.flush)
             elif part.error != 0:
                 failed = True
         if pending is not None:
-            pending.version = version
-            pending.correlation_id = correlation_id
-            pending.acks = acks
-            pending.throttle_ms = self.throttle_ms
-            pending.timeout_ms = -1
-            if acks == -1 and self.leaders is not None:
-                pending.timeout_ms = max(<int32_t>0, self.timeout_ms)
-            pending.counters = self.counters
-            if self.leaders is not None:
-                pending.server, pending.listener = self, self.listener
             self.park(pending)
             return PARKED
         if self.counters is not None:
@@ -261,6 +241,60 @@ cdef class ProduceServer:
         else:
             self.encode(version, correlation_id)
         return SERVED
+
+    cdef inline LogCore serve_part(self, int32_t i, int16_t version):
+        """Appends part i, or finds what it waits for, in its `state`; the log, where it came as far as that."""
+        cdef ProducePart* part = &self.parts[i]
+        cdef LogCore log = None
+        part.result.record_error_index = -1         # the rest is the append's, and not looked at where there was none
+        part.state = DONE
+        if self.transactional and self.ask is None:
+            part.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED          # as Kafka, for the request as a whole
+        else:
+            log = self.append_part(part, version, -1 <= self.acks <= 1)
+            if is_faulty(part):
+                if self.faults is None:
+                    self.faults = {}
+                self.faults[i] = find_faults(log, part.records, part.records_size, part)
+        if part.state == DONE:
+            if part.wants_replicas:
+                part.state = REPLICATING if part.error == 0 else DONE
+            elif part.error == 0 and (part.result.flush_due or self.flush):
+                part.state = FLUSHING
+        elif deferred_bytes + part.records_size > self.deferred_bytes_max:
+            self.give_up(part)
+        return log
+
+    cdef PendingProduce new_pending(self, int16_t version, int32_t correlation_id):
+        """A request that waits, without its parts."""
+        cdef PendingProduce pending = PendingProduce.__new__(PendingProduce)
+        pending.version = version
+        pending.correlation_id = correlation_id
+        pending.acks = self.acks
+        pending.throttle_ms = self.throttle_ms
+        pending.timeout_ms = -1
+        if self.acks == -1 and self.leaders is not None:
+            pending.timeout_ms = max(<int32_t>0, self.timeout_ms)
+        pending.counters = self.counters
+        if self.leaders is not None:
+            pending.server, pending.listener = self, self.listener
+        pending.ask = self.ask if self.transactional else None
+        return pending
+
+    cdef ProduceServer hand_over(self):
+        """A server with the request that this one has parsed."""
+        cdef ProduceServer other = ProduceServer(
+            self.table, self.out, self.pool, partitions_max=self.partitions_max,
+            deferred_bytes_max=self.deferred_bytes_max, flush_on_acks_all=self.flush_on_acks_all, gate=self.gate)
+        other.counters, other.leaders = self.counters, self.leaders
+        other.access, other.listener, other.now = self.access, self.listener, self.now
+        other.throttle_ms = self.throttle_ms
+        other.acks, other.terms, other.flush, other.timeout_ms = self.acks, self.terms, self.flush, self.timeout_ms
+        other.transactional, other.ask, self.ask = self.transactional, self.ask, None
+        other.topic_count, other.part_count, other.part_capacity = self.topic_count, self.part_count, self.part_capacity
+        other.parts, self.parts = self.parts, NULL
+        self.part_count = self.part_capacity = 0
+        return other
 
     cdef int count_parts(self) noexcept:
         """Counts what is answered, by error."""
@@ -277,7 +311,6 @@ cdef class ProduceServer:
     cdef int park(self, PendingProduce pending) except -1:
         """Completes a request that waits by its parts that do not."""
         cdef int32_t i
-        pending.ask = self.ask if self.transactional else None
         for i in range(self.part_count):
             if pending.parts[i] is None:
                 pending.parts[i] = self.pending_part(&self.parts[i], None, False)
@@ -589,10 +622,17 @@ cdef class PendingPart(WaitingPart):
 cdef class PendingProduce(WaitingRequest):
     """A Produce request whose answer waits for the gate, the I/O pool or the disk."""
 
-    cdef int start(self, Answer answer, object pool) except -1:
+    cdef int prepare(self, Answer answer, object pool) except -1:
+        """Takes the place of its answer; its parts go on one by one."""
         self.answer = answer
         if self.timeout_ms >= 0:
             answer.when_abandoned(self.give_up)
+        self.pool = pool
+        self.remaining = 1
+        return 0
+
+    cdef int start(self, Answer answer, object pool) except -1:
+        self.prepare(answer, pool)
         return self.begin(pool)
 
     cdef void* sole(self):
@@ -672,3 +712,89 @@ cdef class PendingProduce(WaitingRequest):
             out.end_frame(start)
         self.answer.complete(PyBytes_FromStringAndSize(<const char*>out.data, out.size))
         return 0
+
+
+@cython.final
+cdef class ProduceRun:
+    """A Produce request with many partitions: its worker serves a few of them in a turn, and others in between.
+
+    append each part ─▶ ask for the flushes, once all is appended ─▶ answer, when all parts are DONE ─▶ free
+
+    A request that was received is carried out even if its client goes, as by Kafka.
+    """
+
+    def __cinit__(self):
+        OLD_OBJECTS.spare()
+
+    def __dealloc__(self):
+        free(self.frame)
+        OLD_OBJECTS.resume()
+
+    cdef bint take_turn(self, int64_t turn_ns, double now) except -1:
+        """Does what there is time for; True: nothing is left to do but to wait for the answer."""
+        cdef int64_t until = now_ns() + turn_ns
+        cdef list parts = self.pending.parts
+        cdef int32_t count = self.server.part_count
+        self.server.now = now
+        while self.at < count:
+            self.serve_some(min(count, self.at + PARTS_PER_LOOK))
+            if now_ns() >= until:
+                return False
+        while self.begun < count:
+            self.flush_some(min(count, self.begun + PARTS_PER_LOOK))
+            if now_ns() >= until:
+                return False
+        if not self.counted:
+            self.counted = True
+            self.pending.count_down()
+            return not self.pending.done
+        while parts:
+            del parts[max(0, len(parts) - PARTS_PER_LOOK):]
+            if now_ns() >= until:
+                return False
+        return True
+
+    cdef int serve_some(self, int32_t end) except -1:
+        """Serves the parts up to one, each of which is DONE or waits, as of any PendingProduce."""
+        cdef ProduceServer server = self.server
+        cdef PendingPart waiting
+        cdef LogCore log
+        while self.at < end:
+            log = None
+            if server.parts[self.at].parts_of_topic > 0:
+                log = server.serve_part(self.at, self.version)
+            waiting = server.pending_part(&server.parts[self.at], log, server.flush)
+            if server.faults is not None:
+                waiting.faults = server.faults.pop(self.at, None)
+            self.pending.parts.append(waiting)
+            if waiting.state != FLUSHING:
+                self.pending.begin_part(self.at)
+            self.at += 1
+        return 0
+
+    cdef int flush_some(self, int32_t end) except -1:
+        """Begins those that wait for the disk alone. Another that does by now has begun before."""
+        while self.begun < end:
+            if self.server.parts[self.begun].state == FLUSHING:
+                self.pending.begin_part(self.begun)
+            self.begun += 1
+        return 0
+
+
+cdef ProduceRun run_of(ProduceServer server, int16_t version, int32_t correlation_id, Py_ssize_t moved, void* frame,
+                       Answer answer):
+    """What serves the request for which `serve` answered TAKES_TURNS. Its bytes have moved by so many, into `frame`,
+    which is freed with it."""
+    cdef ProduceRun run = ProduceRun.__new__(ProduceRun)
+    cdef int32_t i
+    run.frame = frame
+    run.version = version
+    run.server = server = server.hand_over()
+    for i in range(server.part_count if moved != 0 else 0):
+        server.parts[i].topic += moved
+        if server.parts[i].records != NULL:
+            server.parts[i].records += moved
+    run.pending = server.new_pending(version, correlation_id)
+    run.pending.parts = []
+    run.pending.prepare(answer, server.pool)
+    return run

@@ -96,4 +96,4 @@ cdef class WorkerParts:
     cdef bint may_step(self) except -1
     cdef int take_steps(self) except -1
     cdef int take_turns(self) except -1
-    cdef int take_turn(self, object connection, step) except -1
+    cdef int take_turn(self, object connection, step, bint closed_too=*) except -1

@@ -134,15 +134,15 @@ cdef class WorkerParts:
         cdef Py_ssize_t _
         for _ in range(len(self.giving_way)):
             connection = self.giving_way.popleft()
-            self.take_turn(connection, connection.take_share)
+            self.take_turn(connection, connection.take_share, True)
             if self.loop_left_ns <= 0:
                 break
         return 0
 
-    cdef int take_turn(self, object connection, step) except -1:
+    cdef int take_turn(self, object connection, step, bint closed_too=False) except -1:
         """Does for a connection what no event of its own asks for now; it is closed where that fails."""
         try:
-            if not connection.closed:
+            if closed_too or not connection.closed:
                 step()
         except Exception:
             logger.exception("serving %r failed; its connection is closed", connection)
