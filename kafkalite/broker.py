@@ -26,8 +26,10 @@ from kafkalite._native.serve.connection import Connection, WorkerResources
 from kafkalite._native.serve.counters import Turns
 from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
+from kafkalite._native.serve.memory import MemoryCeiling
 from kafkalite._native.serve.produce import ProduceServer
 from kafkalite._native.serve.transfer import Mailbox, OutBuffer
+from kafkalite.available_memory import MIB, cgroup_limit
 from kafkalite.clock import SystemClock
 from kafkalite.coordinator.groups import GroupCoordinator
 from kafkalite.coordinator.producer_ids import ProducerIds
@@ -36,7 +38,7 @@ from kafkalite.dispatch import Dispatcher
 from kafkalite.errors import ConfigError
 from kafkalite.handlers.context import BrokerServices, ClusterView
 from kafkalite.handlers.table import find, native_apis
-from kafkalite.limits import budget, cgroup
+from kafkalite.limits import budget
 from kafkalite.limits.long_requests import LongRequests
 from kafkalite.limits.shares import SMALL_COUNT
 from kafkalite.log.directory import is_used
@@ -174,6 +176,7 @@ class Broker:
         self._configuring = threading.Lock()  # one at a time tells the services of the cluster's settings
         self._pool: IoPool | None = None
         self._long_requests: LongRequests | None = None
+        self._memory: MemoryCeiling | None = None
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
@@ -379,6 +382,7 @@ class Broker:
             config, logs, cluster, self.clock, pool, groups, transactions, quotas, member, authorizer
         )
         logs.topic_listeners.append(lambda name: services.partition_shares.topic_changed(name, logs.topics))
+        self._memory = MemoryCeiling(config.broker_memory_max, queued_max=config.queued_max_request_bytes or -1)
         self._long_requests = long_requests = LongRequests(pool)
         dispatcher = Dispatcher(services, self._find_row(), long_requests)
         sessions = FetchSessionCache(
@@ -419,9 +423,9 @@ class Broker:
     def _tell_memory(self) -> None:
         budget.report(
             self.config,
-            clients=self.config.queued_append_max_bytes,
+            clients=self.config.broker_memory_max,
             partition_count=sum(1 for _ in self.logs.logs()),
-            memory_limit=cgroup.memory_limit(),
+            memory_limit=cgroup_limit(),
             address_space_limit=address_space_limit(),
         )
 
@@ -434,6 +438,7 @@ class Broker:
             extra=fields(
                 data=str(config.data_directory),
                 partitions=sum(1 for _ in logs.logs()),
+                memory_max=f"{config.broker_memory_max // MIB} MiB",
                 last_stop="clean" if logs.clean_start else "not clean: logs were checked",
                 seconds=round(time.monotonic() - began, 3),
             ),
@@ -596,7 +601,7 @@ class Broker:
         if told is None:
             return
         told.logs, told.pool, told.sessions = logs, self._pool, sessions
-        told.long_requests = self._long_requests
+        told.long_requests, told.memory = self._long_requests, self._memory
         told.groups, told.transactions = self._groups, self._transactions
         told.quotas, told.authorizer, told.sign_ins = services.quotas, services.authorizer, self._sign_ins
         told.acceptor = self._acceptor
@@ -825,7 +830,7 @@ class Broker:
             io.faults = self._faults
             io.use_quotas(self._quota_control())
             self._add_sign_in(io, worker_count)
-            self._add_views(io, authorizer)
+            self._add_shared(io, authorizer)
             if self._told is not None:
                 io.use_counters(self._told.new_counters())
                 mailbox.turns = Turns()
@@ -855,8 +860,10 @@ class Broker:
                 unknown_bytes_max=config.connection_authentication_max_bytes // worker_count,
             )
 
-    def _add_views(self, io: WorkerResources, authorizer: Authorizer | None) -> None:
-        """What clients may do, and who leads what this broker does not, where that is asked."""
+    def _add_shared(self, io: WorkerResources, authorizer: Authorizer | None) -> None:
+        """Give a worker what all of them share: the memory ceiling, permissions, and the leaders in a cluster."""
+        assert self._memory is not None, "made before the workers"
+        io.use_memory(self._memory)
         leaders = self._leaders()
         if leaders is not None:
             assert self._fetchers is not None, "in a cluster"

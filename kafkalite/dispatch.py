@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite._native.serve.memory import KIND_ANSWERS, MemoryCeilingReached
 from kafkalite.deferred import Deferred
 from kafkalite.errors import MalformedRequest
 from kafkalite.handlers import permissions, table
@@ -34,12 +35,15 @@ from kafkalite.protocol import header
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.connection import Connection, LargeBody
+    from kafkalite._native.serve.memory import Charge
     from kafkalite._native.serve.transfer import Answer
     from kafkalite.limits.pace import Pace
 
 logger = RepeatLogger(logging.getLogger("kafkalite.dispatch"))
 
 
+NO_ROOM: Final = "%s v%d: an answer of %d bytes or more, for which its client holds too much memory (broker.memory.max)"
+"""Why a connection is closed whose answer has no room: the protocol has no error for that."""
 NO_REQUEST: Final = "%s v%d that does not follow its schema: %s"
 """Why a connection is closed whose bytes are not a request."""
 
@@ -78,13 +82,14 @@ _Step = Callable[[Any], Any]
 class _LongTask:
     """A request as a job of the thread for long requests: decode ─▶ handler ─▶ encode ─▶ free, each in portions."""
 
-    __slots__ = ("_answer", "_make", "_release", "_task")
+    __slots__ = ("_answer", "_charge", "_make", "_release", "_task")
 
     def __init__(self, task: _Task, answer: Answer, make: Callable[[], Any] | None = None) -> None:
         """`make`: what makes the response of a request whose handler has returned; None: it is still to be called."""
         self._task = task
         self._answer = answer
         self._make = make
+        self._charge: Charge | None = None
         self._release: Callable[[], None] | None = None
         """Lets what its connection has sent meanwhile take effect, once the answer is made."""
 
@@ -109,14 +114,25 @@ class _LongTask:
 
     def _guarded(self, pace: Pace, step: Callable[[Pace], _Step | None]) -> _Step | None:
         row, version = self._task.row, self._task.context.api_version
+        pace.charge_to(self._grow)
         try:
             return step(pace)
         except MalformedRequest as error:
             self._answer.fail("%s v%d: %s", row.name, version, error, client_id=self._task.client_id)
+        except MemoryCeilingReached as error:
+            self._answer.fail(NO_ROOM, row.name, version, error.size, client_id=self._task.client_id)
         except Exception:
             logger.exception("%s v%d failed", row.name, version)
             self._answer.fail("%s v%d failed inside the broker", row.name, version, client_id=self._task.client_id)
+        finally:
+            self._charge = None
         return None
+
+    def _grow(self, size: int) -> None:
+        """The answer grows by so many bytes; MemoryCeilingReached where its client holds too much."""
+        if self._charge is None:
+            self._charge = self._task.context.connection.memory.charge(KIND_ANSWERS)
+        self._charge.grow(size)
 
     def _begin(self, pace: Pace) -> _Step | None:
         task = self._task
@@ -143,7 +159,7 @@ class _LongTask:
         else:
             if response.abandoned is not None:
                 self._answer.when_abandoned(response.abandoned)
-            self._charge(pace)
+            self._count_time(pace)
             release = task.context.broker.pool.hold(task.context.connection) if task.row.in_order else None
             response.then_make(lambda make: self._finish(make, release))
 
@@ -162,11 +178,12 @@ class _LongTask:
     def _deliver(self, pace: Pace, response: Any) -> None:
         task = self._task
         frame = Dispatcher.encode(task.row, task.context, task.correlation_id, response, pace.check_size)
-        self._charge(pace)
+        self._count_time(pace)
+        self._charge = None  # it is the answer's now
         self._answer.complete(frame)
         task.row.release(task.context.api_version, task.request, response, pace.check)
 
-    def _charge(self, pace: Pace) -> None:
+    def _count_time(self, pace: Pace) -> None:
         meter = self._task.context.request_meter
         if meter is not None:
             meter.charge(100.0 * pace.spent_s, time.monotonic())
@@ -225,14 +242,17 @@ class Dispatcher:
         try:
             # One connection's requests take effect in order: after one that is elsewhere, the next goes there too.
             if self._services.pool.has_jobs(connection):
-                task, answer = _Task(self, row, context, correlation_id, body, request), connection.park()
+                task, answer = (
+                    _Task(self, row, context, correlation_id, body, request),
+                    self._park(connection, body, request),
+                )
                 self._services.pool.submit_ordered(connection, self._after_pool, task, answer, long)
                 return None
             short = len(body) <= SHORT_SIZE and row.unnamed is None
             cost_us = REQUEST_US if short or long else row.quick_cost_us(context, request, len(body))
             if long or not connection.affords(cost_us, INLINE_US):
                 task = _Task(self, row, context, correlation_id, body, request)
-                self.long_requests.submit(connection, _LongTask(task, connection.park()))
+                self.long_requests.submit(connection, _LongTask(task, self._park(connection, body, request)))
                 return None
             if not row.blocks(context, request):
                 response = self.respond(row, context, request)
@@ -240,7 +260,7 @@ class Dispatcher:
                     return self.encode(row, context, correlation_id, response)
                 if response.done:
                     return self.encode(row, context, correlation_id, response.response)
-                self._deliver_later(row, context, correlation_id, response, connection.park())
+                self._deliver_later(row, context, correlation_id, response, self._park(connection, body, request))
                 return None
         except MalformedRequest as error:
             connection.close("%s v%d: %s", row.name, version, error, client_id=client_id)
@@ -250,8 +270,15 @@ class Dispatcher:
             connection.close("%s v%d failed inside the broker", row.name, version, client_id=client_id)
             return None
         task = _Task(self, row, context, correlation_id, body, request)
-        self._services.pool.submit_ordered(connection, self._after_pool, task, connection.park(), False)
+        self._services.pool.submit_ordered(
+            connection, self._after_pool, task, self._park(connection, body, request), False
+        )
         return None
+
+    @staticmethod
+    def _park(connection: Connection, body: bytes | LargeBody, request: Any) -> Answer:
+        """The place of a request's answer; until then the request's memory is charged to its holder."""
+        return connection.park(len(body), decoded=request is not None)
 
     def decode(self, row: table.Row, version: int, body: bytes, pace: Callable[[], object] | None = None) -> Any:
         """The request; ValueError if the bytes are not one."""

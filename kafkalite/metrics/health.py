@@ -11,7 +11,10 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.limits.memory import describe
+
 if TYPE_CHECKING:
+    from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.log.manager import LogManager
     from kafkalite.metrics.parts import Parts
 
@@ -51,7 +54,7 @@ def notes(parts: Parts) -> list[str]:
     """What else whoever asks should know, a mirror's source that is away for one: clients are served all the same."""
     if parts.stopping:
         return []
-    return [*_clock(parts.logs), *(text for part in parts.notes for text in part())]
+    return [*_clock(parts.logs), *_memory(parts.memory), *(text for part in parts.notes for text in part())]
 
 
 def _clock(logs: LogManager | None) -> list[str]:
@@ -60,6 +63,12 @@ def _clock(logs: LogManager | None) -> list[str]:
         return []
     ahead_s, left_s = ahead.ahead_ms // 1000, ahead.left_ms // 1000
     return [f"the wall clock is {ahead_s} s ahead (a jump, or downtime): nothing expires by it for another {left_s} s"]
+
+
+def _memory(memory: MemoryCeiling | None) -> list[str]:
+    if memory is None or not memory.near:
+        return []
+    return [f"{describe(memory)}. The broker does not read from the clients that hold most"]
 
 
 def _storage(logs: LogManager) -> list[str]:

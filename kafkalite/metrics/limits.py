@@ -22,6 +22,7 @@ from kafkalite.quotas.entities import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite._native.serve.quota import Owner, QuotaControl
     from kafkalite.metrics.parts import Parts
     from kafkalite.net.acceptor import Acceptor
@@ -108,6 +109,8 @@ class Limits:
             yield from self._quotas(self._parts.quotas.control)
         if self._parts.acceptor is not None:
             yield from _connections(self._parts.acceptor, [bound.name for bound in self._parts.listeners])
+        if self._parts.memory is not None:
+            yield from _memory(self._parts.memory)
         denied = {} if self._parts.authorizer is None else self._parts.authorizer.denied()
         yield Family(
             "kafkalite_authorisations_denied",
@@ -149,6 +152,27 @@ class Limits:
             "Seconds that clients over a quota were told to wait.",
             [(labels(resource=RATES[key][0]), totals[key][1] / 1000 if key in totals else 0.0) for key in RATES],
         )
+
+
+def _memory(memory: MemoryCeiling) -> Iterator[Family]:
+    yield Family(
+        "kafkalite_memory_max_bytes",
+        "gauge",
+        "Bytes that clients may make the broker hold: broker.memory.max.",
+        [("", memory.size_max or 0)],
+    )
+    yield Family(
+        "kafkalite_memory_bytes",
+        "gauge",
+        "Bytes that clients make the broker hold, by kind.",
+        [(labels(kind=kind), size) for kind, size in memory.by_kind().items()],
+    )
+    yield Family(
+        "kafkalite_memory_pauses",
+        "counter",
+        "Times that a connection was not read because its principal and address held too much, or the queue was full.",
+        [("", memory.pause_count)],
+    )
 
 
 def _told(key: str, recent: dict[Owner, Seen]) -> list[tuple[str, Seen]]:

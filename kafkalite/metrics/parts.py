@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kafkalite._native.serve.fetch_session import FetchSessionCache
+    from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.clock import Clock
     from kafkalite.coordinator.groups import GroupCoordinator
     from kafkalite.coordinator.transactions import TransactionCoordinator
@@ -40,6 +41,7 @@ class Parts:
     logs: LogManager | None = None
     pool: IoPool | None = None
     long_requests: LongRequests | None = None
+    memory: MemoryCeiling | None = None
     groups: GroupCoordinator | None = None
     transactions: TransactionCoordinator | None = None
     sessions: FetchSessionCache | None = None

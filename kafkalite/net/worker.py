@@ -33,6 +33,9 @@ logger = RepeatLogger(logging.getLogger("kafkalite.net"))
 
 HOUSEKEEPING_INTERVAL_S: Final = 1.0
 RECEIVE_BUFFER_IDLE_S: Final = 2.0
+FRAME_S_MAX: Final = 10.0
+"""How long a request may take to arrive, once others need the memory that it holds."""
+WITHHELD: Final = "its request is not complete after %g s, and others need the memory that it holds (broker.memory.max)"
 EVENTS_MAX: Final = 8
 """Connections that are served in a loop turn, of those that are ready; each has up to a millisecond. The others are
 first in the next turn: the kernel moves the ones that it has reported to the end of its list."""
@@ -228,12 +231,16 @@ class Worker:
     def _housekeeping(self, now: float) -> None:
         """Closes connections that were idle too long and gives back receive buffers nobody uses."""
         self._next_housekeeping = now + HOUSEKEEPING_INTERVAL_S
+        self.io.give_back()
+        memory_is_needed = self.io.memory_is_needed()
         for connection in list(self._connections.values()):
             if connection.answer_lost:
                 connection.close("there was no memory for an answer")
             elif connection.idle(now - self._idle_s_max):
                 logger.info("closed %r: idle", connection)
                 connection.close()
+            elif memory_is_needed and connection.withholds(now - FRAME_S_MAX):
+                connection.close(WITHHELD, FRAME_S_MAX)
             else:
                 connection.trim(now - RECEIVE_BUFFER_IDLE_S)
 

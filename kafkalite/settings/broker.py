@@ -175,6 +175,10 @@ class BrokerConfig(
         given = "message.max.bytes" in {**self.static_texts, **self.cluster_texts, **self.dynamic_texts}
         if given and self.message_max_bytes > self.socket_request_max_bytes:
             raise ConfigError("message.max.bytes", "is above socket.request.max.bytes, so no such batch could arrive")
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ConfigError(
+                "queued.max.request.bytes", "is below socket.request.max.bytes: the longest request has no room"
+            )
         parse_advertised(self.advertised_listeners, self.bound_listeners)
         for listener in self.bound_listeners:
             self.tls_of(listener.name)

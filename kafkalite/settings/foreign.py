@@ -84,7 +84,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "log.message.timestamp.difference.max.ms": "Kafka 4 removed it",
     "zookeeper.": "of ZooKeeper's settings only zookeeper.connect and 0.7's zk.* are known, for the 0.7 listener",
     "password.encoder.": "no passwords are stored",
-    "queued.max.request.bytes": "queued.max.requests and the limits per connection bound memory",
     "request.timeout.ms": "there is one broker",
     "fetch.purgatory.": "waiting requests are kept otherwise",
     "producer.purgatory.": "waiting requests are kept otherwise",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from kafkalite.available_memory import SMALLEST, default_ceiling
 from kafkalite.dataclass import dataclass
 from kafkalite.settings.rows import INT, LIST, LONG, MIB, NONE, STRING, setting
 
@@ -107,6 +108,23 @@ class ServerRows:
         " queued.append.max.bytes bound them.",
         low=1,
         effect=NONE,
+    )
+    broker_memory_max: int = setting(
+        LONG,
+        default_ceiling,
+        "What clients may make the broker hold in memory, in all: requests, parked fetches, answers, group metadata and"
+        " sessions. Near it the broker stops reading from the clients (principal and address) that hold most.",
+        unit="bytes",
+        low=SMALLEST,
+        default_text="the smaller of 512 MiB and a quarter of RAM or of the cgroup limit",
+    )
+    queued_max_request_bytes: int = setting(
+        LONG,
+        -1,
+        "Bytes of requests that are received, wait or run; above it no new request is read. -1: broker.memory.max alone"
+        " bounds them.",
+        unit="bytes",
+        low=-1,
     )
     queued_append_max_bytes: int = setting(
         LONG,

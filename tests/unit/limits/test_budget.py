@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.limits import budget, cgroup
+from kafkalite import available_memory
+from kafkalite.limits import budget
 from kafkalite.settings.broker import BrokerConfig
 
 MIB = 1 << 20
@@ -62,7 +63,7 @@ def hierarchy(tmp_path: Path, files: dict[str, str], membership: str) -> int | N
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "membership").write_text(membership)
-    return cgroup.memory_limit(str(tmp_path / "cgroup"), str(tmp_path / "membership"))
+    return available_memory.cgroup_limit(str(tmp_path / "cgroup"), str(tmp_path / "membership"))
 
 
 def test_lowest_limit_above_the_process_counts(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from kafkalite._native.serve.access cimport ACCESS_READ, ACCESS_WRITE, AccessVie
 from kafkalite._native.serve.connection cimport Connection
 from kafkalite._native.serve.request_parts cimport add_part
 from kafkalite._native.serve.topic_table cimport Topic
+from kafkalite._native.serve.memory cimport PARKED_SIZE, REQUESTS
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer, copy_records
 from kafkalite._native.wire.cursor cimport (
     Cursor,
@@ -348,6 +349,7 @@ cdef class ClassicConnection(Connection):
             return 0
         if pending.parts:
             pending.answer = self.enqueue()
+            pending.answer.charge_waiting(REQUESTS, PARKED_SIZE + pending.size)
         else:
             self.hold_for_flush()
             self.flushing = pending

@@ -3,6 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.low_water cimport LowWater
+from kafkalite._native.serve.memory cimport Holding
 from kafkalite._native.serve.produce cimport ProduceRun, ProduceServer
 from kafkalite._native.serve.quota cimport BoundClient
 from kafkalite._native.serve.transfer cimport Answer
@@ -109,6 +110,12 @@ cdef class Connection:
     cdef bint gives_way                     # paused until the other connections had their turn
     cdef bint moved                         # `pending` is another buffer than when its frames began to be served
     cdef ProduceRun run                     # the request that is served in turns; None: none is
+    cdef Holding* holding                   # of its holder; NULL: nothing was charged yet
+    cdef object held_as                     # the principal that it is of
+    cdef int64_t charged                    # of its buffer, and of a cut frame that is larger
+    cdef int64_t begun                      # size of a frame that is not complete; 0: there is none
+    cdef double begun_at                    # monotonic seconds, since when it has been waited for
+    cdef bint starved                       # paused until its holder holds less
     cdef bint filled                        # the last recv took as much as it could: there may be more
 
     cdef AccessView access(self)
@@ -123,6 +130,12 @@ cdef class Connection:
     cdef int arrive(self) except -1
     cdef int fail(self, str problem) except -1
     cdef int pause(self) except -1
+    cdef Holding* find_holding(self) except NULL
+    cdef int charge_buffer(self, int64_t size) except -1
+    cdef Py_ssize_t roomier(self) noexcept
+    cdef int note_frame(self) except -1
+    cdef bint is_short(self) except -1
+    cdef int starve(self) except -1
     cdef int begin_turn(self) except -1
     cdef int give_way(self) except -1
     cdef unsigned char* take_bytes(self, unsigned char* data, Py_ssize_t size, void** owner) except NULL

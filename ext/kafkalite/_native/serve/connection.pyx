@@ -40,8 +40,12 @@ from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.counters cimport RequestCounters, client_id_of, now_ns
 from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.low_water cimport LowWater
+from kafkalite._native.serve.memory cimport (
+    DECODED_FACTOR, FETCHES, FRAMES, PARKED_SIZE, PASSING, REQUESTS, SMALL_SIZE, HolderMemory, Holding, admits, charge,
+    hold, is_queue_full, is_watched, let_go, need,
+)
 from kafkalite._native.serve.produce cimport (
-    MALFORMED, PARKED, SERVED, TAKES_TURNS, UNANSWERED, PendingProduce, ProduceServer, acks_of, run_of,
+    MALFORMED, PARKED, SERVED, PART_SIZE, TAKES_TURNS, UNANSWERED, PendingProduce, ProduceServer, acks_of, run_of,
 )
 from kafkalite._native.serve.produce_turns cimport has_to_wait
 from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
@@ -201,6 +205,8 @@ cdef class WorkerResources(WorkerParts):
             deadline = self.failing[0][0]
         if self.muted and (deadline is None or self.muted[0][0] < deadline):
             deadline = self.muted[0][0]
+        if self.starved and (deadline is None or self.starved_look_at < deadline):
+            deadline = self.starved_look_at
         return deadline
 
     def expire_timers(self, bint everything=False):
@@ -220,6 +226,8 @@ cdef class WorkerResources(WorkerParts):
                 self.take_turn(connection, connection.look)
         if self.giving_way:
             self.take_turns()
+        if self.starved and self.starved_look_at <= self.now:
+            self.feed()
         self.loop_left_ns = LOOP_NS_MAX
 
     def handle_posted(self):
@@ -284,6 +292,10 @@ cdef class Connection:
 
     def __dealloc__(self):
         free(self.pending)
+        if self.holding != NULL:
+            self.holding.ceiling.frames_begun -= self.begun
+            charge(self.holding, FRAMES, -self.charged)
+            let_go(self.holding)
 
     def secure(self, TlsContext context not None):
         """From the first byte on, TLS is spoken. The listener is asked who the client is when the handshake is done."""
@@ -373,10 +385,38 @@ cdef class Connection:
             free(self.pending)
             self.pending = NULL
             self.pending_capacity = 0
+            self.note_frame()
 
-    def park(self):
-        """The place of the current request in the order of answers; complete it from any thread."""
-        return self.enqueue()
+    def park(self, Py_ssize_t size=0, *, bint decoded=False):
+        """The place of the current request in the order of answers; complete it from any thread.
+
+        Until then its body of `size` bytes is charged to the holder, with its items where it is decoded.
+        """
+        cdef Answer answer = self.enqueue()
+        answer.charge_waiting(REQUESTS, PARKED_SIZE + size * (DECODED_FACTOR if decoded else 1))
+        return answer
+
+    @property
+    def memory(self):
+        """The HolderMemory of its holder."""
+        return self.io.memory.find(self.principal, self.client_host)
+
+    def eat(self):
+        """Goes on, if its holder may hold what this connection waits for."""
+        self.starved = False
+        if self.note_frame() == 0 and not self.closed and self.is_short():
+            self.starve()
+        if not self.starved:
+            self.settle()
+
+    def withholds(self, double since):
+        """True when a frame that it has begun before `since` is not complete, and its holder holds as much memory as
+        one that was refused some. Asked while memory is needed."""
+        if self.begun == 0 or self.holding == NULL:
+            return False
+        if self.paused and not self.starved:
+            self.begun_at = self.io.now             # the broker does not read it, for other reasons
+        return self.begun_at <= since and self.holding.held >= self.io.ceiling.needed_by
 
     def parked(self):
         """API key → requests that wait for their answer, of those that are counted and timed. Any thread."""
@@ -401,11 +441,13 @@ cdef class Connection:
         cdef int64_t bytes_in = io.bytes_in
         if io.counters is not None:
             io.counters.clock_ns = 0
+        if is_watched(io.ceiling) and self.is_short():
+            return self.starve()
         while not self.closed and not self.paused and total < TURN_BYTES_MAX:
             held = self.pending_size
             if held > FRONT_SIZE_MAX or self.pending_capacity > RECEIVE_CAPACITY:
                 if self.pending_capacity - self.pending_size < self.room_min:
-                    self.grow_pending(self.pending_capacity * 2)
+                    self.grow_pending(self.roomier())
                     if self.failed:
                         break
                 capacity = self.pending_capacity - self.pending_size
@@ -424,6 +466,8 @@ cdef class Connection:
                     break
                 self.pending_size = 0
                 self.serve_received(held + n)
+                if self.begun > 0 and self.pending_size == 0:
+                    self.note_frame()
             total += n
             if not self.filled:
                 break
@@ -486,7 +530,9 @@ cdef class Connection:
         self.pending_size -= used
         if used > 0 and self.pending_size > 0:
             memmove(self.pending, self.pending + used, <size_t>self.pending_size)
-        return 0
+        if used > 0:
+            self.begun_at = self.io.now
+        return self.note_frame()
 
     cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2:
         """Bytes received; 0 when there is nothing now or the connection is closed."""
@@ -594,6 +640,8 @@ cdef class Connection:
                 self.pause()
             elif self.io.out.size > RECEIVE_CAPACITY:
                 self.write_out()
+            if is_watched(self.io.ceiling) and not self.paused and not self.closed and self.is_short():
+                self.starve()
             if self.moved:
                 break
         if self.client is not None:
@@ -604,6 +652,86 @@ cdef class Connection:
         """Neither reads nor serves until settle() finds that it may."""
         self.paused = True
         return self.set_interest(self.interest & ~EVENT_READ)
+
+    cdef Holding* find_holding(self) except NULL:
+        """Of the principal that it has now; what was charged to the one before goes along."""
+        cdef HolderMemory memory
+        cdef Holding* before = self.holding
+        if before == NULL or self.held_as is not self.principal:
+            memory = self.io.memory.find(self.principal, self.client_host)
+            self.holding = hold(memory.holding)
+            self.held_as = self.principal
+            if before != NULL:
+                charge(before, FRAMES, -self.charged)
+                charge(self.holding, FRAMES, self.charged)
+                let_go(before)
+        return self.holding
+
+    cdef int charge_buffer(self, int64_t size) except -1:
+        if size != self.charged or self.charged > 0 and self.held_as is not self.principal:
+            charge(self.find_holding(), FRAMES, size - self.charged)
+            self.charged = size
+        return 0
+
+    cdef Py_ssize_t roomier(self) noexcept:
+        """The next capacity of its buffer: twice as much, but no more than the cut frame in it needs."""
+        cdef Py_ssize_t frame = 4 + load_i32(self.pending) if self.pending_size >= 4 else 0
+        cdef Py_ssize_t doubled = 2 * self.pending_capacity
+        frame += self.room_min
+        return frame if self.pending_capacity < frame < doubled else doubled
+
+    cdef int note_frame(self) except -1:
+        """Charges its buffer, and all of a cut frame before it comes: what is begun can be completed. 1: it waits.
+
+        Twice the size for a request that is copied out of the buffer, as all but Produce are.
+        """
+        cdef int64_t size = self.pending_capacity, frame = 0
+        if self.pending_size == 0 and size > SMALL_SIZE and is_watched(self.io.ceiling):
+            free(self.pending)
+            self.pending = NULL
+            self.pending_capacity = size = 0
+        if self.pending_size >= 4:
+            frame = 4 + <int64_t>load_i32(self.pending)
+            if self.pending_size >= frame:
+                frame = 0                           # it is complete, and waits for its turn
+        if frame != self.begun:
+            self.find_holding().ceiling.frames_begun += frame - self.begun
+            if self.begun == 0:
+                self.begun_at = self.io.now
+            self.begun = frame
+        if frame > SMALL_SIZE and self.pending_size >= 6 and load_i16(self.pending + 4) != self.io.produce_api.key:
+            frame *= 2
+        if frame <= size or frame <= SMALL_SIZE or frame <= self.charged:
+            return self.charge_buffer(max(size, frame if frame > SMALL_SIZE else 0))
+        self.charge_buffer(size)
+        if is_watched(self.io.ceiling) or frame > self.io.ceiling.calm_max - self.io.ceiling.held:
+            if frame > self.io.ceiling.calm_max:
+                return self.refuse("request of %d bytes, for which broker.memory.max is too small", (self.begun,))
+            if not admits(self.find_holding(), frame - size, PASSING):
+                self.starve()
+                return 1
+        return self.charge_buffer(frame)
+
+    cdef bint is_short(self) except -1:
+        """Whether it is not to be read now: its holder holds too much, or it would begin one more frame while
+        queued.max.request.bytes are used up."""
+        if self.begun > SMALL_SIZE and self.charged >= self.begun:
+            return False                            # it has what it needs to complete its frame
+        if self.begun == 0 and is_queue_full(self.io.ceiling):
+            return True
+        return not admits(self.find_holding(), SMALL_SIZE, PASSING)
+
+    cdef int starve(self) except -1:
+        """Neither reads nor serves until `eat`."""
+        need(self.find_holding(), self.io.now)
+        if self.starved:
+            return 0
+        self.starved = True
+        self.io.ceiling.pause_count += 1
+        if not self.io.starved:
+            self.io.starved_look_at = self.io.now + 0.05
+        self.io.starved.append(self)
+        return self.pause()
 
     cdef int begin_turn(self) except -1:
         """A loop turn begins, of which this connection has its share."""
@@ -649,7 +777,9 @@ cdef class Connection:
         """A Produce request with many partitions is served in later turns; what comes after it waits."""
         cdef void* owner = NULL
         cdef unsigned char* taken = self.take_bytes(body, size, &owner)
-        self.run = run_of(server, version, correlation_id, taken - body, owner, self.enqueue())
+        cdef Answer answer = self.enqueue()
+        answer.charge_waiting(REQUESTS, size + <int64_t>server.part_count * PART_SIZE)
+        self.run = run_of(server, version, correlation_id, taken - body, owner, answer)
         return self.give_way()
 
     cdef int continue_run(self) except -1:
@@ -906,6 +1036,8 @@ cdef class Connection:
             sole = pending.sole() if self.in_flight == 0 or self.sole == pending.sole() else NULL
             pending.start(self.enqueue(), server.pool)
             self.sole = sole
+            if not pending.done:
+                pending.answer.charge_waiting(REQUESTS, pending.held_size())
             if pending.timeout_ms >= 0 and not pending.done:
                 self.io.add_timer(pending, self.io.now + <double>pending.timeout_ms / 1000.0)
         elif result == TAKES_TURNS:
@@ -938,6 +1070,7 @@ cdef class Connection:
         if self.plans is None or len(self.plans) >= 8:
             self.plans = [other for other in self.plans or () if not (<FetchPlan>other).done]
         self.plans.append(plan)
+        answer.charge_waiting(FETCHES, plan.held_size())
         plan.park(answer, result)
         if not plan.done:
             self.io.add_timer(plan, plan.deadline)
@@ -972,6 +1105,7 @@ cdef class Connection:
         kl_assert(size <= self.pending_capacity)
         memcpy(self.pending, data, <size_t>size)
         self.pending_size = size
+        self.note_frame()
         return 0
 
     cdef int grow_pending(self, Py_ssize_t capacity) except -1:
@@ -988,6 +1122,7 @@ cdef class Connection:
         kl_assert(self.in_flight >= 0)
         answer.connection = self
         answer.mailbox = self.io.mailbox
+        answer.hold_for(self.find_holding())
         if self.queue is None:
             self.queue = deque()
         self.queue.append(answer)
@@ -1015,6 +1150,9 @@ cdef class Connection:
         if not answer.counted and not answer.silent:
             answer.counted = True
             self.queued_bytes += PyBytes_GET_SIZE(answer.data)
+            if self.io.ceiling.held > self.io.ceiling.size_max and PyBytes_GET_SIZE(answer.data) > SMALL_SIZE:
+                self.close("an answer of %d bytes, for which there is no memory (broker.memory.max)",
+                           PyBytes_GET_SIZE(answer.data))
         return 0
 
     cdef int write_out(self) except -1:
@@ -1068,6 +1206,7 @@ cdef class Connection:
         cdef Answer rest = Answer.__new__(Answer)
         rest.connection = self
         rest.mailbox = self.io.mailbox
+        rest.hold_for(self.find_holding())
         rest.fill(PyBytes_FromStringAndSize(<const char*>out.data + sent, out.size - sent), None, None)
         self.queue = deque((rest, *(self.queue or ())))
         self.in_flight += 1
@@ -1079,7 +1218,7 @@ cdef class Connection:
         while not self.closed:
             self.write_out()
             self.drain_queue()
-            if self.closed or not self.paused or self.gives_way or self.muted_until > 0.0 \
+            if self.closed or not self.paused or self.gives_way or self.starved or self.muted_until > 0.0 \
                     or self.in_flight > self.in_flight_max // 2 or self.waits_turn and self.in_flight > 0 \
                     or self.queued_bytes > self.io.output_bytes_max // 2:
                 break
@@ -1208,6 +1347,8 @@ cdef class Connection:
         free(self.pending)
         self.pending = NULL
         self.pending_size = self.pending_capacity = 0
+        if self.charged > 0 or self.begun > 0:
+            self.note_frame()
         self.held = None
         if self.io.counters is not None:
             self.io.counters.drop_run()

@@ -98,6 +98,7 @@ cdef class FetchPlan(FetchParts):
     cdef int count_limited(self) noexcept
     cdef int drop_unreadable(self) except -1
     cdef int drop_part(self, int32_t i) except -1
+    cdef int64_t held_size(self) noexcept
     cdef int listen(self) except -1
     cdef int unlisten(self) except -1
     cdef int release_slices(self) except -1

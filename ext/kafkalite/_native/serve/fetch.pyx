@@ -39,6 +39,7 @@ from kafkalite._native.serve.fetch_session cimport (
 )
 from kafkalite._native.serve.follower_fetch cimport diverges, is_held_back, limited_size, read_for, refusal_of
 from kafkalite._native.serve.leaders cimport FETCH_LEADER_TAG, FETCH_LEADERS_FROM
+from kafkalite._native.serve.memory cimport PARKED_SIZE
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.quota cimport Meter
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
@@ -78,6 +79,7 @@ cdef enum:
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
     LOAD_ROUNDS_MAX = 3         # of loading the producers of a log
+    PART_OBJECTS_SIZE = 160     # bytes: what lists, and the log's listeners, have of a partition
     ROUNDS_MAX = 100            # of asking the I/O pool for a partition before its storage is held to be broken
 
 
@@ -683,6 +685,10 @@ cdef class FetchPlan(FetchParts):
         if self.server.counters is not None:
             self.count_parts(self.server.counters)
         return 0
+
+    cdef int64_t held_size(self) noexcept:
+        """About how many bytes it takes while it is parked."""
+        return PARKED_SIZE + self.part_capacity * <int64_t>(sizeof(FetchPart) + PART_OBJECTS_SIZE)
 
     cdef int listen(self) except -1:
         cdef LogCore log

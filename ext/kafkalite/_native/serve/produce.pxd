@@ -12,6 +12,7 @@ from kafkalite._native.wire.batch cimport RecordFaults
 
 cdef enum:
     PRODUCE_FLEXIBLE_FROM = 9       # version
+    PART_SIZE = 512                 # bytes of a part that waits, besides its records
 
 cdef enum ServeResult:
     SERVED = 0          # the response frame is in the out buffer
@@ -111,6 +112,7 @@ cdef class PendingProduce(WaitingRequest):
     cdef int32_t timeout_ms         # after which no replicas are waited for; -1: none are
     cdef int prepare(self, Answer answer, object pool) except -1
     cdef int start(self, Answer answer, object pool) except -1
+    cdef int64_t held_size(self) except -1
     cdef void* sole(self)
 
 

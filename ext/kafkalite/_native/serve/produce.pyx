@@ -28,6 +28,7 @@ from kafkalite._native.serve.admission cimport (
 )
 from kafkalite._native.serve.counters cimport ERROR_COUNT, KEY_OF_PRODUCE, now_ns, place
 from kafkalite._native.serve.leaders cimport PRODUCE_LEADER_TAG, PRODUCE_LEADERS_FROM
+from kafkalite._native.serve.memory cimport PARKED_SIZE
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
@@ -634,6 +635,16 @@ cdef class PendingProduce(WaitingRequest):
     cdef int start(self, Answer answer, object pool) except -1:
         self.prepare(answer, pool)
         return self.begin(pool)
+
+    cdef int64_t held_size(self) except -1:
+        """About how many bytes it takes while it waits."""
+        cdef PendingPart part
+        cdef int64_t size = PARKED_SIZE
+        for part in self.parts:
+            size += PART_SIZE
+            if part.records is not None:
+                size += len(part.records)
+        return size
 
     cdef void* sole(self):
         """The log to which it writes with acks=all, and whose replicas it waits for or will, where that is the only

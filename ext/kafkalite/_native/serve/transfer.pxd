@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.serve.counters cimport Timing, Turns
+from kafkalite._native.serve.memory cimport Holding
 from kafkalite._native.tls.tls_session cimport TlsSession
 
 
@@ -12,7 +13,11 @@ cdef class OutBuffer:
     cdef unsigned char* data
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
+    cdef Holding* holding        # what a large buffer that is kept is charged to; NULL: it is not counted
 
+    cdef int use_holding(self, Holding* holding) except -1
+    cdef int grow(self, Py_ssize_t capacity) except -1
+    cdef int shrink(self) except -1
     cdef int reserve(self, Py_ssize_t extra) except -1
     cdef int put(self, const unsigned char* source, Py_ssize_t size) except -1
     cdef int put_i8(self, int value) except -1
@@ -57,8 +62,13 @@ cdef class Answer:
     cdef int64_t size            # bytes this answer puts on the wire
     cdef bint counted            # `data` is part of its connection's queued_bytes
     cdef Timing timing           # None where requests are not timed
+    cdef Holding* holding        # whose memory it takes; NULL: it is not counted
+    cdef int kind                # what is charged now
+    cdef int64_t charged         # and how many bytes
     cdef object abandoned        # called when it is dropped before it is ready; None: nobody has to know
 
+    cdef int hold_for(self, Holding* holding) except -1
+    cdef int charge_waiting(self, int kind, int64_t size) except -1
     cdef int announce(self) except -1
     cdef int fill(self, bytes data, list slices, list cuts) except -1
     cdef int send_some(self, int fd, int64_t budget) except -2

@@ -26,12 +26,17 @@ from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.log.log_slice cimport LogSlice
+from kafkalite._native.serve.memory cimport (
+    ANSWERS, PASSING, SMALL_SIZE, Holding, admits, charge, hold, let_go, swap_kind,
+)
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_RECORD_SIZE, TlsSession
 from kafkalite._native.wire.cursor cimport store_i16, store_i32, store_i64, store_uvarint
 
 from kafkalite.logging import RepeatLogger
 
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
+
+cdef str NO_ROOM = "an answer of %d bytes, for which its client holds too much memory (broker.memory.max)"
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int fd, void* buf, size_t count, off_t offset)
@@ -56,6 +61,8 @@ cdef extern from "<errno.h>" nogil:
 
 cdef enum:
     INITIAL_CAPACITY = 4096
+    KEPT_CAPACITY = 1048576             # of a buffer between two answers
+    ANSWER_SIZE = 512                   # bytes of an answer besides its frame
     SEALED_IN_PLACE_MIN = 49152         # of a file range: less is copied, so that ranges share records and sends
 
 
@@ -70,21 +77,43 @@ cdef class OutBuffer:
 
     def __dealloc__(self):
         free(self.data)
+        if self.holding != NULL:
+            charge(self.holding, ANSWERS, -self.capacity)
+            let_go(self.holding)
+
+    cdef int use_holding(self, Holding* holding) except -1:
+        """From now on what it takes is charged."""
+        if self.holding != NULL:
+            charge(self.holding, ANSWERS, -self.capacity)
+            let_go(self.holding)
+        self.holding = hold(holding)
+        charge(self.holding, ANSWERS, self.capacity)
+        return 0
+
+    cdef int grow(self, Py_ssize_t capacity) except -1:
+        cdef unsigned char* grown = <unsigned char*>realloc(self.data, <size_t>capacity)
+        if grown == NULL:
+            raise MemoryError
+        if self.holding != NULL:
+            charge(self.holding, ANSWERS, capacity - self.capacity)
+        self.data = grown
+        self.capacity = capacity
+        return 0
+
+    cdef int shrink(self) except -1:
+        """Gives back what one long answer took."""
+        if self.size == 0 and self.capacity > KEPT_CAPACITY:
+            self.grow(KEPT_CAPACITY)
+        return 0
 
     cdef int reserve(self, Py_ssize_t extra) except -1:
         cdef Py_ssize_t wanted = self.size + extra
         cdef Py_ssize_t capacity = self.capacity
-        cdef unsigned char* grown
         if wanted <= capacity:
             return 0
         while capacity < wanted:
             capacity *= 2
-        grown = <unsigned char*>realloc(self.data, <size_t>capacity)
-        if grown == NULL:
-            raise MemoryError
-        self.data = grown
-        self.capacity = capacity
-        return 0
+        return self.grow(capacity)
 
     cdef int put(self, const unsigned char* source, Py_ssize_t size) except -1:
         self.reserve(size)
@@ -269,6 +298,28 @@ cdef class Answer:
         self.sent = 0
         self.slice_sent = 0
         self.size = 0
+        self.holding = NULL
+        self.charged = 0
+
+    def __dealloc__(self):
+        if self.holding != NULL:
+            charge(self.holding, self.kind, -self.charged)
+            let_go(self.holding)
+
+    cdef int hold_for(self, Holding* holding) except -1:
+        """From now on it can be charged, to this holder."""
+        kl_assert(self.holding == NULL)
+        self.holding = hold(holding)
+        self.kind = ANSWERS
+        return 0
+
+    cdef int charge_waiting(self, int kind, int64_t size) except -1:
+        """Charges what its request takes until it is ready, `size` bytes of a kind."""
+        if self.holding != NULL and not self.ready:
+            swap_kind(self.holding, self.kind, self.charged, kind, size)
+            self.kind = kind
+            self.charged = size
+        return 0
 
     cdef int fill(self, bytes data, list slices, list cuts) except -1:
         cdef LogSlice piece
@@ -281,6 +332,10 @@ cdef class Answer:
             for piece in slices:
                 self.size += piece.size
         self.ready = True
+        if self.holding != NULL:
+            swap_kind(self.holding, self.kind, self.charged, ANSWERS, ANSWER_SIZE + PyBytes_GET_SIZE(data))
+            self.kind = ANSWERS
+            self.charged = ANSWER_SIZE + PyBytes_GET_SIZE(data)
         if self.timing is not None:
             self.timing.note_ready()
         return 0
@@ -289,6 +344,10 @@ cdef class Answer:
         """Gives the response frame from any thread; the connection's worker sends it in its turn."""
         if self.ready:
             raise RuntimeError("an answer can be completed once")
+        if (PyBytes_GET_SIZE(data) > SMALL_SIZE and self.holding != NULL
+                and not admits(self.holding, PyBytes_GET_SIZE(data) - self.charged, PASSING)):
+            self.fail(NO_ROOM, PyBytes_GET_SIZE(data))
+            return
         self.fill(data, None, None)
         self.announce()
 
@@ -490,6 +549,10 @@ cdef class Answer:
                 piece.release()
             self.slices = None
         self.connection = None
+        if self.ready and self.holding != NULL:     # what waits takes its memory until it is freed
+            self.data = None
+            charge(self.holding, self.kind, -self.charged)
+            self.charged = 0
         if abandoned is not None and not self.ready:
             try:
                 abandoned()

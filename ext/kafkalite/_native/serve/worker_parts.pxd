@@ -6,6 +6,7 @@ from kafkalite._native.serve.admission cimport WaitingRequest
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FetchPlan, FetchServer
 from kafkalite._native.serve.low_water cimport Looks
+from kafkalite._native.serve.memory cimport Ceiling, MemoryCeiling
 from kafkalite._native.serve.produce cimport ProduceServer
 from kafkalite._native.serve.quota cimport QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
@@ -89,6 +90,10 @@ cdef class WorkerParts:
     cdef bint stepping                      # those of `steps` go on now
     cdef object giving_way                  # deque of Connection that have received more than their turn had room for
     cdef int64_t loop_left_ns               # of the present loop turn
+    cdef MemoryCeiling memory               # what all clients hold together
+    cdef Ceiling* ceiling                   # its counts
+    cdef object starved                     # deque of Connection that are not read: their holders hold too much
+    cdef double starved_look_at             # monotonic seconds
     cdef Looks looks                        # None where no listener speaks TLS
 
     cdef AccessView view_of(self, object principal, str host)
@@ -96,4 +101,5 @@ cdef class WorkerParts:
     cdef bint may_step(self) except -1
     cdef int take_steps(self) except -1
     cdef int take_turns(self) except -1
+    cdef int feed(self) except -1
     cdef int take_turn(self, object connection, step, bint closed_too=*) except -1

@@ -15,6 +15,7 @@ from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FetchServer
 from kafkalite._native.serve.leaders cimport Leaders
 from kafkalite._native.serve.low_water cimport Looks
+from kafkalite._native.serve.memory cimport MemoryCeiling
 from kafkalite._native.serve.produce cimport PRODUCE_FLEXIBLE_FROM, ProduceServer
 from kafkalite._native.serve.quota cimport Meter, QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
@@ -26,6 +27,7 @@ from kafkalite.logging import RepeatLogger
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
 
 cdef enum:
+    STARVED_LOOKS = 20                  # a second, at what connections that are not read may have
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
 
 
@@ -48,6 +50,8 @@ cdef class WorkerParts:
         self.output_bytes_max = output_bytes_max
         self.in_flight_max = in_flight_max
         self.giving_way = deque()
+        self.starved = deque()
+        self.use_memory(MemoryCeiling())
         self.loop_left_ns = LOOP_NS_MAX
         self.timers = []
         self.timers_purge_at = TIMERS_PURGE_MIN
@@ -77,6 +81,20 @@ cdef class WorkerParts:
         self.handshake_s_max = handshake_s_max
         self.handshake_count_max = handshake_count_max
         self.failing_s = failing_s
+
+    def use_memory(self, MemoryCeiling memory not None):
+        """Charges what clients hold to this ceiling. Before the first connection."""
+        self.memory = memory
+        self.ceiling = memory.ceiling
+        self.out.use_holding(memory.own.holding)
+
+    def memory_is_needed(self):
+        """Whether a holder was refused memory within the last second or so."""
+        return self.now - self.ceiling.needed_at < 2.0
+
+    def give_back(self):
+        """Frees what a long answer has left behind. Between two turns."""
+        self.out.shrink()
 
     def use_access(self, AccessControl access not None):
         """Asks an authoriser from now on what clients may do."""
@@ -137,6 +155,15 @@ cdef class WorkerParts:
             self.take_turn(connection, connection.take_share, True)
             if self.loop_left_ns <= 0:
                 break
+        return 0
+
+    cdef int feed(self) except -1:
+        """Reads again from the connections whose holders hold less by now."""
+        cdef Py_ssize_t _
+        self.starved_look_at = self.now + 1.0 / STARVED_LOOKS
+        for _ in range(len(self.starved)):
+            connection = self.starved.popleft()
+            self.take_turn(connection, connection.eat)
         return 0
 
     cdef int take_turn(self, object connection, step, bint closed_too=False) except -1:

@@ -26,7 +26,7 @@ REQUEST_MAX = 1_000_000
 class Harness:
     """A connection with a dispatcher that echoes, parks or answers at length, and the client's end of its socket."""
 
-    def __init__(self, apis=None):
+    def __init__(self, apis=None, request_max=REQUEST_MAX, memory=None):
         self.interest = READ
         self.closed = 0
         self.work_s = 0.0  # that serving a request takes
@@ -52,10 +52,13 @@ class Harness:
             self.on_interest,
             self.on_close,
             apis or native_apis(),
-            request_size_max=REQUEST_MAX,
+            request_size_max=request_max,
             output_bytes_max=OUTPUT_MAX,
             in_flight_max=IN_FLIGHT_MAX,
         )
+        self.park_size = 0
+        if memory is not None:
+            self.io.use_memory(memory)
         self.client, server = socket.socketpair()
         server.setblocking(False)
         self.client.settimeout(20.0)
@@ -68,7 +71,7 @@ class Harness:
         while time.monotonic() < until:
             pass
         if key == PARK:
-            self.parked.append((correlation_id, connection.park()))
+            self.parked.append((correlation_id, connection.park(self.park_size)))
             return None
         if key == FAIL:
             raise ValueError("on purpose")

@@ -1,0 +1,248 @@
+"""Count what clients make the broker hold, and say whether a holder may have more (broker.memory.max).
+
+    ceiling  0 ──────────────── 3/4 ─────────────── 15/16 ──── 1
+             every holder       │ holders whose share │ charges of at most SMALL_SIZE,
+             gets what it needs │ is not used up      │ by the same rule
+
+A holder (`kafkalite.limits.holder`) may hold at most three times what is still free, and at most as much as is free of
+what lasts (group metadata, sessions). So one holder alone gets three quarters, two get three sevenths each, and however
+many there are, something is left for a newcomer: the rule of dynamic thresholds by which switches share their buffers
+(Choudhury and Hahne, 1998). It needs no order of holders.
+
+What cannot wait is charged without asking; the connections of its holder are not read then, until it holds less.
+
+Counts are plain C integers in two structures that are freed with their last reference. What holds one is a C pointer,
+never a Python reference, which the collector of cycles may clear before the object that gives a charge back is freed.
+
+Thread rule: counts change under the GIL, on any thread. `lock` guards the table of holders alone.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdlib cimport calloc, free
+
+import threading
+from heapq import nlargest
+
+from kafkalite.limits.holder import holder_of
+
+from kafkalite._native.base.debug cimport kl_assert
+
+cdef enum:
+    PURGE_MIN = 256
+
+cdef int64_t UNBOUNDED = INT64_MAX // 8
+
+KINDS = ("frames", "requests", "fetches", "answers", "groups", "sessions")
+assert len(KINDS) == KIND_COUNT
+
+
+class MemoryCeilingReached(Exception):
+    """A holder may not hold so much: an answer of `size` bytes does not fit into broker.memory.max."""
+
+    def __init__(self, size):
+        super().__init__(f"{size} bytes do not fit into broker.memory.max")
+        self.size = size
+
+
+cdef Holding* new_holding(Ceiling* ceiling) except NULL:
+    cdef Holding* holding = <Holding*>calloc(1, sizeof(Holding))
+    if holding == NULL:
+        raise MemoryError
+    holding.ceiling = ceiling
+    holding.refs = 1
+    ceiling.refs += 1
+    return holding
+
+
+cdef void let_go(Holding* holding) noexcept:
+    """One reference less; the last one frees it, and with the last of all the ceiling."""
+    kl_assert(holding.refs > 0)
+    holding.refs -= 1
+    if holding.refs == 0:
+        kl_assert(holding.held == 0)
+        let_ceiling_go(holding.ceiling)
+        free(holding)
+
+
+cdef void let_ceiling_go(Ceiling* ceiling) noexcept:
+    kl_assert(ceiling.refs > 0)
+    ceiling.refs -= 1
+    if ceiling.refs == 0:
+        free(ceiling)
+
+
+cdef bint swap_kind(Holding* holding, int before, int64_t size, int after, int64_t new_size) noexcept:
+    """Counts `size` bytes of one kind out, and `new_size` of another in."""
+    charge(holding, before, -size)
+    charge(holding, after, new_size)
+    return True
+
+
+@cython.final
+cdef class HolderMemory:
+    """What one holder holds; None is the broker itself, which has no share."""
+
+    def __dealloc__(self):
+        if self.holding != NULL:
+            let_go(self.holding)
+
+    def __repr__(self):
+        return f"<HolderMemory {self.holder}, {self.held} bytes>"
+
+    @property
+    def held(self):
+        """Bytes."""
+        return self.holding.held
+
+    def admits(self, int64_t size, *, bint lasting=False):
+        """Whether it may hold so many bytes more; `lasting`: until its client leaves."""
+        return admits(self.holding, size, LASTING if lasting else PASSING)
+
+    def charge(self, int kind, int64_t size=0):
+        """A charge of so many bytes of a kind, which is given back with its last reference."""
+        cdef Charge made = Charge.__new__(Charge)
+        if not 0 <= kind < KIND_COUNT or size < 0:
+            raise ValueError(f"no charge: kind {kind}, {size} bytes")
+        made.holding = hold(self.holding)
+        made.kind = kind
+        made.size = size
+        charge(made.holding, kind, size)
+        return made
+
+
+@cython.final
+cdef class Charge:
+    """Bytes that a holder holds. It refers to nothing but C memory, so it is never part of a cycle."""
+
+    def __dealloc__(self):
+        if self.holding != NULL:
+            charge(self.holding, self.kind, -self.size)
+            let_go(self.holding)
+
+    def resize(self, int64_t size):
+        """From now on it is so many bytes."""
+        if size < 0:
+            raise ValueError(f"a charge of {size} bytes")
+        charge(self.holding, self.kind, size - self.size)
+        self.size = size
+
+    def grow(self, int64_t size):
+        """So many bytes more; MemoryCeilingReached where they do not fit."""
+        if size > 0 and not admits(self.holding, size, PASSING):
+            raise MemoryCeilingReached(self.size + size)
+        self.resize(self.size + size)
+
+    def may_become(self, int64_t size, *, bint lasting=False):
+        """Whether it may be of so many bytes instead; less than now is always possible."""
+        return size <= self.size or admits(self.holding, size - self.size, LASTING if lasting else PASSING)
+
+
+@cython.final
+cdef class MemoryCeiling:
+    """The ceiling of a broker: how much is held, of which kinds, by whom."""
+
+    def __cinit__(self, int64_t size_max=-1, *, int64_t queued_max=-1):
+        """`size_max` is bytes, -1 unbounded; `queued_max` is queued.max.request.bytes."""
+        self.ceiling = <Ceiling*>calloc(1, sizeof(Ceiling))
+        if self.ceiling == NULL:
+            raise MemoryError
+        self.ceiling.refs = 1
+        self.ceiling.needed_at = -1e18
+        self.holders = {}
+        self.lock = threading.Lock()
+        self.purge_at = PURGE_MIN
+        self.use(size_max, queued_max)
+        self.own = HolderMemory.__new__(HolderMemory)
+        self.own.holding = new_holding(self.ceiling)
+
+    def __dealloc__(self):
+        if self.ceiling != NULL:
+            let_ceiling_go(self.ceiling)
+
+    def use(self, int64_t size_max, int64_t queued_max=-1):
+        """Other limits, from now on; what is held already stays."""
+        cdef Ceiling* ceiling = self.ceiling
+        size_max = UNBOUNDED if size_max < 0 else min(size_max, UNBOUNDED)
+        ceiling.size_max = size_max
+        ceiling.large_max = size_max - size_max // 16
+        ceiling.calm_max = ceiling.large_max // 4 * 3
+        ceiling.queued_max = queued_max
+        ceiling.watch_from = ceiling.calm_max - SMALL_SIZE
+        if queued_max >= 0:
+            ceiling.watch_from = min(ceiling.watch_from, queued_max)
+
+    def of(self, holder):
+        """What a holder holds; None is the broker itself."""
+        cdef HolderMemory found
+        if holder is None:
+            return self.own
+        with self.lock:
+            found = self.holders.get(holder)
+            if found is None:
+                if len(self.holders) >= self.purge_at:
+                    self.purge()
+                found = HolderMemory.__new__(HolderMemory)
+                found.holding = new_holding(self.ceiling)
+                found.holder = holder
+                self.holders[holder] = found
+            return found
+
+    cdef HolderMemory find(self, object principal, str client_host):
+        return self.of(holder_of(principal, client_host))
+
+    def purge(self):
+        """Forgets the holders that hold nothing and have no connection."""
+        cdef HolderMemory memory
+        self.holders = {
+            holder: memory for holder, memory in self.holders.items()
+            if memory.holding.refs > 1 or memory.holding.held > 0
+        }
+        self.purge_at = max(<Py_ssize_t>PURGE_MIN, 2 * len(self.holders))
+
+    def biggest(self, int count):
+        """The holders that hold most, each with its bytes."""
+        cdef HolderMemory memory
+        with self.lock:
+            found = [
+                (memory.holding.held, memory.holder) for memory in self.holders.values() if memory.holding.held > 0
+            ]
+        return [(holder, held) for held, holder in nlargest(count, found)]
+
+    def by_kind(self):
+        """Bytes by kind."""
+        return {name: self.ceiling.of_kind[kind] for kind, name in enumerate(KINDS)}
+
+    @property
+    def size_max(self):
+        """Bytes; None: unbounded."""
+        return None if self.ceiling.size_max >= UNBOUNDED else self.ceiling.size_max
+
+    @property
+    def largest(self):
+        """The most bytes that one holder can have when nobody else holds anything."""
+        return self.ceiling.calm_max
+
+    @property
+    def held(self):
+        """Bytes."""
+        return self.ceiling.held
+
+    @property
+    def queued(self):
+        """Bytes of frames that are not complete, and of requests that wait or run."""
+        return self.ceiling.frames_begun + self.ceiling.of_kind[REQUESTS]
+
+    @property
+    def pause_count(self):
+        """Times that a connection began to wait until its holder holds less, or until less is queued."""
+        return self.ceiling.pause_count
+
+    @property
+    def near(self):
+        """Whether holders with the largest shares have to wait."""
+        return self.ceiling.held >= self.ceiling.calm_max
+
+
+KIND_FRAMES, KIND_REQUESTS, KIND_FETCHES = FRAMES, REQUESTS, FETCHES
+KIND_ANSWERS, KIND_GROUPS, KIND_SESSIONS = ANSWERS, GROUPS, SESSIONS

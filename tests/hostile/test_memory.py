@@ -1,0 +1,76 @@
+"""One ceiling for all that clients make the broker hold: attacks of gigabytes, with a ceiling of a quarter of one."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hostile.bounds import HONEST_ROUNDS, MIB, WAIT_S
+from tests.hostile.conftest import POPULACE
+from tests.kit.hostile.families import Family, all_metadata, join, parked_fetch
+from tests.kit.hostile.honest import HonestClient
+from tests.kit.hostile.world import AUTHORISER, Watch, World, work_ends_after
+from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
+
+CEILING = 256 * MIB
+LARGE = 90 * MIB
+ATTACK_S = 15.0
+"""Longer than a frame may be unfinished while others need its memory."""
+
+ATTACKS = (
+    Family("joins with large metadata", lambda _s, _p: [join("hostile", LARGE)], connections=40, requests=1),
+    Family("unfinished frames", lambda _s, _p: [join("hostile", LARGE)], connections=200, withheld=10 * MIB),
+    Family("frames that are only announced", lambda _s, _p: [join("h", LARGE)], connections=200, withheld=LARGE - 9),
+    Family("parked fetches", lambda _s, p: [parked_fetch(3000, p)], connections=3000, addresses=100),
+    Family("unread answers", lambda _s, _p: [all_metadata()], connections=500, in_flight=1000, reads=False),
+)
+
+
+@pytest.fixture
+def broker(world: World) -> Iterator[BrokerProcess]:
+    settings = {
+        **AUTHORISER,
+        "broker.memory.max": str(CEILING),
+        "metrics.listeners": f"http://127.0.0.1:{free_port()}",
+        "max.connections": "10000",
+    }
+    broker = world.broker(settings)
+    try:
+        yield broker
+    finally:
+        world.forget(broker)
+
+
+def metric(broker: BrokerProcess, name: str) -> float:
+    port = str(broker.settings["metrics.listeners"]).rpartition(":")[2]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+@pytest.mark.parametrize("family", ATTACKS, ids=lambda family: family.name)
+def test_clients_hold_no_more_than_the_ceiling(broker: BrokerProcess, family: Family) -> None:
+    with HonestClient(broker.port) as honest, family.flood(broker.port, 1, POPULACE) as flood:
+        with Watch(broker.pid, guard=4 * CEILING) as watch:
+            flood.begin_run(ATTACK_S, family.requests)
+            served = honest.run(ATTACK_S, grace_s=WAIT_S, rounds_min=HONEST_ROUNDS)
+            flood.end(ATTACK_S + WAIT_S)
+        assert not watch.killed, broker.log()[-4000:]
+        assert not served["unanswered"], served
+        assert not served["refused"], served
+        assert served["rounds"] >= HONEST_ROUNDS
+        assert watch.peak <= CEILING + 256 * MIB, f"RssAnon {watch.peak >> 20} MiB"
+        assert metric(broker, "kafkalite_memory_max_bytes") == CEILING
+    assert work_ends_after(broker.pid, WAIT_S) is not None, "the work has not ended"
+
+    def held() -> float:
+        return metric(broker, 'kafkalite_memory_bytes{kind="frames"') + metric(
+            broker, 'kafkalite_memory_bytes{kind="requests"'
+        )
+
+    wait_until(lambda: held() < MIB, WAIT_S, "what the attack held is given back")
+    assert broker.alive, broker.log()[-4000:]
