@@ -361,7 +361,8 @@ class Broker:
         logs = self._open_logs(self._find_cluster_id(ways))
         self._pool = pool = IoPool(logs.config.num_io_threads)
         pool.start()
-        self._groups = groups = GroupCoordinator(logs.config, logs, pool, self.clock)
+        self._memory = MemoryCeiling(config.broker_memory_max, queued_max=config.queued_max_request_bytes or -1)
+        self._groups = groups = GroupCoordinator(logs.config, logs, pool, self.clock, memory=self._memory)
         groups.start()
         self._transactions = transactions = TransactionCoordinator(
             logs.config, logs, pool, self.clock, groups, ProducerIds(logs), groups.timers
@@ -382,7 +383,6 @@ class Broker:
             config, logs, cluster, self.clock, pool, groups, transactions, quotas, member, authorizer
         )
         logs.topic_listeners.append(lambda name: services.partition_shares.topic_changed(name, logs.topics))
-        self._memory = MemoryCeiling(config.broker_memory_max, queued_max=config.queued_max_request_bytes or -1)
         self._long_requests = long_requests = LongRequests(pool)
         dispatcher = Dispatcher(services, self._find_row(), long_requests)
         sessions = FetchSessionCache(

@@ -18,6 +18,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from kafkalite.coordinator.member_memory import MemberMemory
 from kafkalite.coordinator.offsets import GroupOffsets
 from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode
@@ -25,6 +26,7 @@ from kafkalite.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.clock import Clock
     from kafkalite.coordinator.home import Home
     from kafkalite.coordinator.offsets import Committed
@@ -57,6 +59,8 @@ class Environment:
     pending_max: int
     record_size_max: Callable[[], int] = lambda: RECORD_SIZE_MAX
     """Bytes of the largest record that the groups' log takes."""
+    memory: MemoryCeiling | None = None
+    """What members are charged to; None: they are not counted."""
     home: Home | None = None
     """In a cluster: where these groups are kept, and the one leader epoch in which `write` writes."""
 
@@ -96,11 +100,13 @@ class GroupBase(ABC):
         self._outbox: list[Callable[[], object]] = []
         self.state_ms = environment.clock.time_ms()
         if predecessor is None:
+            self._memory = MemberMemory(environment.memory)
             self._lock = threading.Lock()
             self.offsets = GroupOffsets()
             self.open_commits: Counter[TopicPartition] = Counter()
             """Commits handed over and not durable yet."""
         else:
+            self._memory = MemberMemory(environment.memory, predecessor._memory)  # noqa: SLF001 - as the next
             self._lock = predecessor._lock  # noqa: SLF001 - the same group, under another protocol
             self.offsets = predecessor.offsets
             self.open_commits = predecessor.open_commits

@@ -96,11 +96,12 @@ class ClassicMembers(Turns):
             subscription = decode_subscription(protocols[0][1])
         except ValueError as error:
             raise KafkaError(f"what {member_id} says of itself is no consumer's subscription: {error}") from error
+        after = self._as_said(before.member, request, caller, subscription, protocols)
+        self._check_memory(after, caller.holder)
         # From here on nothing is refused.
         replaced = state.members.get(before.replaces) if before.replaces else None
         ends_mixture = replaced is not None and self._speaks_alone(replaced)
         generation, settled = state.epoch, self._are_settled(replaced)
-        after = self._as_said(before.member, request, caller, subscription, protocols)
         changed = self._change(before.member, after, replaced)
         if self._staged.epoch > self._staged.target_epoch:
             self._assign()

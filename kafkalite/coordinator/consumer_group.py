@@ -22,6 +22,7 @@ from kafkalite.coordinator.classic_members import ClassicMembers
 from kafkalite.coordinator.consumer_state import AWAY_EPOCH, ConsumerMember, ConsumerState, MemberState, contains
 from kafkalite.coordinator.consumer_turns import Move, Recognised
 from kafkalite.coordinator.conversion import creation_records, erasing_records
+from kafkalite.coordinator.member_memory import consumer_size
 from kafkalite.dataclass import dataclass
 from kafkalite.deferred import Deferred
 from kafkalite.errors import (
@@ -210,6 +211,8 @@ class ConsumerGroup(ClassicMembers):
         after = self._described(request, caller, before)
         if after.expression and after.expression not in state.expressions:
             topic_regex.check(after.expression)
+        if after != before.member or before.replaces:
+            self._check_memory(after, caller.holder)
         # From here on nothing is refused.
         if after.expression and caller.describes is not None:
             self._show_to(after.expression, caller.describes)
@@ -362,11 +365,13 @@ class ConsumerGroup(ClassicMembers):
             return
         for member_id in before.members.keys() - self._durable.members.keys():
             self._sessions.pop(member_id).cancel()
+            self._memory.drop(member_id)
             self._end_revocation_locked(member_id)
         for member_id, member in self._durable.members.items():
             old = before.members.get(member_id)
             if old is member:
                 continue
+            self._memory.put(member_id, consumer_size(member))
             if old is None:
                 self._sessions[member_id] = self._environment.timers.timer(
                     partial(self._session_due, member_id), awaits_client=True
@@ -447,6 +452,7 @@ class ConsumerGroup(ClassicMembers):
 
     def bury_locked(self) -> None:
         self._dead = True
+        self._memory.keep(())
         self._cancel_timers_locked()
 
     def exhume_locked(self) -> None:

@@ -24,8 +24,9 @@ from kafkalite.coordinator.assignors import ASSIGNORS, Subscriber
 from kafkalite.coordinator.base import GroupBase, is_too_large, write_error
 from kafkalite.coordinator.consumer_state import ConsumerMember, ConsumerState, reconciled, spoken_by, topic_ids
 from kafkalite.coordinator.conversion import downgraded, erasing_records
+from kafkalite.coordinator.member_memory import consumer_size
 from kafkalite.dataclass import dataclass
-from kafkalite.errors import ErrorCode, FencedInstanceId, KafkaError, UnknownMemberId
+from kafkalite.errors import ErrorCode, FencedInstanceId, GroupMaxSizeReached, KafkaError, UnknownMemberId
 from kafkalite.logging import EVENT_LINES, RepeatLogger, fields
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.group import Group
     from kafkalite.coordinator.records import Record
     from kafkalite.deferred import Deferred
+    from kafkalite.limits.holder import Holder
 
 logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
@@ -157,6 +159,7 @@ class Turns(GroupBase):
         except Exception:
             logger.exception("a group's turn failed and is taken back", extra=fields(group=self.group_id))
             self._staged, self._records, self._successor = self._durable, [], None
+            self._count_again_locked()
             self._end_locked(moves, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         records, self._records = self._records, []
@@ -180,6 +183,7 @@ class Turns(GroupBase):
             successor, self._successor = self._successor, None
             if code:
                 self._staged = self._durable
+                self._count_again_locked()
                 if not self._dead:
                     self._set_again_locked()
             elif successor is None:
@@ -246,6 +250,20 @@ class Turns(GroupBase):
         with self.changing():
             if not self._dead:
                 self._submit_locked(Move(play))
+
+    def _check_memory(self, member: ConsumerMember, holder: Holder | None) -> None:
+        """Charges what a member says of itself, before it is durable; raises where there is no memory for it."""
+        size = consumer_size(member)
+        if not self._memory.admits(member.member_id, size, holder):
+            raise GroupMaxSizeReached(f"the client of {member.member_id} holds too much memory (broker.memory.max)")
+        self._memory.put(member.member_id, size, holder)
+
+    def _count_again_locked(self) -> None:
+        """What was staged is thrown away: what is durable is charged."""
+        members = self._durable.members
+        self._memory.keep(members)
+        for member in members.values():
+            self._memory.put(member.member_id, consumer_size(member))
 
     @abstractmethod
     def _touch_locked(self, member_id: str) -> None:

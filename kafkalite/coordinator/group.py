@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kafkalite import chance
 from kafkalite.coordinator.base import CONSUMER_PROTOCOL, GroupBase, write_error
+from kafkalite.coordinator.member_memory import MEMBER_SIZE, classic_size, protocols_size
 from kafkalite.coordinator.members import Member, Protocols, subscribed_topics
 from kafkalite.coordinator.records import GroupMetadataValue, group_record
 from kafkalite.dataclass import dataclass
@@ -165,6 +166,8 @@ class Group(GroupBase):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not self._fits_locked(request, protocols):
             return write_error(ErrorCode.MESSAGE_TOO_LARGE)
+        if not self._admits_locked(request, protocols, caller):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not request.member_id:
             return self._first_join_locked(request, caller, protocols, answer)
         if request.member_id in self.pending and request.group_instance_id is None:
@@ -184,6 +187,11 @@ class Group(GroupBase):
             awaiting = sum(other.awaiting_join is not None for other in self.members.values())
             return (member is not None and member.awaiting_join is not None) or awaiting < size_max
         return member is not None or len(self.members) < size_max
+
+    def _admits_locked(self, request: JoinGroupRequest, protocols: Protocols, caller: Caller) -> bool:
+        """Whether there is memory for what a member says of itself."""
+        member_id = request.member_id or self.static_ids.get(request.group_instance_id or "", "")
+        return self._memory.admits(member_id, MEMBER_SIZE + protocols_size(protocols), caller.holder)
 
     def _supports_locked(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether a member that speaks these would leave the group with a protocol that all speak."""
@@ -248,6 +256,7 @@ class Group(GroupBase):
             rebalance_timeout_ms=rebalance_timeout_ms(request),
             session_timeout_ms=request.session_timeout_ms,
             protocols=protocols,
+            holder=caller.holder,
         )
         member.is_new = True
         member.awaiting_join = answer
@@ -269,6 +278,7 @@ class Group(GroupBase):
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
         protocols: Protocols,
+        holder: Holder | None = None,
     ) -> Member:
         member = Member(
             member_id=member_id,
@@ -280,6 +290,7 @@ class Group(GroupBase):
             protocols=protocols,
             session_timer=self._environment.timers.timer(lambda: self._session_due(member), awaits_client=True),
         )
+        self._memory.put(member_id, classic_size(member), holder)
         return member
 
     def _enlist_locked(self, member: Member) -> None:
@@ -310,6 +321,7 @@ class Group(GroupBase):
         if member.awaiting_join is not None:
             self._answer_join_locked(member.awaiting_join, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         member.protocols = protocols
+        self._memory.put(member.member_id, classic_size(member))
         member.rebalance_timeout_ms = rebalance_timeout_ms(request)
         member.session_timeout_ms = request.session_timeout_ms
         member.awaiting_join = answer
@@ -360,6 +372,7 @@ class Group(GroupBase):
         if code:
             self._rename_locked(member_id, old_id)
             member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+            self._memory.put(old_id, classic_size(member))
             self._answer_join_locked(answer, write_error(code), member_id)
             return
         is_leader = member_id == self.leader
@@ -376,6 +389,7 @@ class Group(GroupBase):
         self._end_waits_locked(member, ErrorCode.FENCED_INSTANCE_ID)
         self._pending_sync.discard(old_id)
         member.member_id = new_id
+        self._memory.rename(old_id, new_id)
         assert member.instance_id is not None, "only static members get another id"
         self.members[new_id] = member
         self.static_ids[member.instance_id] = new_id
@@ -547,6 +561,7 @@ class Group(GroupBase):
         self._enter_locked(State.STABLE)
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
+            self._memory.put(member.member_id, classic_size(member))
             answer, member.awaiting_sync = member.awaiting_sync, None
             if answer is not None:
                 self._touch_locked(member)
@@ -639,6 +654,7 @@ class Group(GroupBase):
         self._end_waits_locked(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self._pending_sync.discard(member.member_id)
         del self.members[member.member_id]
+        self._memory.drop(member.member_id)
         if member.instance_id is not None and self.static_ids.get(member.instance_id) == member.member_id:
             del self.static_ids[member.instance_id]
         if self.leader == member.member_id:
@@ -850,6 +866,7 @@ class Group(GroupBase):
                     protocols=((value.protocol or "", stored.subscription),),
                 )
                 member.assignment = stored.assignment
+                self._memory.put(member.member_id, classic_size(member))
                 self._enlist_locked(member)
             self.state = State.STABLE if self.members else State.EMPTY
             if value.current_state_timestamp >= 0:

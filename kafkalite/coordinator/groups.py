@@ -54,6 +54,7 @@ from kafkalite.protocol.messages.sync_group import SyncGroupResponse
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
+    from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.clock import Clock
     from kafkalite.coordinator.consumer_state import ConsumerState
     from kafkalite.executors import Executors, Job
@@ -107,7 +108,9 @@ class GroupCoordinator:
         timers: TimerQueue | None = None,
         *,
         executors: Executors = THREADS,
+        memory: MemoryCeiling | None = None,
     ) -> None:
+        """`memory` is the ceiling that members are charged to."""
         self._config = config
         self._logs = logs
         self._clock = clock
@@ -130,6 +133,7 @@ class GroupCoordinator:
             size_max=config.group_max_size,
             pending_max=config.group_max_pending_members,
             record_size_max=self.log.record_size_max,
+            memory=memory,
         )
         self._consumers = ConsumerEnvironment(
             topics=lambda: logs.topics,

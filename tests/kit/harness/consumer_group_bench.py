@@ -21,9 +21,11 @@ from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.group_bench import Writes
 
 if TYPE_CHECKING:
+    from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.coordinator.base import GroupBase
     from kafkalite.coordinator.consumer_state import ConsumerState
     from kafkalite.deferred import Deferred
+    from kafkalite.limits.holder import Holder
     from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 SESSION_S = 45.0
@@ -56,7 +58,10 @@ class LoggedWrites(Writes):
 class ConsumerBench:
     """A group and what the outside world does to it. Times in seconds."""
 
-    def __init__(self, topics: dict[str, int] | None = None, *, size_max: int = 1000) -> None:
+    def __init__(
+        self, topics: dict[str, int] | None = None, *, size_max: int = 1000, memory: MemoryCeiling | None = None
+    ) -> None:
+        self.memory = memory
         self.clock = FakeClock()
         self.timers = TimerQueue(self.clock, threaded=False)
         self.writes = LoggedWrites()
@@ -71,7 +76,7 @@ class ConsumerBench:
     def _make(self) -> ConsumerGroup:
         return ConsumerGroup(
             "g",
-            Environment(self.clock, self.timers, self.writes.write, 0, 1000, 100),
+            Environment(self.clock, self.timers, self.writes.write, 0, 1000, 100, self.memory),
             ConsumerEnvironment(
                 topics=lambda: self.topics,
                 run_soon=lambda work: work(),
@@ -143,6 +148,7 @@ class ConsumerBench:
         instance: str | None = None,
         rebalance_s: float | None = None,
         assignor: str | None = None,
+        holder: Holder | None = None,
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
         """One heartbeat, field by field."""
         rows = None
@@ -162,7 +168,7 @@ class ConsumerBench:
             server_assignor=assignor,
             topic_partitions=rows,
         )
-        answer = self.group.heartbeat(request, HeartbeatCaller("c", "/1.2.3.4"))
+        answer = self.group.heartbeat(request, HeartbeatCaller("c", "/1.2.3.4", holder=holder))
         self.settle()
         return answer
 

@@ -14,7 +14,9 @@ from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 from tests.kit.fakes.clock import FakeClock
 
 if TYPE_CHECKING:
+    from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.deferred import Deferred
+    from kafkalite.limits.holder import Holder
     from kafkalite.protocol.messages.join_group import JoinGroupResponse
     from kafkalite.protocol.messages.sync_group import SyncGroupResponse
 
@@ -43,13 +45,20 @@ class Writes:
 class GroupBench:
     """A group and what the outside world does to it. Times in seconds."""
 
-    def __init__(self, *, initial_delay_ms: int = 0, size_max: int = 1000, pending_max: int = 100) -> None:
+    def __init__(
+        self,
+        *,
+        initial_delay_ms: int = 0,
+        size_max: int = 1000,
+        pending_max: int = 100,
+        memory: MemoryCeiling | None = None,
+    ) -> None:
         self.clock = FakeClock()
         self.timers = TimerQueue(self.clock, threaded=False)
         self.writes = Writes()
         self.group = Group(
             "g",
-            Environment(self.clock, self.timers, self.writes.write, initial_delay_ms, size_max, pending_max),
+            Environment(self.clock, self.timers, self.writes.write, initial_delay_ms, size_max, pending_max, memory),
         )
 
     def pass_time(self, seconds: float, step: float = 1.0) -> None:
@@ -75,6 +84,7 @@ class GroupBench:
         session_s: float = 10.0,
         rebalance_s: float = 60.0,
         client: str = "c",
+        holder: Holder | None = None,
     ) -> Deferred[JoinGroupResponse]:
         request = JoinGroupRequest(
             group_id="g",
@@ -85,7 +95,7 @@ class GroupBench:
             protocol_type=protocol_type,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols],
         )
-        caller = Caller(client, "/1.2.3.4", takes_member_id=version >= 4, skips_assignment=version >= 9)
+        caller = Caller(client, "/1.2.3.4", takes_member_id=version >= 4, skips_assignment=version >= 9, holder=holder)
         answer = self.group.join(request, caller)
         self.settle()
         return answer
