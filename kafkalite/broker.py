@@ -389,6 +389,7 @@ class Broker:
             slots_max=config.max_incremental_fetch_session_cache_slots,
             partitions_max=config.fetch_session_cache_max_partitions,
             eviction_ms=config.min_incremental_fetch_session_eviction_ms,
+            memory=self._memory,
         )
         self._new_worker = lambda number, count: self._make_worker(
             number, count, logs, pool, dispatcher, transactions, sessions, authorizer

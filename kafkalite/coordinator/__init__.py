@@ -2,6 +2,7 @@
 
     groups        GroupCoordinator: finds groups, their life from first use to deletion, loading, expiry
     base          what groups of both protocols have
+    member_memory what members hold, charged to their clients
     group         Group: the state machine of one group (classic protocol)
     members       what a group knows of one member
     consumer_group        ConsumerGroup: one group of the newer protocol (KIP-848)

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite import protocol
 from kafkalite._native.serve.connection import Connection, WorkerResources
@@ -26,6 +26,9 @@ from kafkalite.log.manager import LogManager
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kafkalite.settings.broker import BrokerConfig
+
+if TYPE_CHECKING:
+    from kafkalite._native.serve.memory import MemoryCeiling
 
 IDS_FROM = 13
 PARTITION_BYTES = 1 << 20
@@ -162,13 +165,16 @@ class FetchHarness:
         partitions_max: int = 1000,
         eviction_ms: int = 120_000,
         request_partitions_max: int = 10_000,
+        memory: MemoryCeiling | None = None,
     ) -> None:
         config = BrokerConfig.load(None, {"log.dirs": str(directory)})
         self.logs = LogManager(config, SystemClock(), on_fatal=print)
         self.logs.open()
         self.now = 1000.0
         self.pool = Pool()
-        self.sessions = FetchSessionCache(slots_max=slots_max, partitions_max=partitions_max, eviction_ms=eviction_ms)
+        self.sessions = FetchSessionCache(
+            slots_max=slots_max, partitions_max=partitions_max, eviction_ms=eviction_ms, memory=memory
+        )
         self.workers = [Worker(self.logs, self.pool, self.sessions, request_partitions_max) for _ in range(2)]
         self.clients: list[Client] = []
 

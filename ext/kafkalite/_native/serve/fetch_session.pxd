@@ -4,6 +4,7 @@ from cpython.pythread cimport PyThread_type_lock
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from kafkalite._native.log.log_core cimport LogListener
+from kafkalite._native.serve.memory cimport Charge, MemoryCeiling
 from kafkalite._native.serve.topic_table cimport TopicRef
 
 cdef enum:
@@ -78,6 +79,7 @@ cdef class FetchSession:
     cdef bint by_id
     cdef bint privileged                # a follower's
     cdef object holder                  # who is charged for it, None: nobody
+    cdef Charge charge                  # for as long as it is kept
     cdef object listener                # only requests that came through it
     cdef object principal               # and from this one may go on with the session or close it
     cdef dict topics                    # key -> SessionTopic
@@ -108,6 +110,7 @@ cdef class FetchSessionCache:
     cdef FetchSession oldest, newest    # by last use
     cdef object shares                  # Shares of the sessions
     cdef object partition_shares        # and of their partitions
+    cdef MemoryCeiling memory           # None: it is not counted
     cdef int32_t slots_max
     cdef int32_t partitions_max
     cdef double eviction_s
@@ -116,6 +119,7 @@ cdef class FetchSessionCache:
 
     cdef int acquire(self) except -1
     cdef int32_t open(self, FetchParts request, double now) except -1
+    cdef bint has_memory(self, FetchSession session, object holder, int32_t part_count) except -1
     cdef int close(self, FetchParts request) except -1
     cdef int advance(self, FetchParts request, list forgotten, double now) except -1
     cdef bint settle(self, FetchParts request) except -1

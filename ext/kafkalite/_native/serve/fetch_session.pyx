@@ -18,7 +18,8 @@ Bounds: sessions, partitions of all of them, and a name longer than a topic can 
 makes it: the session used least recently goes if it was idle for `eviction_ms`, else the smallest one that is smaller
 than the newcomer and older than `eviction_ms`, else the newcomer is declined. A follower's session is worth more than
 any consumer's, whatever their sizes and ages. The last tenth of both bounds is for holders with few sessions or
-partitions (`kafkalite.limits.shares`): for the others, there is no room from there on. Followers have all of it.
+partitions (`kafkalite.limits.shares`): for the others, there is no room from there on. Followers have all of it. A
+session is charged to its holder's memory, and declined where that is used up.
 
 Thread rule: one leaf lock for all sessions, held for a copy at most, never while a log is read; fetches without session
 do not take it.
@@ -45,6 +46,7 @@ from kafkalite.limits.shares import Shares
 from kafkalite.model import TOPIC_NAME_SIZE_MAX as _TOPIC_NAME_SIZE_MAX
 
 from kafkalite._native.log.log_core cimport LogListener
+from kafkalite._native.serve.memory cimport SESSIONS, MemoryCeiling
 from kafkalite._native.serve.request_parts cimport add_part
 from kafkalite._native.serve.topic_table cimport TopicRef
 from kafkalite._native.wire.error_codes cimport (
@@ -57,6 +59,8 @@ cdef enum:
     INT32_MAX = 0x7FFFFFFF
     TOPIC_NAME_SIZE_MAX = 249
     PARTS_AT_FIRST = 8
+    SESSION_SIZE = 1024                 # bytes of a session
+    SESSION_PART_SIZE = 256             # and of each of its partitions, with its entries in tables
 
 assert TOPIC_NAME_SIZE_MAX == _TOPIC_NAME_SIZE_MAX
 
@@ -230,7 +234,9 @@ cdef class FetchSession:
 cdef class FetchSessionCache:
     """The sessions of a broker. Any thread."""
 
-    def __cinit__(self, *, int slots_max, int partitions_max, int64_t eviction_ms):
+    def __cinit__(self, *, int slots_max, int partitions_max, int64_t eviction_ms, MemoryCeiling memory=None):
+        """`memory` is the ceiling that sessions are charged to."""
+        self.memory = memory
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError
@@ -268,6 +274,8 @@ cdef class FetchSessionCache:
         try:
             if not self.make_room(request.part_count, holder, request.privileged, now):
                 return SESSION_NONE
+            if not request.privileged and not self.has_memory(None, holder, request.part_count):
+                return SESSION_NONE
             session = FetchSession.__new__(FetchSession)
             session.by_id, session.privileged = request.by_id, request.privileged
             session.listener, session.principal = request.listener, request.principal
@@ -284,12 +292,23 @@ cdef class FetchSessionCache:
                 session.id = <int32_t>(int.from_bytes(urandom(4), "little") & 0x7FFFFFFF)
             session.created_at = now
             session.holder = holder
+            if self.memory is not None:
+                session.charge = self.memory.of(holder).charge(SESSIONS, 0)
             self.sessions[session.id] = session
             self.shares.add(holder)
             self.enlist(session, now)
             return session.id
         finally:
             PyThread_release_lock(self.lock)
+
+    cdef bint has_memory(self, FetchSession session, object holder, int32_t part_count) except -1:
+        """Whether a session, None for a new one, may be of so many partitions."""
+        cdef int64_t size = session_size(part_count)
+        if self.memory is None:
+            return True
+        if session is None:
+            return self.memory.of(holder).admits(size, lasting=True)
+        return session.charge.may_become(size, lasting=True)
 
     cdef int close(self, FetchParts request) except -1:
         """Forgets the session that a request names, if it is the asker's."""
@@ -328,6 +347,8 @@ cdef class FetchSessionCache:
             grown = session.part_count - session.counted
             if grown > 0 and self.partition_count + grown > self.partitions_for(session.holder, grown,
                                                                                 session.privileged):
+                kept = False
+            if grown > 0 and not session.privileged and not self.has_memory(session, None, session.part_count):
                 kept = False
             self.unlink(session)
             self.enlist(session, now)
@@ -381,6 +402,8 @@ cdef class FetchSessionCache:
             self.partition_count += session.part_count - session.counted
             self.partition_shares.add(session.holder, session.part_count - session.counted)
             session.counted = session.part_count
+        if session.charge is not None:
+            session.charge.resize(session_size(session.counted))
         return 0
 
     cdef int unlink(self, FetchSession session) except -1:
@@ -430,6 +453,10 @@ cdef class FetchSessionCache:
 cdef inline bint is_worth_less(bint one, int32_t one_size, bint other, int32_t other_size) noexcept nogil:
     """Whether a session, a follower's or not, goes before another: consumers' first, then the smaller."""
     return one_size < other_size if one == other else other
+
+
+cdef inline int64_t session_size(int32_t part_count) noexcept nogil:
+    return SESSION_SIZE + SESSION_PART_SIZE * <int64_t>part_count
 
 
 cdef inline int32_t next_epoch(int32_t epoch) noexcept nogil:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.serve.leaders import Leaders
+from kafkalite._native.serve.memory import MemoryCeiling
 from kafkalite._native.serve.quota import Meter
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.fetch_harness import Client, FetchHarness, Wanted, errors_of, fetch_frame, partitions_of
@@ -487,6 +488,23 @@ def test_partitions_of_all_sessions_are_bounded(small: FetchHarness) -> None:
     assert (answer.error_code, answer.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
     assert (len(small.sessions), small.sessions.partition_count) == (1, 4)
     assert client.fetch(12, OPEN, *of_size(7)).session_id == NONE
+
+
+def test_sessions_are_charged_to_their_client_and_declined_where_its_memory_is_used_up(tmp_path: Path) -> None:
+    memory = MemoryCeiling(1_000_000)
+    harness = FetchHarness(tmp_path / "data", slots_max=1000, partitions_max=100_000, memory=memory)
+    client = harness.client()
+    session = client.fetch(12, OPEN, *of_size(100)).session_id
+    assert session != NONE
+    assert memory.by_kind()["sessions"] == 1024 + 256 * 100
+    assert memory.biggest(1)[0][1] >= memory.by_kind()["sessions"]
+    while client.fetch(12, OPEN, *of_size(100)).session_id != NONE:
+        assert len(harness.sessions) < 100
+    assert memory.by_kind()["sessions"] < memory.size_max // 2
+    wanted = of_size(2000)
+    assert client.fetch(12, (session, 1), *wanted).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert client.fetch(12, OPEN, *of_size(100)).session_id != NONE, "there is room again"
+    harness.close()
 
 
 def test_name_that_no_topic_can_have_is_answered_but_not_kept(small: FetchHarness) -> None:
