@@ -15,7 +15,8 @@ from tests.kit.hostile.world import AUTHORISER, Watch, World, work_ends_after
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 
 CEILING = 256 * MIB
-LARGE = 90 * MIB
+LARGE = 80 * MIB
+"""Of a request. It is held twice while it is copied out of its connection's buffer, which has to fit."""
 ATTACK_S = 15.0
 """Longer than a frame may be unfinished while others need its memory."""
 

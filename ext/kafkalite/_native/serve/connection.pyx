@@ -25,6 +25,7 @@ Mailbox.
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
+from libc.math cimport INFINITY
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
@@ -205,7 +206,7 @@ cdef class WorkerResources(WorkerParts):
             deadline = self.failing[0][0]
         if self.muted and (deadline is None or self.muted[0][0] < deadline):
             deadline = self.muted[0][0]
-        if self.starved and (deadline is None or self.starved_look_at < deadline):
+        if self.starved_look_at < INFINITY and (deadline is None or self.starved_look_at < deadline):
             deadline = self.starved_look_at
         return deadline
 
@@ -226,7 +227,7 @@ cdef class WorkerResources(WorkerParts):
                 self.take_turn(connection, connection.look)
         if self.giving_way:
             self.take_turns()
-        if self.starved and self.starved_look_at <= self.now:
+        if self.starved_look_at <= self.now:
             self.feed()
         self.loop_left_ns = LOOP_NS_MAX
 

@@ -3,6 +3,7 @@
 Thread rule: everything here is the worker's, but for `use_quotas`, which any thread calls with the GIL.
 """
 
+from libc.math cimport INFINITY
 from libc.stdlib cimport free, malloc
 
 import heapq
@@ -51,6 +52,7 @@ cdef class WorkerParts:
         self.in_flight_max = in_flight_max
         self.giving_way = deque()
         self.starved = deque()
+        self.starved_look_at = INFINITY
         self.use_memory(MemoryCeiling())
         self.loop_left_ns = LOOP_NS_MAX
         self.timers = []
@@ -164,6 +166,8 @@ cdef class WorkerParts:
         for _ in range(len(self.starved)):
             connection = self.starved.popleft()
             self.take_turn(connection, connection.eat)
+        if not self.starved:
+            self.starved_look_at = INFINITY
         return 0
 
     cdef int take_turn(self, object connection, step, bint closed_too=False) except -1:
