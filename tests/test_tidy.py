@@ -27,12 +27,16 @@ BLOB_SIZE_MAX = 100 * 1024
 LARGE_CLASSES = {
     "ext/kafkalite/_native/log/log_core.pyx:LogCore methods": 61,
     "ext/kafkalite/_native/log/segment.pyx:Segment methods": 52,
-    "ext/kafkalite/_native/serve/connection.pyx:Connection methods": 65,
-    "kafkalite/broker.py:Broker methods": 60,
-    "kafkalite/coordinator/group.py:Group methods": 71,
-    "kafkalite/coordinator/groups.py:GroupCoordinator methods": 64,
+    "ext/kafkalite/_native/serve/connection.pyx:Connection lines": 1087,
+    "ext/kafkalite/_native/serve/connection.pyx:Connection methods": 77,
+    "kafkalite/broker.py:Broker lines": 910,
+    "kafkalite/broker.py:Broker methods": 61,
+    "kafkalite/coordinator/group.py:Group methods": 73,
+    "kafkalite/coordinator/groups.py:GroupCoordinator lines": 906,
+    "kafkalite/coordinator/groups.py:GroupCoordinator methods": 65,
     "kafkalite/coordinator/transactions.py:TransactionCoordinator methods": 58,
-    "kafkalite/failures/session.py:Session methods": 63,
+    "kafkalite/failures/session.py:Session lines": 1004,
+    "kafkalite/failures/session.py:Session methods": 71,
     "kafkalite/log/manager.py:LogManager lines": 972,
     "kafkalite/log/manager.py:LogManager methods": 92,
     "kafkalite/log/partition_log.py:PartitionLog methods": 74,
@@ -207,7 +211,10 @@ def cython_files() -> list[tuple[Path, str]]:
 def test_classes_are_small_or_listed_with_their_size() -> None:
     sizes = [(f"{name_of(path)}:{name}", *size) for path, tree in python_files() for name, *size in class_sizes(tree)]
     sizes += [
-        (f"{name_of(path)}:{name}", *size) for path, text in cython_files() for name, *size in cython_class_sizes(text)
+        (f"{name_of(path)}:{name}", *size)
+        for path, text in cython_files()
+        if path.suffix == ".pyx"  # a declaration says the same again
+        for name, *size in cython_class_sizes(text)
     ]
     assert dict(each for size in sizes for each in over_the_limits(*size)) == LARGE_CLASSES
 

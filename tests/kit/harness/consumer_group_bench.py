@@ -76,7 +76,7 @@ class ConsumerBench:
     def _make(self) -> ConsumerGroup:
         return ConsumerGroup(
             "g",
-            Environment(self.clock, self.timers, self.writes.write, 0, 1000, 100, self.memory),
+            Environment(self.clock, self.timers, self.writes.write, 0, 1000, 100, memory=self.memory),
             ConsumerEnvironment(
                 topics=lambda: self.topics,
                 run_soon=lambda work: work(),

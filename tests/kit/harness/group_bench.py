@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.coordinator.base import Environment
+from kafkalite.coordinator.base import RECORD_SIZE_MAX, Environment
 from kafkalite.coordinator.group import Caller, Group
 from kafkalite.coordinator.timers import TimerQueue
 from kafkalite.errors import ErrorCode
@@ -52,13 +52,23 @@ class GroupBench:
         size_max: int = 1000,
         pending_max: int = 100,
         memory: MemoryCeiling | None = None,
+        record_size_max: int = RECORD_SIZE_MAX,
     ) -> None:
         self.clock = FakeClock()
         self.timers = TimerQueue(self.clock, threaded=False)
         self.writes = Writes()
         self.group = Group(
             "g",
-            Environment(self.clock, self.timers, self.writes.write, initial_delay_ms, size_max, pending_max, memory),
+            Environment(
+                self.clock,
+                self.timers,
+                self.writes.write,
+                initial_delay_ms,
+                size_max,
+                pending_max,
+                lambda: record_size_max,
+                memory,
+            ),
         )
 
     def pass_time(self, seconds: float, step: float = 1.0) -> None:

@@ -33,7 +33,7 @@ def groups(memory: MemoryCeiling) -> int:
 
 
 def test_metadata_is_charged_to_the_client_that_joins_until_its_member_leaves(memory: MemoryCeiling) -> None:
-    bench = GroupBench(memory=memory)
+    bench = GroupBench(memory=memory, record_size_max=16 * MIB)
     member, _ = bench.new_member(protocols=LARGE, holder=HOG)
     assert memory.biggest(2) == [(HOG, groups(memory))]
     assert 3 * MIB < groups(memory) < 3 * MIB + 5000
@@ -46,7 +46,7 @@ def test_metadata_is_charged_to_the_client_that_joins_until_its_member_leaves(me
 def test_a_member_that_does_not_fit_is_refused_and_another_clients_is_not(
     memory: MemoryCeiling, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = GroupBench(memory=memory)
+    bench = GroupBench(memory=memory, record_size_max=16 * MIB)
     with caplog.at_level(logging.WARNING):
         answers = [bench.join(version=3, protocols=LARGE, holder=HOG) for _ in range(10)]
     assert len(bench.group.members) == 2  # half of the ceiling is the most that one client's members may hold
@@ -58,7 +58,7 @@ def test_a_member_that_does_not_fit_is_refused_and_another_clients_is_not(
 
 
 def test_a_static_member_that_returns_is_charged_once(memory: MemoryCeiling) -> None:
-    bench = GroupBench(memory=memory)
+    bench = GroupBench(memory=memory, record_size_max=16 * MIB)
     bench.join(instance="i", protocols=LARGE, holder=HOG)
     before = groups(memory)
     bench.join(instance="i", protocols=LARGE, holder=HOG)
@@ -67,7 +67,7 @@ def test_a_static_member_that_returns_is_charged_once(memory: MemoryCeiling) -> 
 
 
 def test_an_assignment_is_charged_to_its_member(memory: MemoryCeiling) -> None:
-    bench = GroupBench(memory=memory)
+    bench = GroupBench(memory=memory, record_size_max=16 * MIB)
     member, joined = bench.new_member(holder=HOG)
     before = groups(memory)
     bench.sync(member, joined.response.generation_id, {member: bytes(MIB)})
@@ -75,7 +75,7 @@ def test_an_assignment_is_charged_to_its_member(memory: MemoryCeiling) -> None:
 
 
 def test_a_member_that_is_not_heard_of_gives_its_memory_back(memory: MemoryCeiling) -> None:
-    bench = GroupBench(memory=memory)
+    bench = GroupBench(memory=memory, record_size_max=16 * MIB)
     member, joined = bench.new_member(protocols=LARGE, holder=HOG)
     bench.sync(member, joined.response.generation_id, {})
     bench.pass_time(100)
@@ -84,7 +84,7 @@ def test_a_member_that_is_not_heard_of_gives_its_memory_back(memory: MemoryCeili
 
 
 def test_members_that_a_start_reads_count_and_are_nobodys(memory: MemoryCeiling) -> None:
-    bench = GroupBench(memory=memory)
+    bench = GroupBench(memory=memory, record_size_max=16 * MIB)
     stored = MemberMetadata(
         member_id="m",
         group_instance_id=None,
@@ -103,7 +103,7 @@ def test_members_that_a_start_reads_count_and_are_nobodys(memory: MemoryCeiling)
 
 
 def test_a_group_that_goes_gives_everything_back(memory: MemoryCeiling) -> None:
-    bench = GroupBench(memory=memory)
+    bench = GroupBench(memory=memory, record_size_max=16 * MIB)
     bench.new_member(protocols=LARGE, holder=HOG)
     with bench.group.changing():
         bench.group.bury_locked()

@@ -10,6 +10,7 @@ from kafkalite import available_memory as memory
 from kafkalite._native.serve.memory import KIND_GROUPS, MemoryCeiling
 from kafkalite.errors import ConfigError
 from kafkalite.limits.holder import Holder
+from kafkalite.limits.memory import describe
 from kafkalite.settings.broker import BrokerConfig
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def test_health_names_those_who_hold_most() -> None:
     ceiling = MemoryCeiling(64 * MIB)
     charge = ceiling.of(Holder("User:a", "10.0.0.1")).charge(KIND_GROUPS, 50 * MIB)
     assert ceiling.near
-    text = memory.describe(ceiling)
+    text = describe(ceiling)
     assert "50 of 64 MiB" in text
     assert "User:a at 10.0.0.1 holds 50 MiB" in text
     charge.resize(0)
