@@ -23,14 +23,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.alter_user_scram_credentials import (
+from kafkalite.security import scram
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
-from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from kafkalite.security import scram
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.sasl_broker import answer, request
 from tests.kit.harness.typed import TypedConnection

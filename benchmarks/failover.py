@@ -28,16 +28,16 @@ from typing import Any
 from benchmarks.path.harness import Row, write_result
 from kafkalite.client.connection import Connection
 from kafkalite.client.errors import ClientError
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.create_topics import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from kafkalite.protocol.messages.elect_leaders import ElectLeadersRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol.messages.elect_leaders import ElectLeadersRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.kit.harness.log_harness import make_batch
 from tests.kit.processes.apache_kafka import HEAP, KafkaBroker, KafkaController
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until

@@ -34,11 +34,11 @@ from typing import Any
 
 from benchmarks.pairs import broker_of, commit_of
 from benchmarks.path.harness import ROOT, client
-from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
-from kafkalite.log.journal import acls_change, quotas_change
-from kafkalite.log.offline_journal import open_journal
+from kafkalite.base.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.quota_entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, USER, Change
+from kafkalite.broker.log.journal import acls_change, quotas_change
+from kafkalite.broker.log.offline_journal import open_journal
 from kafkalite.model import ANONYMOUS
-from kafkalite.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, USER, Change
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.harness import wire
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client import Client
 from kafkalite.failures import Message, Policy, RetryTopics, run
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from kafkalite.failures import Runner

@@ -13,27 +13,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.lazy import lazy_names
+from kafkalite.base.lazy import lazy_names
 from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
-    from kafkalite.broker import Broker as Broker
+    from kafkalite.broker.composition import Broker as Broker
+    from kafkalite.broker.log.retention import RetentionPolicy as RetentionPolicy
+    from kafkalite.broker.log.retention import SegmentAge as SegmentAge
     from kafkalite.errors import ConfigError as ConfigError
     from kafkalite.errors import KafkaError as KafkaError
     from kafkalite.errors import StartupError as StartupError
-    from kafkalite.log.retention import RetentionPolicy as RetentionPolicy
-    from kafkalite.log.retention import SegmentAge as SegmentAge
     from kafkalite.settings.broker import BrokerConfig as BrokerConfig
 
 __version__ = VERSION
 
 _WHERE: Final = {
-    "Broker": "kafkalite.broker",
+    "Broker": "kafkalite.broker.composition",
     "BrokerConfig": "kafkalite.settings.broker",
     "ConfigError": "kafkalite.errors",
     "KafkaError": "kafkalite.errors",
-    "RetentionPolicy": "kafkalite.log.retention",
-    "SegmentAge": "kafkalite.log.retention",
+    "RetentionPolicy": "kafkalite.broker.log.retention",
+    "SegmentAge": "kafkalite.broker.log.retention",
     "StartupError": "kafkalite.errors",
 }
 

@@ -1,6 +1,6 @@
 """Small frozen types and the facts about names that several rooms share. No I/O, no locks, nothing mutable.
 
-It leaves to others: what a request looks like (`kafkalite.protocol`), what a log is (`kafkalite.log`).
+It leaves to others: what a request looks like (`kafkalite.wire.protocol`), what a log is (`kafkalite.broker.log`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 from typing import Final, NamedTuple
 
-from kafkalite import chance
-from kafkalite.dataclass import dataclass
+from kafkalite.base import chance
+from kafkalite.base.dataclass import dataclass
 
 TOPIC_NAME_SIZE_MAX: Final = 249
 """Kafka's own bound: directory names are `<topic>-<partition>`, and file systems stop at 255 bytes."""

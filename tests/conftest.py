@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from kafkalite.logging import forget_repeats
+from kafkalite.base.logging import forget_repeats
 from tests.kit.harness import leftovers, sanitiser
 from tests.kit.harness.watchdog import Watchdog
 

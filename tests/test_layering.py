@@ -191,42 +191,81 @@ def sources() -> dict[str, ast.Module]:
     return {name_of(path): tree_of(path) for path in (ROOT / "kafkalite").rglob("*.py")}
 
 
-def room_of(module: str) -> str:
-    """`log` of kafkalite.log.manager; the package itself goes by its name."""
-    return module.split(".")[1] if "." in module else module
+def room_of(module: str, package: str = "kafkalite") -> str:
+    """`log` of kafkalite.broker.log.manager in kafkalite.broker; the package itself goes by its name."""
+    return package.rpartition(".")[2] if module == package else module.removeprefix(f"{package}.").partition(".")[0]
 
 
-def strange_imports(
-    trees: dict[str, ast.Module], rooms: dict[str, list[str]], everywhere: frozenset[str] = frozenset()
-) -> list[str]:
-    """Imports from rooms that the importer's line does not name, and rooms without a line. Programs have none."""
-    found = [f"{room} has no line" for room in sorted({room_of(name) for name in trees} - rooms.keys() - {"__main__"})]
-    for name, tree in trees.items():
-        if name == "kafkalite" or name.endswith(".__main__"):
+def within(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
+
+
+def strange_imports(trees: dict[str, ast.Module], rooms: dict[str, list[str]], package: str = "kafkalite") -> list[str]:
+    """Imports from rooms of the package that the importer's line does not name, and rooms without a line.
+
+    Programs have none, and the package itself may hand on from all.
+    """
+    inside = {name: tree for name, tree in trees.items() if within(name, package)}
+    there = {room_of(name, package) for name in inside}
+    found = [f"{room} has no line" for room in sorted(there - rooms.keys() - {"__main__"})]
+    for name, tree in inside.items():
+        if name == package or name.endswith(".__main__"):
             continue
-        allowed = {room_of(name), *rooms.get(room_of(name), ()), *everywhere}
+        room = room_of(name, package)
+        allowed = {room, *rooms.get(room, ())}
         targets = sorted({module_behind(imported, trees) for imported in names_imported(tree)})
-        found += [f"{name} imports {target}" for target in targets if room_of(target) not in allowed]
+        found += [
+            f"{name} imports {target}"
+            for target in targets
+            if within(target, package) and room_of(target, package) not in allowed
+        ]
     return found
 
 
-def test_rooms_import_from_those_their_line_names() -> None:
-    rooms, everywhere = PROJECT["tool"]["kafkalite"]["rooms"], PROJECT["tool"]["kafkalite"]["everywhere"]
-    assert strange_imports(sources(), rooms, frozenset(everywhere)) == []
-    assert {room for room in everywhere if rooms[room]} == set()
+def importers_of(package: str, trees: dict[str, ast.Module]) -> set[str]:
+    """Rooms outside of a package that import from it."""
+    return {
+        room_of(name)
+        for name, tree in trees.items()
+        if not within(name, package)
+        if any(within(module_behind(imported, trees), package) for imported in names_imported(tree))
+    }
+
+
+RULES = pytest.mark.parametrize(
+    ("package", "table"),
+    [
+        pytest.param("kafkalite", "rooms", id="at the top"),
+        pytest.param("kafkalite.broker", "broker-rooms", id="in the broker"),
+    ],
+)
+"""A package, and which table of pyproject.toml has its rooms."""
+
+
+@RULES
+def test_rooms_import_from_those_their_line_names(package: str, table: str) -> None:
+    rooms = PROJECT["tool"]["kafkalite"][table]
+    assert strange_imports(sources(), rooms, package) == []
     order = [*rooms]
     assert [room for place, room in enumerate(order) if not set(rooms[room]) <= {*order[:place]}] == []
 
 
-def test_lines_name_no_room_that_is_not_used() -> None:
+@RULES
+def test_lines_name_no_room_that_is_not_used(package: str, table: str) -> None:
     """What a line allows and nobody uses would let a new arrow in unseen."""
     used: dict[str, set[str]] = {}
     for name, tree in sources().items():
-        if not name.endswith("__main__"):
-            behind = {room_of(module_behind(imported, sources())) for imported in names_imported(tree)}
-            used.setdefault(room_of(name), set()).update(behind)
-    rooms = PROJECT["tool"]["kafkalite"]["rooms"]
+        if within(name, package) and not name.endswith("__main__"):
+            behind = {module_behind(imported, sources()) for imported in names_imported(tree)}
+            rooms_used = {room_of(target, package) for target in behind if within(target, package)}
+            used.setdefault(room_of(name, package), set()).update(rooms_used)
+    rooms = PROJECT["tool"]["kafkalite"][table]
     assert {room: sorted(set(names) - used[room]) for room, names in rooms.items() if set(names) - used[room]} == {}
+
+
+def test_only_doors_import_the_broker() -> None:
+    """So that the client and the tools are of use where no broker is."""
+    assert importers_of("kafkalite.broker", sources()) == {"cli", "kafkalite", "testing"}
 
 
 def test_a_strange_import_is_found() -> None:
@@ -242,6 +281,22 @@ def test_a_strange_import_is_found() -> None:
         "kafkalite.a imports kafkalite.b.deep",
         "kafkalite.b.deep imports kafkalite.a",
     ]
+
+
+def test_an_import_of_the_broker_is_found() -> None:
+    texts = {
+        "kafkalite": "if TYPE_CHECKING:\n    from kafkalite.broker.one import A as A",
+        "kafkalite.broker": "if TYPE_CHECKING:\n    from kafkalite.broker.one import A as A",
+        "kafkalite.broker.one": "from kafkalite.broker.two import B\nfrom kafkalite.base import c",
+        "kafkalite.broker.two": "from kafkalite.broker import A",
+        "kafkalite.base": "",
+        "kafkalite.tool.deep": "def run():\n    from kafkalite.broker import A",
+        "kafkalite.brokers": "import kafkalite.base",
+    }
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    assert importers_of("kafkalite.broker", trees) == {"kafkalite", "tool"}
+    rooms = {"broker": [], "two": [], "one": ["two"]}
+    assert strange_imports(trees, rooms, "kafkalite.broker") == ["kafkalite.broker.two imports kafkalite.broker.one"]
 
 
 def test_the_product_knows_no_benchmarks_and_no_tests() -> None:
@@ -320,9 +375,10 @@ def test_an_upward_import_is_found() -> None:
     [
         pytest.param("import kafkalite", ["numpy", "kafkalite.broker", "kafkalite.settings"], id="the package alone"),
         pytest.param("import kafkalite.testing", ["numpy", "kafkalite.broker"], id="the pytest plugin, in every run"),
+        pytest.param("import kafkalite.broker", ["numpy", "kafkalite.broker.composition"], id="the broker's package"),
         pytest.param("import kafkalite.settings.broker", ["numpy", "kafkalite._native"], id="settings"),
         pytest.param(
-            "import kafkalite.broker",
+            "import kafkalite.broker.composition",
             ["numpy", "ssl", "jwt", "hashlib", "difflib", "tempfile", "kafkalite.client", "kafkalite.web"],
             id="the broker",
         ),

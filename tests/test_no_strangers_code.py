@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkalite import extras
+from kafkalite.base import extras
 from tests.kit.sources import name_of, text_files
 
 # Brackets keep this file from finding itself.
@@ -22,7 +22,7 @@ INSTALLER = (
     r"|\buvx\b|\beasy_install\b"
 )
 BARE = re.compile(rf"\b(?:{INSTALLER})(?:[^\n`#;|&]*?[\s'\",(])?{NAME}(?![\w.*@/:+-]|\s*@|\s*\[|\.whl)", re.IGNORECASE)
-OWN_EXTRAS = ("pyproject.toml", "tests/unit/test_tools.py", "tools/pip_install.py", "tests/unit/test_extras.py")
+OWN_EXTRAS = ("pyproject.toml", "tests/unit/test_tools.py", "tools/pip_install.py", "tests/unit/base/test_extras.py")
 """Files in which an extra names another of the same distribution, which pip takes from the candidate at hand."""
 
 

@@ -1,9 +1,9 @@
 """Files, time, threads and chance under `log` and `coordinator` go through their seams, so that a simulation can stand
 in for all four; and tests that swap one do so in a process of their own.
 
-The seams: `kafkalite/log/disk.py` and `kafkalite/_native/base/file_ops` (files), `kafkalite/clock.py` (time),
-`kafkalite/executors.py` (threads, and whatever waits), `kafkalite/chance.py`. Locks are nobody's seam: held for as long
-as something takes, one thread meets none that is taken.
+The seams: `kafkalite/broker/log/disk.py` and `kafkalite/_native/base/file_ops` (files), `kafkalite/base/clock.py`
+(time), `kafkalite/base/executors.py` (threads, and whatever waits), `kafkalite/base/chance.py`. Locks are nobody's
+seam: held for as long as something takes, one thread meets none that is taken.
 """
 
 import ast
@@ -16,8 +16,8 @@ import pytest
 from tests.kit.sources import ROOT, name_of, text_of, tree_of
 
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
-ROOMS = ("log", "coordinator")
-SEAMS = {"kafkalite/log/disk.py"}
+ROOMS = ("broker/log", "broker/coordinator")
+SEAMS = {"kafkalite/broker/log/disk.py"}
 
 MODULES = frozenset(
     {

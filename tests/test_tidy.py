@@ -29,17 +29,17 @@ LARGE_CLASSES = {
     "ext/kafkalite/_native/log/segment.pyx:Segment methods": 52,
     "ext/kafkalite/_native/serve/connection.pyx:Connection lines": 1087,
     "ext/kafkalite/_native/serve/connection.pyx:Connection methods": 77,
-    "kafkalite/broker.py:Broker lines": 910,
-    "kafkalite/broker.py:Broker methods": 61,
-    "kafkalite/coordinator/group.py:Group methods": 73,
-    "kafkalite/coordinator/groups.py:GroupCoordinator lines": 906,
-    "kafkalite/coordinator/groups.py:GroupCoordinator methods": 65,
-    "kafkalite/coordinator/transactions.py:TransactionCoordinator methods": 58,
+    "kafkalite/broker/composition.py:Broker lines": 910,
+    "kafkalite/broker/composition.py:Broker methods": 61,
+    "kafkalite/broker/coordinator/group.py:Group methods": 73,
+    "kafkalite/broker/coordinator/groups.py:GroupCoordinator lines": 906,
+    "kafkalite/broker/coordinator/groups.py:GroupCoordinator methods": 65,
+    "kafkalite/broker/coordinator/transactions.py:TransactionCoordinator methods": 58,
     "kafkalite/failures/session.py:Session lines": 1004,
     "kafkalite/failures/session.py:Session methods": 71,
-    "kafkalite/log/manager.py:LogManager lines": 972,
-    "kafkalite/log/manager.py:LogManager methods": 92,
-    "kafkalite/log/partition_log.py:PartitionLog methods": 74,
+    "kafkalite/broker/log/manager.py:LogManager lines": 972,
+    "kafkalite/broker/log/manager.py:LogManager methods": 92,
+    "kafkalite/broker/log/partition_log.py:PartitionLog methods": 74,
 }
 """`path:class methods` or `path:class lines` → how many, of classes over a limit. The list may only shrink: a number
 that a change has lowered is lowered here too, and no class is added.
@@ -306,8 +306,14 @@ NATIVE_VERSIONS = re.compile(
 
 def test_versions_of_produce_and_fetch_are_said_by_the_handler_table_alone() -> None:
     """The connection is given them; docs/protocol.md is held to the table, and the table to the messages."""
-    own = ("kafkalite/handlers/table.py", "kafkalite/protocol/api.py", "kafkalite/protocol/messages/")
-    serving = ("ext/", "kafkalite/broker.py", "kafkalite/dispatch.py", "kafkalite/handlers/", "kafkalite/protocol/")
+    own = ("kafkalite/broker/handlers/table.py", "kafkalite/wire/protocol/api.py", "kafkalite/wire/protocol/messages/")
+    serving = (
+        "ext/",
+        "kafkalite/broker/composition.py",
+        "kafkalite/broker/dispatch.py",
+        "kafkalite/broker/handlers/",
+        "kafkalite/wire/protocol/",
+    )
     files = ((name, text) for name, text in product_files() if name.startswith(serving) and not name.startswith(own))
     assert found_lines(NATIVE_VERSIONS, files) == []
 

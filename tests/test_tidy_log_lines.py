@@ -15,21 +15,21 @@ import pytest
 from tests.kit.sources import ROOT, text_of, tree_of
 
 SERVING = [
-    "kafkalite/dispatch.py",
-    "kafkalite/pool.py",
-    "kafkalite/cluster/creation.py",
-    "kafkalite/cluster/forwarding.py",
-    "kafkalite/coordinator",
-    "kafkalite/handlers",
-    "kafkalite/limits",
-    "kafkalite/log/classic",
-    "kafkalite/log/manager.py",
-    "kafkalite/log/partition_log.py",
+    "kafkalite/broker/dispatch.py",
+    "kafkalite/base/pool.py",
+    "kafkalite/broker/cluster/creation.py",
+    "kafkalite/broker/cluster/forwarding.py",
+    "kafkalite/broker/coordinator",
+    "kafkalite/broker/handlers",
+    "kafkalite/broker/limits",
+    "kafkalite/broker/log/classic",
+    "kafkalite/broker/log/manager.py",
+    "kafkalite/broker/log/partition_log.py",
     "kafkalite/metrics/page.py",
-    "kafkalite/metrics/slow.py",
-    "kafkalite/net",
-    "kafkalite/quotas",
-    "kafkalite/telemetry",
+    "kafkalite/broker/metrics/slow.py",
+    "kafkalite/broker/net",
+    "kafkalite/broker/quotas",
+    "kafkalite/broker/telemetry",
 ]
 LEVELS = {"info", "warning", "error", "exception", "critical", "log"}
 START, STOP, DISK, LEADERSHIP = "at a start", "at a stop", "the disk fails, once for each log", "a partition moves"

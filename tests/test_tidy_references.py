@@ -98,9 +98,13 @@ def test_sections_that_are_named_exist() -> None:
 
 
 class TestTheChecksThemselves:
-    NAMES = frozenset({"tests", "tests/unit", "tests/unit/test_a.py", "kafkalite/log/swap.py", "tests/kit/wire.py"})
+    NAMES = frozenset(
+        {"tests", "tests/unit", "tests/unit/test_a.py", "kafkalite/broker/log/swap.py", "tests/kit/wire.py"}
+    )
 
-    @pytest.mark.parametrize("line", ["# see tests/unit/test_gone.py", "`kafkalite/log/gone`", "docs/gone.md::test_x"])
+    @pytest.mark.parametrize(
+        "line", ["# see tests/unit/test_gone.py", "`kafkalite/broker/log/gone`", "docs/gone.md::test_x"]
+    )
     def test_a_path_that_is_not_there_is_found(self, line: str) -> None:
         assert len(list(missing_paths(line, {*self.NAMES}))) == 1
 

@@ -20,8 +20,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from kafkalite.protocol.api import APIS, Api  # noqa: E402 - the tree this file is in, not an installed one
-from kafkalite.protocol.schema import ZERO_UUID, covers  # noqa: E402
+from kafkalite.wire.protocol.api import APIS, Api  # noqa: E402 - the tree this file is in, not an installed one
+from kafkalite.wire.protocol.schema import ZERO_UUID, covers  # noqa: E402
 
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 # Names that changed without a change on the wire, where kio still has the older one.
@@ -70,7 +70,7 @@ class Comparison:
         self.name = specification["name"]
         self.common = {struct["name"]: struct["fields"] for struct in specification.get("commonStructs", [])}
         self.differences: list[str] = []
-        self.namespace = vars(import_module(f"kafkalite.protocol.messages.{api.module}"))
+        self.namespace = vars(import_module(f"kafkalite.wire.protocol.messages.{api.module}"))
         for version in range(api.oldest, api.newest + 1):
             self.compare_struct(self.namespace[self.name], specification["fields"], version, self.name)
 

@@ -1,4 +1,4 @@
-"""Writes kafkalite/protocol/messages/*.py and kafkalite/protocol/api_table.py from kio's schemas.
+"""Writes kafkalite/wire/protocol/messages/*.py and kafkalite/wire/protocol/api_table.py from kio's schemas.
 
     python tools/generate_messages.py            write the modules
     python tools/generate_messages.py --check    exit 1 and name the files that are stale
@@ -28,8 +28,8 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
 ROOT = Path(__file__).resolve().parent.parent
-MESSAGES = ROOT / "kafkalite" / "protocol" / "messages"
-API_TABLE = ROOT / "kafkalite" / "protocol" / "api_table.py"
+MESSAGES = ROOT / "kafkalite" / "wire" / "protocol" / "messages"
+API_TABLE = ROOT / "kafkalite" / "wire" / "protocol" / "api_table.py"
 
 Direction = Literal[EntityType.request, EntityType.response]
 
@@ -391,8 +391,8 @@ def render_module(api_key: int, api_name: str, messages: list[Message]) -> str:
         *(["from dataclasses import field"] if "field(" in text else []),
         "from typing import ClassVar",
         "",
-        "from kafkalite.dataclass import dataclass",
-        f"from kafkalite.protocol.schema import {', '.join(shared)}",
+        "from kafkalite.base.dataclass import dataclass",
+        f"from kafkalite.wire.protocol.schema import {', '.join(shared)}",
     ]
     return "\n".join(head) + text.rstrip().join(["\n", "\n"])
 
@@ -405,8 +405,8 @@ def render_api_table(rows: list[tuple[int, str, Message, Message]]) -> str:
     lines = [
         '"""Every API with generated messages: written by tools/generate_messages.py, do not edit.',
         "",
-        "Rows: key, name, module in kafkalite.protocol.messages, oldest version, newest version, first flexible",
-        "version (-1: never). What the broker serves is in kafkalite/handlers/table.py, not here.",
+        "Rows: key, name, module in kafkalite.wire.protocol.messages, oldest version, newest version, first flexible",
+        "version (-1: never). What the broker serves is in kafkalite/broker/handlers/table.py, not here.",
         '"""',
         "",
         "from __future__ import annotations",

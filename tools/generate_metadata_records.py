@@ -1,4 +1,5 @@
-"""Writes kafkalite/cluster/metadata_types.py and control_types.py beside it from the schemas inside Kafka's own jars.
+"""Writes kafkalite/broker/cluster/metadata_types.py and control_types.py beside it from the schemas inside Kafka's own
+jars.
 
     python -m tools.generate_metadata_records FOLDER           write the modules
     python -m tools.generate_metadata_records FOLDER --check   exit 1 and name the files that are stale
@@ -29,8 +30,8 @@ from tools.generate_messages import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-METADATA_TYPES = ROOT / "kafkalite" / "cluster" / "metadata_types.py"
-CONTROL_TYPES = ROOT / "kafkalite" / "cluster" / "control_types.py"
+METADATA_TYPES = ROOT / "kafkalite" / "broker" / "cluster" / "metadata_types.py"
+CONTROL_TYPES = ROOT / "kafkalite" / "broker" / "cluster" / "control_types.py"
 CONTROL = {
     3: "SnapshotHeaderRecord",
     4: "SnapshotFooterRecord",
@@ -136,8 +137,8 @@ def render(about: str, messages: list[tuple[int, Message]], release: str) -> str
         *(["from dataclasses import field"] if "field(" in text else []),
         "from typing import ClassVar, Final",
         "",
-        "from kafkalite.dataclass import dataclass",
-        f"from kafkalite.protocol.schema import {', '.join(shared)}",
+        "from kafkalite.base.dataclass import dataclass",
+        f"from kafkalite.wire.protocol.schema import {', '.join(shared)}",
     ]
     table = ["", "", "ROWS: Final[tuple[tuple[int, type, int, int], ...]] = ("]
     table += [f"    ({key}, {each.name}, {min(each.versions)}, {max(each.versions)})," for key, each in messages]

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.path.harness import Row, write_result
-from kafkalite.cluster import metadata_types as types
-from kafkalite.cluster.image import Delta, Image
-from kafkalite.cluster.replay import Replay
+from kafkalite.broker.cluster import metadata_types as types
+from kafkalite.broker.cluster.image import Delta, Image
+from kafkalite.broker.cluster.replay import Replay
 from tests.kit.fakes.controller import data_batch, snapshot_of
 from tests.kit.processes.broker import usage_of
 

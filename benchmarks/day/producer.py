@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.day.shape import PARTITIONS, TOPIC, VALUE_SIZE
 from kafkalite.audit import AuditedProducer
 from kafkalite.client import Client
-from kafkalite.record.columns import BytesColumn, RecordColumns
+from kafkalite.wire.record.columns import BytesColumn, RecordColumns
 
 BATCH: Final = 20_000
 """Messages of one call; some 5 MB."""

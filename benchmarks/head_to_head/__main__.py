@@ -2,8 +2,8 @@
 
 import sys
 
+from kafkalite.base.extras import needs_extra
 from kafkalite.cli import CommandError, Formatter, Parser, bench, reported
-from kafkalite.extras import needs_extra
 
 
 def run() -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.head_to_head.report import STALLED_US, Results
-from kafkalite.extras import needs_extra
+from kafkalite.base.extras import needs_extra
 
 DPI = 85
 WIDTH, HEIGHT = 8.0, 4.5

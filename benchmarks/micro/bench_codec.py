@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalite.record.compression import compress, decompress
+from kafkalite.wire.record.compression import compress, decompress
 from tests.kit.harness.wire import BATCH_HEADER_SIZE
 
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

@@ -11,9 +11,9 @@ from kafkalite._native.wire import lines
 from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite.client.columns.arrow import COLUMNS, FIELDS, ArrowExporter
 from kafkalite.model import TopicPartition
-from kafkalite.record import batches
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record import batches
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 
 
 @pytest.mark.parametrize("count", [50, 5000])

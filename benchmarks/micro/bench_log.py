@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalite.clock import SystemClock
-from kafkalite.log.manager import LogManager
+from kafkalite.base.clock import SystemClock
+from kafkalite.broker.log.manager import LogManager
 from kafkalite.settings.broker import BrokerConfig
 
 if TYPE_CHECKING:
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 COUNTS = [1, 50]
 RETENTION = {"retention.ms": "-1"}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafkalite import Broker
-from kafkalite.metrics.sources import Sources
+from kafkalite.broker.metrics.sources import Sources
 from kafkalite.metrics.text import compressed, render
 
 TOPICS = 75

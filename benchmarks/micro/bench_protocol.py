@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from kafkalite import protocol
+from kafkalite.wire import protocol
 from tests.kit.harness.random_messages import REQUEST, RESPONSE, MessageMaker
 
 METADATA, METADATA_VERSION = 3, 12

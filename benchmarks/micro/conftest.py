@@ -17,7 +17,7 @@ def make_batch() -> Callable[..., bytearray]:
     """`make_batch(count, size, codec)`: one sealed batch of `count` records of `size` text-like bytes."""
 
     def make(count: int, size: int, codec: int = 0) -> bytearray:
-        from kafkalite.record.compression import compress
+        from kafkalite.wire.record.compression import compress
 
         chance = random.Random(count * 31 + size)
         words = [chance.randbytes(3).hex().encode() for _ in range(50)]

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.path.harness import Case, Kafkalite, Row, Server, run_suite
 from benchmarks.rows import KEY_SIZE, VALUE_SIZE, portion
 from kafkalite.client import Client, ColumnReader, ColumnWriter
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.compression import Codec
 
 ROWS = 10_000
 PROJECTIONS: dict[str, list[str] | None] = {

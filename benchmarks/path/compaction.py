@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.path.harness import Row, write_result
-from kafkalite.clock import SystemClock
-from kafkalite.log.compaction import Compaction, CompactionLimits
-from kafkalite.log.manager import LogManager
-from kafkalite.record.batches import encode_batch
-from kafkalite.record.columns import BytesColumn, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.base.clock import SystemClock
+from kafkalite.broker.log.compaction import Compaction, CompactionLimits
+from kafkalite.broker.log.manager import LogManager
 from kafkalite.settings.broker import BrokerConfig
+from kafkalite.wire.record.batches import encode_batch
+from kafkalite.wire.record.columns import BytesColumn, RecordColumns
+from kafkalite.wire.record.compression import Codec
 
 RECORDS_PER_BATCH = 100
 RECORD_OVERHEAD = 30  # key, lengths, deltas and a share of the batch's header, in bytes

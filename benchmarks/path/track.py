@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.path.harness import Case, Kafkalite, Row, Server, run_suite
 from kafkalite.client import Client
-from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
-from kafkalite.record.compression import Codec
 from kafkalite.track import search
+from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, RecordColumns
+from kafkalite.wire.record.compression import Codec
 
 PARTITIONS = 12
 BLOCK = 4000

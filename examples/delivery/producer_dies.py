@@ -10,8 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from kafkalite.client import READ_COMMITTED, Client
-from kafkalite.record.columns import Record
+from kafkalite.client import READ_COMMITTED, Client, Record
 
 STEP = 5
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from kafkalite.audit.marks import read_marks
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kafkalite.audit.events import Reported
     from kafkalite.audit.marks import Marks
-    from kafkalite.record.columns import HeaderColumns
+    from kafkalite.wire.record.columns import HeaderColumns
 
 PAGE_BITS: Final = 16
 PAGE_SIZE: Final = 1 << PAGE_BITS

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kafkalite.audit.marks import Marks, marks_of_texts, read_marks
-from kafkalite.record.columns import BytesColumn
+from kafkalite.wire.record.columns import BytesColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kafkalite.avro.client import RegistryClient
     from kafkalite.avro.schema import Schema
-    from kafkalite.record.columns import HeaderColumns
+    from kafkalite.wire.record.columns import HeaderColumns
 
 FRAME: Final = b"\x00\x00\x00\x00\x01"
 """What a message in the registry's format begins with: here of the one schema that was given."""

@@ -27,10 +27,10 @@ from kafkalite.audit.judge import Difference, Selection, judge_stage
 from kafkalite.audit.lasting import AHEAD_MS, LastingReported
 from kafkalite.audit.stages import NothingToCompare, committed, topics_of_counts
 from kafkalite.audit.taken import Taken
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.families import Family, labels
 from kafkalite.client.errors import ClientError, LogTruncated
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError
-from kafkalite.families import Family, labels
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from kafkalite.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from kafkalite.record.columns import Record
+    from kafkalite.wire.record.columns import Record
 
 logger = logging.getLogger(__name__)
 

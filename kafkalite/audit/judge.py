@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite.audit.counts import SeenCounts, Window
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -33,7 +33,7 @@ from kafkalite.audit.stages import (
     taken_in,
 )
 from kafkalite.audit.taken import Taken
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,10 +19,10 @@ import numpy as np
 from kafkalite.audit.events import classic_topic
 from kafkalite.audit.fields import merged
 from kafkalite.audit.marks import Marks, read_marks
+from kafkalite.base.extras import needs_extra
 from kafkalite.client import READ_COMMITTED, Reader
 from kafkalite.client.columns.arrow import bytes_column, headers_of
 from kafkalite.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
-from kafkalite.extras import needs_extra
 from kafkalite.load.manifest import Target
 from kafkalite.load.places import storage_of
 from kafkalite.load.storage import LoadError

@@ -28,7 +28,7 @@ import numpy as np
 
 from kafkalite.audit.events import INT64_MAX, VERSION, number
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

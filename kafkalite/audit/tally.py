@@ -24,15 +24,15 @@ import numpy as np
 from kafkalite.audit.events import WINDOWS_MAX, Increment
 from kafkalite.audit.fields import with_field
 from kafkalite.audit.marks import mark, mark_text, server_bytes, with_marks
-from kafkalite.dataclass import dataclass
-from kafkalite.record.columns import BytesColumn
+from kafkalite.base.dataclass import dataclass
+from kafkalite.wire.record.columns import BytesColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from kafkalite.record.columns import RecordColumns
+    from kafkalite.wire.record.columns import RecordColumns
 
 WINDOW_S: Final = 60.0
 REPORT_INTERVAL_S: Final = 10.0

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.lazy import lazy_names
+from kafkalite.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalite.avro.client import RegisteredSchema as RegisteredSchema

@@ -24,8 +24,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
 
-from kafkalite import http_ask
 from kafkalite.avro.schema import Schema, SchemaError, parse
+from kafkalite.base import http_ask
 from kafkalite.errors import ConfigError
 
 if TYPE_CHECKING:

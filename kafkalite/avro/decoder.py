@@ -26,8 +26,8 @@ from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
 from kafkalite.avro.layout import Layout, arrow_type, build
 from kafkalite.avro.resolution import compile_program
 from kafkalite.avro.schema import Schema, SchemaError, parse
-from kafkalite.dataclass import dataclass
-from kafkalite.record.columns import BytesColumn
+from kafkalite.base.dataclass import dataclass
+from kafkalite.wire.record.columns import BytesColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kafkalite.avro.client import RegistryClient
     from kafkalite.avro.schema import Type
-    from kafkalite.record.columns import BytesColumn
+    from kafkalite.wire.record.columns import BytesColumn
 
 DECODER_COUNT_MAX: Final = 1000
 """Schemas with a decoder; more begin again."""

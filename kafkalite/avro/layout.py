@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kafkalite._native.avro import avro_decode as native
 from kafkalite.avro.schema import Type
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 
 NULL: Final = native.COLUMN_NULL
 BOOLEAN: Final = native.COLUMN_BOOLEAN

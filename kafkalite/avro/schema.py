@@ -20,7 +20,7 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

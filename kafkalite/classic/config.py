@@ -15,10 +15,10 @@ from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.classic.channel import RESPONSE_SIZE_MAX
 from kafkalite.classic.errors import InvalidConfig
 from kafkalite.classic.wire import CODE_SIZE
-from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,12 +24,12 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.base.logging import fields
 from kafkalite.classic import ownership
 from kafkalite.classic.errors import ClassicError, InvalidConfig, RebalanceFailed
 from kafkalite.classic.fetcher import Fetcher
 from kafkalite.classic.handlers import DefaultDecoder
 from kafkalite.classic.stream import ChunkQueue, ConsumedPosition, KafkaStream
-from kafkalite.logging import fields
 from kafkalite.zookeeper import group as nodes
 from kafkalite.zookeeper import session as zookeeper
 from kafkalite.zookeeper.nodes import FilterCounts, GroupPaths, NodeError, TopicCounts

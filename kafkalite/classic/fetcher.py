@@ -17,6 +17,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.logging import fields
 from kafkalite.classic import wire
 from kafkalite.classic.config import LARGEST, SMALLEST
 from kafkalite.classic.errors import (
@@ -31,7 +32,6 @@ from kafkalite.classic.messages import whole_size
 from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.classic.stream import FetchedChunk
 from kafkalite.classic.wire import FetchRequest
-from kafkalite.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Kafka 0.7's messages for its clients: make a set, read one, know how much of a fetched one is whole.
 
-The bytes are `_native.classic.message_set`'s business, wrappers `kafkalite.record.message_set`'s; faults become the 0.7
-API's errors here. Thread rule: a set may be shared, an iterator belongs to one thread at a time.
+The bytes are `_native.classic.message_set`'s business, wrappers `kafkalite.wire.record.message_set`'s; faults become
+the 0.7 API's errors here. Thread rule: a set may be shared, an iterator belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from kafkalite._native.classic import message_set as native
 from kafkalite._native.classic.message_set import Message
 from kafkalite._native.classic.stream import PairIterator
 from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize, MessageSizeTooLarge
-from kafkalite.record.compression import CompressionError
-from kafkalite.record.message_set import DEPTH_MAX, UNPACKED_SIZE_MAX, unpack, wrap
+from kafkalite.wire.record.compression import CompressionError
+from kafkalite.wire.record.message_set import DEPTH_MAX, UNPACKED_SIZE_MAX, unpack, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite import plugins
+from kafkalite.base import plugins
+from kafkalite.base.dataclass import dataclass
 from kafkalite.classic.errors import InvalidConfig
 from kafkalite.classic.handlers import CallbackHandler, DefaultEncoder, DefaultEventHandler, StringEncoder
 from kafkalite.classic.partitioner import DefaultPartitioner
-from kafkalite.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.classic.errors import ClassicError, ConnectionFailed, RebalanceFailed
 from kafkalite.classic.fetcher import reset_offset
 from kafkalite.classic.simple_consumer import SimpleConsumer
-from kafkalite.dataclass import dataclass
 from kafkalite.zookeeper import group as nodes
 from kafkalite.zookeeper import session as zookeeper
 from kafkalite.zookeeper.assignment import assign, thread_ids

@@ -16,6 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.classic.message_set import encode_produce
+from kafkalite.base.dataclass import dataclass
 from kafkalite.classic import named, wire
 from kafkalite.classic.async_producer import AsyncProducer
 from kafkalite.classic.brokers import brokers_of
@@ -24,7 +25,6 @@ from kafkalite.classic.errors import InvalidConfig, InvalidPartition, NoBrokersF
 from kafkalite.classic.handlers import DefaultEncoder, pack
 from kafkalite.classic.messages import check_size
 from kafkalite.classic.sync_producer import SyncProducer
-from kafkalite.dataclass import dataclass
 from kafkalite.zookeeper.nodes import BrokerPartition
 
 if TYPE_CHECKING:

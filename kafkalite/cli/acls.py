@@ -22,7 +22,7 @@ import sys
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.acls import (
+from kafkalite.base.acls import (
     CLUSTER_NAME,
     OPERATIONS,
     Acl,
@@ -240,7 +240,7 @@ def find(arguments: argparse.Namespace, wanted: Sequence[AclFilter]) -> list[Acl
     if arguments.data_dir is None:
         with open_client(arguments) as client:
             return sorted({acl for each in wanted for acl in client.acls.find(each)})
-    from kafkalite.log.offline_journal import open_journal
+    from kafkalite.broker.log.offline_journal import open_journal
 
     with open_journal(arguments.data_dir) as journal:
         return sorted(acl for acl in journal.state.acls if any(each.matches(acl) for each in wanted))
@@ -251,8 +251,8 @@ def create(arguments: argparse.Namespace, acls: Sequence[Acl]) -> None:
         with open_client(arguments) as client:
             client.acls.create(acls)
         return
-    from kafkalite.log.journal import acls_change
-    from kafkalite.log.offline_journal import open_journal
+    from kafkalite.broker.log.journal import acls_change
+    from kafkalite.broker.log.offline_journal import open_journal
 
     with open_journal(arguments.data_dir, make=True) as journal:
         fresh = [acl for acl in acls if acl not in journal.state.acls]
@@ -264,8 +264,8 @@ def delete(arguments: argparse.Namespace, wanted: Sequence[AclFilter]) -> list[A
     if arguments.data_dir is None:
         with open_client(arguments) as client:
             return client.acls.delete(wanted)
-    from kafkalite.log.journal import acls_change
-    from kafkalite.log.offline_journal import open_journal
+    from kafkalite.broker.log.journal import acls_change
+    from kafkalite.broker.log.offline_journal import open_journal
 
     with open_journal(arguments.data_dir) as journal:
         gone = sorted(acl for acl in journal.state.acls if any(each.matches(acl) for each in wanted))

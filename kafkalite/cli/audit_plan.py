@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkalite.base.extras import needs_extra
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError, sentence
 from kafkalite.cli.common import seconds, security_from
 from kafkalite.client.errors import ClientError
 from kafkalite.errors import KafkaError
-from kafkalite.extras import needs_extra
 
 if TYPE_CHECKING:
     import argparse

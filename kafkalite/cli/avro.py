@@ -12,17 +12,17 @@ import importlib.util
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafkalite.base.extras import needs_extra
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.output import json_text
-from kafkalite.extras import needs_extra
-from kafkalite.record.columns import BytesColumn, slice_of
+from kafkalite.wire.record.columns import BytesColumn, slice_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kafkalite.avro.client import RegistryClient
     from kafkalite.model import TopicPartition
-    from kafkalite.record.columns import RecordColumns
+    from kafkalite.wire.record.columns import RecordColumns
 
 
 @contextlib.contextmanager

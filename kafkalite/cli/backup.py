@@ -25,7 +25,7 @@ from kafkalite.cli.start import directory
 if TYPE_CHECKING:
     import argparse
 
-    from kafkalite.backup import Report
+    from kafkalite.broker.backup import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def data_directory(arguments: argparse.Namespace) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.backup import BackupFailed, back_up
+    from kafkalite.broker.backup import BackupFailed, back_up
 
     source = data_directory(arguments)
     try:

@@ -19,15 +19,15 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.extras import needs_extra
 from kafkalite.cli import UsageError
 from kafkalite.cli.console import address_of
-from kafkalite.extras import needs_extra
 from kafkalite.web.guard import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kafkalite.families import Family
+    from kafkalite.base.families import Family
     from kafkalite.settings.listeners import Listener
     from kafkalite.web.server import Address
 

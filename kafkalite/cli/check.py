@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.machine import LOOK, look
+    from kafkalite.broker.machine import LOOK, look
 
     directory = data_directory(arguments)
     try:

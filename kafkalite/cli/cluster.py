@@ -398,8 +398,8 @@ def retire_action(client: Client, arguments: argparse.Namespace) -> None:
 def migrate_action(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from kafkalite.clock import SystemClock
-    from kafkalite.migration import migrate
+    from kafkalite.base.clock import SystemClock
+    from kafkalite.broker.migration import migrate
     from kafkalite.settings.broker import BrokerConfig
 
     config = BrokerConfig.load(arguments.config, assignments("--set", arguments.settings))

@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite import logging
+    from kafkalite.base import logging
 
     logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
     from kafkalite.console.clusters import read_clusters

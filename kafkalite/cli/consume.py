@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from kafkalite.client import Client, GroupReader
     from kafkalite.client.read.reader import Chunk, Reader
     from kafkalite.model import TopicPartition
-    from kafkalite.record.columns import RecordColumns
+    from kafkalite.wire.record.columns import RecordColumns
 
 NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 RESETS: Final = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
@@ -150,7 +150,7 @@ class Window(NamedTuple):
         """Yield the records within the window, in runs of neighbours."""
         import numpy as np
 
-        from kafkalite.record.columns import slice_of
+        from kafkalite.wire.record.columns import slice_of
 
         if self.since is None and self.until is None:
             yield columns
@@ -430,7 +430,7 @@ class Printer:
 
     def print(self, key: TopicPartition, columns: RecordColumns) -> int:
         """Writes what there is room for, up to what cannot be decoded; how many records of these are out."""
-        from kafkalite.record.columns import slice_of
+        from kafkalite.wire.record.columns import slice_of
 
         if self._limit is not None:
             columns = slice_of(columns, 0, min(len(columns), self._limit - self._records))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkalite.model import TopicPartition
-    from kafkalite.record.columns import Record, RecordColumns
+    from kafkalite.wire.record.columns import Record, RecordColumns
 
 FIELDS: Final = {
     b"s": "value",

@@ -300,7 +300,7 @@ def skip_action(client: Client, arguments: argparse.Namespace) -> int:
 def tombstone_action(client: Client, arguments: argparse.Namespace) -> int:
     from kafkalite.failures.letters import may_bury
     from kafkalite.failures.names import parse_origin
-    from kafkalite.record.columns import Record
+    from kafkalite.wire.record.columns import Record
 
     try:
         where, offset = parse_origin(arguments.record)

@@ -23,10 +23,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.cli import EXIT_FAILURE, Parser, UsageError
 from kafkalite.cli.common import quantity
 from kafkalite.cli.output import note, on_terminal, print_json, say, write_data
-from kafkalite.dataclass import dataclass
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Batch(NamedTuple):
     crc_ok: bool
 
     def as_json(self) -> dict[str, Any]:
-        from kafkalite.record.compression import Codec
+        from kafkalite.wire.record.compression import Codec
 
         info = self.info
         known = info.codec in Codec.__members__.values()
@@ -133,7 +133,7 @@ class Batch(NamedTuple):
 
 def marker_of(batch: Batch) -> str | None:
     """What a control batch of a transaction says: `commit` or `abort`; None for any other batch."""
-    from kafkalite.log.markers import marker_type
+    from kafkalite.broker.log.markers import marker_type
 
     return marker_type(batch.whole) if batch.info.is_control and batch.info.producer_id >= 0 else None
 
@@ -192,7 +192,7 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
     """Prints one segment as asked for, and checks it."""
     import sys
 
-    from kafkalite.record.compression import Decompressor
+    from kafkalite.wire.record.compression import Decompressor
 
     if not arguments.summary and not arguments.json and not arguments.records:
         say(str(segment.path))
@@ -309,8 +309,8 @@ def records_text(segment: Segment, batch: Batch, writer: Format | JsonLines, dec
     """The batch's records in the writer's form; none, and a problem noted, when they cannot be read."""
     from kafkalite._native.wire.batch import HEADER_SIZE, BatchError
     from kafkalite._native.wire.columns import ColumnBuilder
-    from kafkalite.record.batches import columns_from
-    from kafkalite.record.compression import CompressionError
+    from kafkalite.wire.record.batches import columns_from
+    from kafkalite.wire.record.compression import CompressionError
 
     builder = ColumnBuilder()
     try:
@@ -359,7 +359,7 @@ def check_native_index(segment: Segment) -> None:
     import numpy as np
 
     from kafkalite._native.base.crc32c import crc32c
-    from kafkalite.log.index_file import HEADER_SIZE, unpack_header
+    from kafkalite.broker.log.index_file import HEADER_SIZE, unpack_header
 
     data = path.read_bytes()
     header = unpack_header(data)
@@ -388,7 +388,7 @@ def check_kafka_index(segment: Segment) -> None:
 
 def check_transaction_index(segment: Segment) -> None:
     """Each aborted transaction must end at an abort marker of the segment. A marker without one had no data here."""
-    from kafkalite.log import transaction_index
+    from kafkalite.broker.log import transaction_index
 
     path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
     if not path.is_file():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from kafkalite.log.checking import Finding, Partition
+    from kafkalite.broker.log.checking import Finding, Partition
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,9 +45,9 @@ def quiet() -> Iterator[None]:
 @contextlib.contextmanager
 def owned(directory: str) -> Iterator[None]:
     """Holds the lock of the data directory that this is, or is in; UsageError while a broker has it."""
+    from kafkalite.broker.log import files
+    from kafkalite.broker.log.directory import DirectoryLock
     from kafkalite.errors import StartupError
-    from kafkalite.log import files
-    from kafkalite.log.directory import DirectoryLock
 
     roots = (directory, os.path.dirname(directory))
     root = next((each for each in roots if os.path.exists(f"{each}/{files.LOCK_NAME}")), None)
@@ -66,7 +66,7 @@ def owned(directory: str) -> Iterator[None]:
 
 def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
     """Checks a directory and mends it if asked to; how many findings are left."""
-    from kafkalite.log import checking
+    from kafkalite.broker.log import checking
 
     partitions = checking.partitions_of(directory)
     whole_directory = not (len(partitions) == 1 and partitions[0].directory == directory)
@@ -92,8 +92,8 @@ def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
 
 def settle(partition: Partition | None, findings: list[Finding], *, mend: bool, dry_run: bool) -> int:
     """Prints findings, mended if asked to; how many are left."""
-    from kafkalite.log import repair
-    from kafkalite.log.checking import Remedy
+    from kafkalite.broker.log import repair
+    from kafkalite.broker.log.checking import Remedy
 
     if not mend or dry_run:
         for finding in findings:

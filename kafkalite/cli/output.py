@@ -39,7 +39,7 @@ def escaped(text: str) -> str:
     """Text for a part of one line: what does not print, line ends and tabs too, is an escape of Python's (`\\x1b`)."""
     if text.isprintable():
         return text
-    from kafkalite.logging import escaped as escaped_for_a_line
+    from kafkalite.base.logging import escaped as escaped_for_a_line
 
     return escaped_for_a_line(text)
 

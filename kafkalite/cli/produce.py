@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from kafkalite.client import Client, Producer
-    from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+    from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
 STDIN: Final = 0
 ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     refuse_half_transactions(arguments)
     inputs = [open_input(name) for name in arguments.files or ["-"]]
     from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
-    from kafkalite.record.compression import Codec
+    from kafkalite.wire.record.compression import Codec
 
     with open_client(arguments) as client:
         partitions = partitions_of(client, arguments)
@@ -144,7 +144,7 @@ def transaction_of(producer: Producer, arguments: argparse.Namespace) -> Abstrac
 
 def refuse_level(arguments: argparse.Namespace) -> None:
     """Refuses a level that the codec would refuse at the first batch."""
-    from kafkalite.record.compression import Codec, check_level
+    from kafkalite.wire.record.compression import Codec, check_level
 
     try:
         if arguments.level is not None:
@@ -187,7 +187,7 @@ def read_lines(descriptor: int, delimiter: bytes) -> Iterator[BytesColumn]:
     import select
 
     from kafkalite._native.wire.lines import split_lines
-    from kafkalite.record.columns import BytesColumn
+    from kafkalite.wire.record.columns import BytesColumn
 
     buffer = bytearray(READ_SIZE)
     filled = 0
@@ -225,7 +225,7 @@ def read_into(descriptor: int, view: memoryview) -> int:
 def one_line(view: memoryview) -> BytesColumn:
     import numpy as np
 
-    from kafkalite.record.columns import BytesColumn
+    from kafkalite.wire.record.columns import BytesColumn
 
     return BytesColumn(view, np.zeros(1, np.int64), np.full(1, len(view), np.int64))
 
@@ -242,8 +242,8 @@ class Shaper:
         import numpy as np
 
         from kafkalite._native.wire.lines import equals, split_keys
-        from kafkalite.record.batches import no_items
-        from kafkalite.record.columns import BytesColumn, RecordColumns
+        from kafkalite.wire.record.batches import no_items
+        from kafkalite.wire.record.columns import BytesColumn, RecordColumns
 
         none = np.empty(0, np.int64)
         keys, values = no_items(), lines
@@ -264,7 +264,7 @@ class Shaper:
             return None
         import numpy as np
 
-        from kafkalite.record.columns import BytesColumn, HeaderColumns
+        from kafkalite.wire.record.columns import BytesColumn, HeaderColumns
 
         return HeaderColumns(
             np.zeros(rows, np.int64),

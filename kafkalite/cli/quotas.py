@@ -19,11 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, open_client
-from kafkalite.cli.output import print_json, print_table
-from kafkalite.errors import InvalidRequest
-from kafkalite.quotas.entities import (
+from kafkalite.base.quota_entities import (
     ADDRESS_KEYS,
     CLIENT_ID,
     CLIENT_KEYS,
@@ -36,6 +32,10 @@ from kafkalite.quotas.entities import (
     entity_of,
     entity_text,
 )
+from kafkalite.cli import Parser, UsageError
+from kafkalite.cli.common import add_client_arguments, open_client
+from kafkalite.cli.output import print_json, print_table
+from kafkalite.errors import InvalidRequest
 
 if TYPE_CHECKING:
     import argparse
@@ -112,8 +112,8 @@ def alter(arguments: argparse.Namespace, entity: Entity, values: dict[str, float
         with open_client(arguments) as client:
             client.quotas.alter(entity, values)
         return
-    from kafkalite.log.journal import quotas_change
-    from kafkalite.log.offline_journal import open_journal
+    from kafkalite.broker.log.journal import quotas_change
+    from kafkalite.broker.log.offline_journal import open_journal
 
     with open_journal(arguments.data_dir, make=True) as journal:
         journal.record(quotas_change(changes))
@@ -123,7 +123,7 @@ def present(arguments: argparse.Namespace) -> dict[Entity, dict[str, float]]:
     if arguments.data_dir is None:
         with open_client(arguments) as client:
             return client.quotas.list_all()
-    from kafkalite.log.offline_journal import open_journal
+    from kafkalite.broker.log.offline_journal import open_journal
 
     with open_journal(arguments.data_dir) as journal:
         return journal.state.quotas

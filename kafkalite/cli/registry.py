@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite import logging
+    from kafkalite.base import logging
 
     logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
     from kafkalite.schema_registry.server import LIMITS, RegistryServer

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.backup import BackupFailed, restore
+    from kafkalite.broker.backup import BackupFailed, restore
 
     target = data_directory(arguments)
     try:

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite import logging
+    from kafkalite.base import logging
 
     logging.configure(level=arguments.log_level, json_lines=False)
     topics = [parse_topic(text) for text in arguments.topic]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import argparse
 
     from kafkalite.broker import Broker, Companion
-    from kafkalite.log.manager import LogManager
+    from kafkalite.broker.log.manager import LogManager
     from kafkalite.mirror.embedded import EmbeddedMirror
     from kafkalite.settings.broker import BrokerConfig
 
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.process import own_process
+    from kafkalite.broker.process import own_process
 
     own_process()
     with without_collections():
@@ -112,7 +112,7 @@ def spare_collector(logs: LogManager) -> None:
 
 def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
     """What is not started yet."""
-    from kafkalite import logging
+    from kafkalite.base import logging
     from kafkalite.settings.broker import BrokerConfig
 
     logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from kafkalite import http_ask
+from kafkalite.base import http_ask
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.common import add_client_arguments, named_file, open_client, quantity, seconds
 from kafkalite.cli.output import cut, print_json, redraw

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from kafkalite.cluster.foreign_users import Credentials
+    from kafkalite.broker.cluster.foreign_users import Credentials
 
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 ITERATIONS: Final = 4096
@@ -91,8 +91,8 @@ def add_user(arguments: argparse.Namespace, mechanisms: Sequence[str], password:
             for mechanism in mechanisms:
                 client.users.set_password(arguments.user, password, mechanism, arguments.iterations)
         return
-    from kafkalite.log.journal import credential_change, credentials_change
-    from kafkalite.log.offline_journal import open_journal
+    from kafkalite.broker.log.journal import credential_change, credentials_change
+    from kafkalite.broker.log.offline_journal import open_journal
     from kafkalite.security import scram
 
     changes = [
@@ -110,8 +110,8 @@ def delete_user(arguments: argparse.Namespace, mechanisms: Sequence[str]) -> Non
             for mechanism in having(client.users.list_all().get(arguments.user, ()), mechanisms, arguments.user):
                 client.users.delete(arguments.user, mechanism)
         return
-    from kafkalite.log.journal import credential_deletion, credentials_change
-    from kafkalite.log.offline_journal import open_journal
+    from kafkalite.broker.log.journal import credential_deletion, credentials_change
+    from kafkalite.broker.log.offline_journal import open_journal
 
     with open_journal(arguments.data_dir) as journal:
         present = [mechanism for mechanism, user in journal.state.credentials if user == arguments.user]
@@ -121,14 +121,14 @@ def delete_user(arguments: argparse.Namespace, mechanisms: Sequence[str]) -> Non
 
 def copy_users(arguments: argparse.Namespace) -> None:
     """Those that the target lacks; nothing is changed there for the others."""
-    from kafkalite.cluster.foreign_users import credentials_of
-    from kafkalite.log.journal import credential_change
-    from kafkalite.log.offline_journal import open_journal
+    from kafkalite.broker.cluster.foreign_users import credentials_of
+    from kafkalite.broker.log.journal import credential_change
+    from kafkalite.broker.log.offline_journal import open_journal
 
     found = credentials_of(arguments.from_dir)
     if arguments.controller_dir is not None:
-        from kafkalite.clock import SystemClock
-        from kafkalite.cluster.bootstrap_users import add_users
+        from kafkalite.base.clock import SystemClock
+        from kafkalite.broker.cluster.bootstrap_users import add_users
 
         tell_copied(arguments, found, add_users(arguments.controller_dir, found, SystemClock().time_ms()))
         return
@@ -163,7 +163,7 @@ def show(arguments: argparse.Namespace) -> None:
         with open_client(arguments) as client:
             users = client.users.list_all()
     else:
-        from kafkalite.log.offline_journal import open_journal
+        from kafkalite.broker.log.offline_journal import open_journal
 
         with open_journal(arguments.data_dir) as journal:
             for (mechanism, user), kept in sorted(journal.state.credentials.items(), key=lambda item: item[0][::-1]):

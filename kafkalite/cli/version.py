@@ -15,8 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkalite.base.extras import DISTRIBUTION
 from kafkalite.cli.output import note, print_json, say
-from kafkalite.extras import DISTRIBUTION
 from kafkalite.version import VERSION
 
 if TYPE_CHECKING:

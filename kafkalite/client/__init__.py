@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.lazy import lazy_names
+from kafkalite.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalite.client.admin.admin import Admin as Admin
@@ -68,10 +68,14 @@ if TYPE_CHECKING:
     from kafkalite.client.write.producer import Delivery as Delivery
     from kafkalite.client.write.producer import Producer as Producer
     from kafkalite.client.write.transactions import PreparedTransaction as PreparedTransaction
+    from kafkalite.wire.record.columns import BytesColumn as BytesColumn
+    from kafkalite.wire.record.columns import Record as Record
+    from kafkalite.wire.record.columns import RecordColumns as RecordColumns
 
 _WHERE: Final = {
     "Admin": "kafkalite.client.admin.admin",
     "BrokerUnreachable": "kafkalite.client.errors",
+    "BytesColumn": "kafkalite.wire.record.columns",
     "Chunk": "kafkalite.client.read.reader",
     "Client": "kafkalite.client.client",
     "ClientError": "kafkalite.client.errors",
@@ -97,6 +101,8 @@ _WHERE: Final = {
     "RangeUnavailable": "kafkalite.client.errors",
     "Reader": "kafkalite.client.read.reader",
     "ReaderClosed": "kafkalite.client.errors",
+    "Record": "kafkalite.wire.record.columns",
+    "RecordColumns": "kafkalite.wire.record.columns",
     "RequestTimeout": "kafkalite.client.errors",
     "Security": "kafkalite.client.security",
     "SignInRefused": "kafkalite.client.errors",

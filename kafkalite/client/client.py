@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafkalite.client.group.group_reader import GroupReader
     from kafkalite.client.read.reader import Chunk, Reader
     from kafkalite.client.write.producer import Delivery, Producer
-    from kafkalite.record.columns import Record, RecordColumns
+    from kafkalite.wire.record.columns import Record, RecordColumns
 
 
 CREATION_S: Final = 10.0

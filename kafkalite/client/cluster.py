@@ -19,10 +19,10 @@ from kafkalite.client.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Co
 from kafkalite.client.errors import UNREACHED, BrokerGone, BrokerUnreachable, ProtocolError
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndTimestamp, TopicPartition
-from kafkalite.protocol.api import LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
-from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafkalite.protocol.messages.offset_for_leader_epoch import (
+from kafkalite.wire.protocol.api import LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
+from kafkalite.wire.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client.cluster import by_topic
 from kafkalite.model import TopicPartition
-from kafkalite.protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kafkalite.wire.protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,6 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite import protocol
 from kafkalite.client.errors import (
     BrokerUnreachable,
     ClientError,
@@ -36,9 +35,10 @@ from kafkalite.client.errors import (
     UnsupportedApi,
 )
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import header
-from kafkalite.protocol.api import API_VERSIONS, APIS
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import header
+from kafkalite.wire.protocol.api import API_VERSIONS, APIS
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.cluster import SHARED, raise_for
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol.api import FIND_COORDINATOR
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol.api import FIND_COORDINATOR
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 
 if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster

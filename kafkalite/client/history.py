@@ -23,9 +23,9 @@ from kafkalite.client.errors import UnsupportedApi
 from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.client.read.reader import Reader
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kafkalite.protocol.api import DESCRIBE_CONFIGS
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.record.batches import next_whole
+from kafkalite.wire.protocol.api import DESCRIBE_CONFIGS
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.record.batches import next_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalite.client.errors import SignInRefused
 from kafkalite.errors import ConfigError, ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kafkalite.security import jaas
 from kafkalite.security.sasl import OAUTHBEARER, PLAIN, Refused
 from kafkalite.security.scram import HASHES, ScramClient
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

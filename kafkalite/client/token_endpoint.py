@@ -20,7 +20,7 @@ import urllib.parse
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite import http_ask
+from kafkalite.base import http_ask
 from kafkalite.errors import ConfigError
 from kafkalite.security.sasl import Refused
 

@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.base.extras import needs_extra
 from kafkalite.client.errors import ClientError
 from kafkalite.console.access import Access, ForbiddenError, access_of, require_own
 from kafkalite.console.actions import ACTIONS, SCRIPTS, notice_of
@@ -43,7 +44,6 @@ from kafkalite.console.texts import FILTERS
 from kafkalite.console.topics import topic_page, topics_page
 from kafkalite.console.tracking import track_page
 from kafkalite.errors import ErrorCode, GroupIdNotFound, KafkaError, StartupError, UnknownTopicOrPartition
-from kafkalite.extras import needs_extra
 from kafkalite.version import VERSION
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
 from kafkalite.web.users import Role

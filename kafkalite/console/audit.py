@@ -14,12 +14,12 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.base.logging import fields
 from kafkalite.client.errors import ClientError
 from kafkalite.console.access import ForbiddenError
 from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError
 from kafkalite.errors import KafkaError
-from kafkalite.logging import fields
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from kafkalite.console.requests import NotFoundError, whole
 from kafkalite.console.rings import DAY
 from kafkalite.console.settings_rows import settings_rows
 from kafkalite.errors import KafkaError
-from kafkalite.protocol import api
+from kafkalite.wire.protocol import api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

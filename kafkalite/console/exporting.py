@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalite.console.clients import Seat
     from kafkalite.console.jobs import Job
     from kafkalite.console.masks import Masks
-    from kafkalite.record.columns import Record
+    from kafkalite.wire.record.columns import Record
 
 COUNT_DEFAULT, COUNT_MAX = 10_000, 200_000
 SIZE_MAX: Final = 64 * 1024 * 1024

@@ -20,7 +20,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kafkalite import http_ask
+from kafkalite.base import http_ask
 from kafkalite.console.rings import Value
 from kafkalite.errors import StartupError
 

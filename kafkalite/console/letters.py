@@ -17,7 +17,7 @@ from kafkalite.errors import KafkaError
 from kafkalite.failures.headers import Reason, found_letter
 from kafkalite.failures.letters import Choice, LetterBox
 from kafkalite.failures.names import DEAD
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from kafkalite.client import Client

@@ -19,8 +19,8 @@ import json
 import tomllib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.base.regex import compiled
 from kafkalite.errors import StartupError, reason_of
-from kafkalite.regex import compiled
 from kafkalite.track.document_paths import Path as DocumentPath
 from kafkalite.track.document_paths import parse_path
 from kafkalite.track.questions import split_names
@@ -28,7 +28,7 @@ from kafkalite.track.questions import split_names
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kafkalite.record.columns import Record
+    from kafkalite.wire.record.columns import Record
 
 MASK: Final = "•••"
 MASK_BYTES: Final = MASK.encode()

@@ -19,14 +19,14 @@ from kafkalite.console.rows import rows_of
 from kafkalite.console.shown import SIZE_MAX, cell, shown, visible
 from kafkalite.errors import CorruptMessage, OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kafkalite.record.columns import BytesColumn
+from kafkalite.wire.record.columns import BytesColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kafkalite.client import Client
     from kafkalite.console.shown import Shown
-    from kafkalite.record.columns import Record
+    from kafkalite.wire.record.columns import Record
 
 COUNT_DEFAULT, COUNT_MAX = 50, 200
 FETCH_SIZE: Final = 1024 * 1024

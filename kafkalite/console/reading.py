@@ -19,7 +19,7 @@ from kafkalite.console.rights import rights_page
 from kafkalite.console.sampler import Sampler
 from kafkalite.console.subjects import Subjects
 from kafkalite.console.transactions import Transactions
-from kafkalite.protocol import api
+from kafkalite.wire.protocol import api
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -17,7 +17,7 @@ from kafkalite.console.shown import shown, visible
 from kafkalite.failures.edits import parse_patch, patch_edit
 from kafkalite.failures.letters import ROUNDS_MAX, Choice, LetterBox
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,12 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
-from kafkalite.record.columns import BytesColumn
+from kafkalite.wire.record.columns import BytesColumn
 
 if TYPE_CHECKING:
     from kafkalite.avro.documents import Documents
     from kafkalite.model import TopicPartition
-    from kafkalite.record.columns import Record
+    from kafkalite.wire.record.columns import Record
 
 COLUMNS: Final = (
     *("topic", "partition", "offset", "timestamp"),

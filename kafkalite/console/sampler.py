@@ -27,7 +27,7 @@ from kafkalite.console.observations import Look, Observer
 from kafkalite.console.rings import HOUR, Rings
 from kafkalite.errors import KafkaError, StartupError
 from kafkalite.model import OFFSET_LATEST, TopicPartition
-from kafkalite.protocol import api
+from kafkalite.wire.protocol import api
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

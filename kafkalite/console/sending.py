@@ -25,7 +25,7 @@ from kafkalite.console.requests import BadRequestError, ConflictError, Done, Not
 from kafkalite.console.shown import HIDDEN
 from kafkalite.errors import KafkaError
 from kafkalite.failures.names import parse_origin
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from kafkalite.client import Client

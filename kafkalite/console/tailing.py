@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kafkalite.client import Client
     from kafkalite.console.bench import ActionRequest
-    from kafkalite.record.columns import Record
+    from kafkalite.wire.record.columns import Record
 
     Offsets = dict[TopicPartition, int]
 

@@ -15,11 +15,11 @@ from kafkalite.console.messages import time_of
 from kafkalite.console.requests import BadRequestError, BusyError, Request
 from kafkalite.console.shown import cell, visible
 from kafkalite.errors import StartupError
-from kafkalite.record.columns import RecordColumns
 from kafkalite.track.front import Inquiry, TooLarge, whole_path
 from kafkalite.track.questions import How, Matcher
 from kafkalite.track.searches import Hit, Limits
 from kafkalite.track.verdicts import Groups
+from kafkalite.wire.record.columns import RecordColumns
 
 if TYPE_CHECKING:
     from kafkalite.client import Client

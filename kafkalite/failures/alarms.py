@@ -19,8 +19,8 @@ import uuid
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from kafkalite import http_ask
-from kafkalite.logging import MESSAGE_SIZE_MAX, escaped
+from kafkalite.base import http_ask
+from kafkalite.base.logging import MESSAGE_SIZE_MAX, escaped
 
 if TYPE_CHECKING:
     from kafkalite.failures.events import Alarm

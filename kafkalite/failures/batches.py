@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kafkalite.client import Client, Producer
     from kafkalite.model import TopicPartition
-    from kafkalite.record.columns import RecordColumns
+    from kafkalite.wire.record.columns import RecordColumns
 
 NOT_DECODED: Final = "kafkalite.avro.DecodeError"
 

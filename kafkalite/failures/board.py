@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.failures.rows import BREAKER_PREFIX, Row, State, encode_row
 from kafkalite.failures.topics import LEDGER_PARTITION
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from kafkalite.client import Client

@@ -29,7 +29,7 @@ from kafkalite.failures.policy import AT_LEAST_ONCE
 from kafkalite.failures.reading import OPEN_S_MAX, decided, ends_of
 from kafkalite.failures.rows import GIVEN_UP, OPEN_LETTERS, Row, State, encode_row
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -20,7 +20,7 @@ from kafkalite.client.errors import ClientError
 from kafkalite.errors import KafkaError
 from kafkalite.failures.rows import encode_row
 from kafkalite.failures.topics import LEDGER_PARTITION
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from kafkalite.client import Client, Producer

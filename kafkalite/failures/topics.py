@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.acls import AclOperation
+from kafkalite.base.acls import AclOperation
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.failures.policy import summary
 from kafkalite.failures.rows import POLICY_KEY
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

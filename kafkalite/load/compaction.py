@@ -14,7 +14,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.load.manifest import Change, DataFile, PartitionShare, Target, now_ms
 from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE, folder_of
 

@@ -28,8 +28,8 @@ import uuid
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client.read.marks import Mark, Position
-from kafkalite.dataclass import dataclass
 from kafkalite.load.places import storage_of
 from kafkalite.load.positions import from_json, to_json
 from kafkalite.load.storage import LoadError, Storage

@@ -28,7 +28,7 @@ import uuid
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
-from kafkalite.extras import needs_extra
+from kafkalite.base.extras import needs_extra
 from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:

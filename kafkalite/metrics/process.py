@@ -5,25 +5,44 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from kafkalite.families import Family, labels
+from kafkalite.base.families import Family, labels
 from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kafkalite.metrics.parts import Parts
 
 PROC: Final = Path("/proc/self")
 _STARTED_AT: Final = 19
 """Place of the start, in ticks after the system's, behind the name in /proc/self/stat."""
 
 
+class _Config(Protocol):
+    @property
+    def node_id(self) -> int: ...
+
+
+class _Logs(Protocol):
+    @property
+    def cluster_id(self) -> str: ...
+
+
+class BrokerParts(Protocol):
+    """What `Process` tells of a broker."""
+
+    @property
+    def config(self) -> _Config: ...
+
+    @property
+    def logs(self) -> _Logs | None: ...
+
+
 class Process:
     """A source; with `parts` it says what broker the process is."""
 
-    def __init__(self, parts: Parts | None = None) -> None:
+    def __init__(self, parts: BrokerParts | None = None) -> None:
         self._parts = parts
         ticks = os.sysconf("SC_CLK_TCK")
         boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))

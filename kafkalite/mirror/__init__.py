@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.lazy import lazy_names
+from kafkalite.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalite.mirror.groups import GroupFilter as GroupFilter

@@ -20,9 +20,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client.errors import ClientError, LogTruncated
 from kafkalite.client.security import OWN, Security
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import ConfigError, KafkaError, ProducerFenced
 from kafkalite.mirror.status import MirrorStatus
 from kafkalite.settings.properties import read_properties
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from kafkalite.base.families import Family
     from kafkalite.client import Client
-    from kafkalite.families import Family
     from kafkalite.mirror.mirror import Mirror
     from kafkalite.mirror.sync import SyncOptions
 

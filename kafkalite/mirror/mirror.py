@@ -25,6 +25,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kafkalite._native.wire.batch import CODEC_MASK, TRANSACTIONAL, BatchError, crc_matches
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client import READ_COMMITTED, DeliveryFailed, Reader, TransactionAborted
 from kafkalite.client.errors import UNREACHED, LogTruncated
 from kafkalite.client.history import find_divergences, leader_epochs
@@ -32,7 +33,6 @@ from kafkalite.client.read.marks import Mark, Position
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.client.write.transactions import FINAL
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_for
 from kafkalite.mirror.offsets import OffsetMap, OffsetUnknown
 from kafkalite.mirror.progress import PREFIX, WHOLE_TOPIC, CopiedUpTo, Origin, Progress
@@ -41,8 +41,8 @@ from kafkalite.mirror.sync import Synchroniser, SyncOptions
 from kafkalite.mirror.topics import CONFIG_EXCLUDE, OWN_PREFIXES, TargetTopics, TopicFilter
 from kafkalite.mirror.upstream import MirrorLoop, Upstream
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, topic_name_error
-from kafkalite.record.batches import BatchReader, next_whole
-from kafkalite.record.compression import CompressionError
+from kafkalite.wire.record.batches import BatchReader, next_whole
+from kafkalite.wire.record.compression import CompressionError
 
 if TYPE_CHECKING:
     import threading

@@ -37,11 +37,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client import ColumnReader
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import TopicPartition, topic_name_error, uuid_bytes, uuid_text
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

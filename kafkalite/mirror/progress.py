@@ -30,7 +30,7 @@ from kafkalite.client.read.marks import Mark
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.mirror.states import LeftBehind
 from kafkalite.model import ZERO_UUID, TopicPartition, topic_name_error, uuid_bytes, uuid_text
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,8 +9,8 @@ import json
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client import READ_COMMITTED, ColumnReader
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError
 from kafkalite.mirror.progress import PREFIX, WHOLE_TOPIC, left_behind_of
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.acls import AclFilter
+from kafkalite.base.acls import AclFilter
+from kafkalite.base.quota_entities import entity_text
 from kafkalite.errors import ErrorCode, KafkaError
-from kafkalite.quotas.entities import entity_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite.acls import Acl
+    from kafkalite.base.acls import Acl
+    from kafkalite.base.quota_entities import Entity
     from kafkalite.client import Client
-    from kafkalite.quotas.entities import Entity
 
 OUT_OF_REACH: Final = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.SECURITY_DISABLED})
 """Nothing else will be answered differently."""

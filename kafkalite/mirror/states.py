@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

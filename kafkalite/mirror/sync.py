@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client.errors import ClientError
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError
 from kafkalite.mirror.groups import GroupFilter, GroupOffsets
 from kafkalite.mirror.rules import QuotasCopy, RulesCopy, UsersMissing

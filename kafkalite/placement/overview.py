@@ -11,15 +11,15 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client.admin.quorum import Quorum, describe_quorum
 from kafkalite.client.cluster import raise_for
 from kafkalite.client.errors import ClientError
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError
 from kafkalite.model import TopicPartition
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_cluster import DescribeClusterRequest
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

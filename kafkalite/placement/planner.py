@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -20,9 +20,9 @@ import re
 import tempfile
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from kafkalite.base.extras import needs_extra
 from kafkalite.client import Client
 from kafkalite.client.cluster import ISOLATIONS
-from kafkalite.extras import needs_extra
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.query.statement import NoStatementError, parse
 from kafkalite.query.tables import KINDS, QueryError, TopicTable, Values, columns_for

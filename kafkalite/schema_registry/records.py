@@ -23,7 +23,7 @@ import json
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

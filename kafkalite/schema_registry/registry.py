@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from kafkalite.avro.compatibility import LEVELS, check
 from kafkalite.avro.logical import differences
 from kafkalite.avro.schema import SchemaError, parse
-from kafkalite.dataclass import dataclass
-from kafkalite.logging import fields
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.logging import fields
 from kafkalite.schema_registry import errors
 from kafkalite.schema_registry.records import (
     AVRO,

@@ -25,16 +25,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from kafkalite.base.logging import fields
 from kafkalite.client import READ_COMMITTED, Client, ClientError, TransactionAborted
 from kafkalite.client.errors import LogTruncated
 from kafkalite.client.read.marks import UNMARKED
 from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, OffsetOutOfRange, ProducerFenced, StartupError
-from kafkalite.logging import fields
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
 from kafkalite.schema_registry import errors
 from kafkalite.schema_registry.records import RecordError, read
 from kafkalite.schema_registry.state import RegistryState
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -30,9 +30,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite import http_ask
+from kafkalite.base import http_ask
+from kafkalite.base.extras import needs_extra
 from kafkalite.errors import ConfigError, StartupError
-from kafkalite.extras import needs_extra
 from kafkalite.security.sasl import OAUTHBEARER, TOKEN_SIZE_MAX, Refused
 from kafkalite.security.ssl_contexts import context_of_client
 from kafkalite.settings.areas.tls import NAME_CHECK_KEY, TLS_SETTINGS

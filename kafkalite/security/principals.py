@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.base.regex import compiled
 from kafkalite.errors import ConfigError
-from kafkalite.regex import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

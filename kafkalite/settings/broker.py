@@ -12,7 +12,7 @@ from dataclasses import MISSING, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.areas.classic import ClassicRows, named_as_given, parse_map, translate
 from kafkalite.settings.areas.cleaner import CleanerRows

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.regex import compiled
 from kafkalite.errors import ConfigError, InvalidRequest
-from kafkalite.regex import compiled
 from kafkalite.settings.rows import (
     INT,
     LIST,

@@ -13,7 +13,7 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Self
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import (
     INT,

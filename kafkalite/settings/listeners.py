@@ -18,7 +18,7 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.model import Endpoint
 

@@ -15,7 +15,7 @@ from dataclasses import field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.errors import ConfigError
 
 if TYPE_CHECKING:

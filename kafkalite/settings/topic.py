@@ -9,7 +9,7 @@ import functools
 from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.broker import BROKER_SETTINGS, BrokerConfig
 from kafkalite.settings.rows import (

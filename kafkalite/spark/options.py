@@ -18,8 +18,8 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client import Security, parse_bootstrap
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import StartupError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, topic_name_error
 from kafkalite.spark.java_clients import JAVA_FLAGS, JAVA_NAMES, JAVA_NUMBERS, SECURITY_NAMES

@@ -20,7 +20,7 @@ import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.extras import needs_extra
+from kafkalite.base.extras import needs_extra
 from kafkalite.spark.sentences import any_sentence_of, is_sparks
 
 if TYPE_CHECKING:

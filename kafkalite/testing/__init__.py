@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pytest
 
-from kafkalite.lazy import lazy_names
+from kafkalite.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,15 +15,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite.broker import Broker
-from kafkalite.handlers.error_answers import MetadataView
-from kafkalite.net.listener import bind_only
+from kafkalite.broker.handlers.error_answers import MetadataView
+from kafkalite.broker.net.listener import bind_only
 from kafkalite.testing.faults import Faults
 
 if TYPE_CHECKING:
     import socket
 
     from kafkalite._native.serve.connection import Connection
-    from kafkalite.net.listener import BoundListener
+    from kafkalite.broker.net.listener import BoundListener
     from kafkalite.settings.listeners import Listener
     from kafkalite.testing.faults import Code, Delay, Disconnection, Failure
 

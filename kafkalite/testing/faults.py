@@ -19,11 +19,11 @@ import difflib
 import threading
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from kafkalite import protocol
+from kafkalite.broker.handlers import table
+from kafkalite.broker.handlers.error_answers import MetadataView, error_answer
 from kafkalite.errors import ErrorCode, KafkaError
-from kafkalite.handlers import table
-from kafkalite.handlers.error_answers import MetadataView, error_answer
-from kafkalite.protocol import api, header
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
 
 if TYPE_CHECKING:
     from collections.abc import Callable

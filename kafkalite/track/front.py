@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client import Client
 from kafkalite.client.cluster import ISOLATIONS
-from kafkalite.dataclass import dataclass
 from kafkalite.track.following import follow
 from kafkalite.track.path import letters_of, origins_of, steps_of
 from kafkalite.track.questions import EVERYWHERE, How, Place, Questions, parse_places

@@ -35,14 +35,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite._native.wire.needles import BEGINS, HOLDS, HOLDS_WORD, IN_HEADERS, IN_KEY, IN_VALUE, IS, Needles
-from kafkalite.regex import compiled
+from kafkalite.base.regex import compiled
 from kafkalite.track.document_paths import Path, parse_path, values_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kafkalite.avro.documents import Documents
-    from kafkalite.record.columns import Record, RecordColumns
+    from kafkalite.wire.record.columns import Record, RecordColumns
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1

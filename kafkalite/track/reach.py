@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
-    from kafkalite.record.batches import Seen
+    from kafkalite.wire.record.batches import Seen
 
 
 @dataclass(slots=True)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from kafkalite.avro.client import RegistryClient
     from kafkalite.client import Client
     from kafkalite.client.read.reader import Chunk, Reader
-    from kafkalite.record.columns import Record
     from kafkalite.track.questions import Place, Questions
     from kafkalite.track.reach import Asked
     from kafkalite.track.snapshot import Snapshot
+    from kafkalite.wire.record.columns import Record
 
 HITS_MAX: Final = 10_000
 SIZE_MAX: Final = 20 * 1024**3

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.base.regex import compiled
 from kafkalite.client.cluster import READ_UNCOMMITTED
 from kafkalite.client.errors import UNREACHED, ClientError
 from kafkalite.errors import KafkaError, UnknownTopicOrPartition
 from kafkalite.model import NAME_CHARACTERS, OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP, TopicPartition
-from kafkalite.regex import compiled
 from kafkalite.track.questions import split_names
 from kafkalite.track.reach import Asked, Reach
 

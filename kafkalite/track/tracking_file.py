@@ -14,8 +14,8 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalite.base.regex import compiled
 from kafkalite.errors import StartupError, reason_of
-from kafkalite.regex import compiled
 from kafkalite.track.questions import EVERYWHERE, Place, parse_places
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.base.regex import compiled
 from kafkalite.client.errors import ClientError
 from kafkalite.errors import KafkaError
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.names import LEDGER
 from kafkalite.failures.rows import UNDECIDED, State
-from kafkalite.regex import compiled
 from kafkalite.track.path import RETRY_TOPICS
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.base.extras import needs_extra
 from kafkalite.errors import StartupError
-from kafkalite.extras import needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

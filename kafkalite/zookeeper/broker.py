@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from kazoo.client import KazooState
 
+from kafkalite.base.logging import fields
 from kafkalite.errors import StartupError
-from kafkalite.logging import fields
 from kafkalite.zookeeper import session as zookeeper
 from kafkalite.zookeeper.nodes import BrokerNode, NodeError, topic_broker_path
 from kafkalite.zookeeper.session import NodeConflict, ZooKeeperError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from kafkalite.clock import Clock
+    from kafkalite.base.clock import Clock
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import json
 import re
 from typing import Final, NamedTuple
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.zookeeper.topic_filter import filter_of
 
 BROKER_IDS: Final = "/brokers/ids"

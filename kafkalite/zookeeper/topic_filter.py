@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Final
 
-from kafkalite.regex import compiled
+from kafkalite.base.regex import compiled
 
 _NAMES_ONLY: Final = re.compile(r"[A-Za-z0-9\-|]+")
 

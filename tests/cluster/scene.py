@@ -22,8 +22,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from kafkalite.client.connection import Connection
 from kafkalite.client.errors import ClientError
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_quorum import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,

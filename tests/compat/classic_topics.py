@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafkalite.broker import Broker
-from kafkalite.record.message_set import wrap
+from kafkalite.wire.record.message_set import wrap
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.oracles import classic_oracle as oracle
 from tests.kit.oracles.classic_oracle import OracleMessage, encode_set

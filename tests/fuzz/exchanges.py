@@ -12,10 +12,10 @@ import ssl
 import struct
 from typing import TYPE_CHECKING
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.kit.harness.hostile_frames import HOSTILE_INTS, mutate
 from tests.kit.harness.sasl_broker import plain_token, request
 from tests.kit.harness.tls_broker import api_versions
@@ -160,7 +160,7 @@ def sasl_frames() -> list[bytes]:
 
 
 def _nothing() -> object:
-    from kafkalite.protocol.messages.metadata import MetadataRequest
+    from kafkalite.wire.protocol.messages.metadata import MetadataRequest
 
     return MetadataRequest(topics=[])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalite.handlers.table import ROWS, find
-from kafkalite.protocol import header
+from kafkalite.broker.handlers.table import ROWS, find
+from kafkalite.wire.protocol import header
 from tests.hostile.bounds import ITEMS_TODAY, PIPELINED, SAMPLE_ITEMS, WAIT_S
 from tests.hostile.conftest import POPULACE, Scene
 from tests.kit.hostile.flood import Flood
@@ -72,7 +72,7 @@ def test_each_api_with_a_list_is_attacked_and_each_naming_field_has_a_kind() -> 
 
 def kinds_of(key: int) -> list[str]:
     """Kinds of the fields of an API's requests, of any version."""
-    from kafkalite import protocol
+    from kafkalite.wire import protocol
 
     row = find(key)
     assert row is not None

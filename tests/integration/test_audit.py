@@ -21,7 +21,7 @@ from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.load.compaction import compact
 from kafkalite.load.manifest import DataFile
-from kafkalite.record.columns import BytesColumn, Record, RecordColumns
+from kafkalite.wire.record.columns import BytesColumn, Record, RecordColumns
 from tests.kit.harness.audited_load import load_into
 from tests.kit.processes.broker import wait_until
 

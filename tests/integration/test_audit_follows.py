@@ -22,14 +22,14 @@ from kafkalite.audit import AuditedGroupReader, AuditedProducer
 from kafkalite.audit.following import Away, Closed, Follower, Wrong
 from kafkalite.audit.run import Plan
 from kafkalite.audit.saved import StateError, load, save
-from kafkalite.backup import back_up
 from kafkalite.broker import Broker
+from kafkalite.broker.backup import back_up
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.client.errors import LogTruncated
 from kafkalite.load.compaction import compact
 from kafkalite.mirror import Mirror, TopicFilter
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.audited_load import load_into
 from tests.kit.harness.scrape import Scrape, ask
 from tests.kit.processes.broker import BrokerProcess, wait_until

@@ -19,7 +19,7 @@ from kafkalite.audit import (
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client, GroupReader
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.processes.broker import wait_until
 
 pytestmark = [

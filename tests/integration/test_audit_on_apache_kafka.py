@@ -9,7 +9,7 @@ from kafkalite.audit import AuditedConfluentProducer, AuditedProducer
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.processes.apache_kafka import ApacheKafka
 from tests.kit.processes.broker import wait_until
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite import backup
-from kafkalite.acls import AclOperation
-from kafkalite.backup import BackupFailed, back_up, restore
-from kafkalite.broker import Broker
+from kafkalite.base.acls import AclOperation
+from kafkalite.broker import Broker, backup
+from kafkalite.broker.backup import BackupFailed, back_up, restore
 from kafkalite.client import Client
 from kafkalite.errors import StartupError
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
@@ -267,7 +266,7 @@ def test_a_broker_that_cannot_make_links_says_so(tmp_path: Path, monkeypatch: py
     def no_links(source: str, target: str) -> None:
         raise PermissionError(1, "Operation not permitted", target)
 
-    monkeypatch.setattr("kafkalite.log.disk.link", no_links)
+    monkeypatch.setattr("kafkalite.broker.log.disk.link", no_links)
     try:
         with pytest.raises(BackupFailed, match="could not make the links"):
             back_up(str(tmp_path / "data"), str(tmp_path / "copy"))
@@ -404,7 +403,7 @@ def test_command_says_what_was_made(tmp_path: Path, directory: Path) -> None:
 def test_journal_that_is_shortened_meanwhile_is_copied_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkalite.log.journal.RUNNING_SLACK_LINES", 0)
+    monkeypatch.setattr("kafkalite.broker.log.journal.RUNNING_SLACK_LINES", 0)
     broker = started(tmp_path / "data")
     fill(broker)
     for number in range(10):

@@ -6,7 +6,7 @@ import threading
 import pytest
 from kazoo.exceptions import ConnectionLoss, KazooException, NodeExistsError, SessionExpiredError
 
-from kafkalite.clock import SystemClock
+from kafkalite.base.clock import SystemClock
 from kafkalite.errors import StartupError
 from kafkalite.zookeeper import session
 from kafkalite.zookeeper.broker import BrokerRegistration

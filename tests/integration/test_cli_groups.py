@@ -10,8 +10,8 @@ from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.errors import GroupIdNotFound
 from kafkalite.model import TopicPartition
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 DAY_MS = 86_400_000
 

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkalite import Broker
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import incremental_alter_configs as iac
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import incremental_alter_configs as iac
 from tests.compat.kafka_tools.calls import MAIN_CLASSES
 from tests.compat.kafka_tools.one_jvm.runner import ToolRunner
 from tests.kit.checkers.side_by_side import Side

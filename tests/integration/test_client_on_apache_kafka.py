@@ -20,8 +20,8 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP, TopicPartition
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.processes.apache_kafka import ApacheKafka, dump_log
 
 pytestmark = [pytest.mark.compat, pytest.mark.integration, pytest.mark.slow]

@@ -14,7 +14,7 @@ from kafkalite.client import Chunk, Client, CommittedOffset
 from kafkalite.client.errors import LogTruncated
 from kafkalite.client.read.reader import Reader
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.processes.broker import BrokerProcess, wait_until
 from tests.kit.processes.restored import READY_S, grow_after_backup, numbers, produce, put_back
 

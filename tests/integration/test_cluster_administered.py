@@ -13,15 +13,15 @@ from kafkalite.client import Client
 from kafkalite.client.connection import Connection
 from kafkalite.client.security import Security
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkalite.settings.broker import BROKER_SETTINGS
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kit.harness.admin_storm import Storm
 from tests.kit.harness.clustered import cluster_settings, journal_operations, member_of
 from tests.kit.processes.apache_kafka import ApacheKafka, run_tool

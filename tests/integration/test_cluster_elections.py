@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, To
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from kafkalite.client.connection import Connection
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_topic_partitions import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )

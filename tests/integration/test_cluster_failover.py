@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkalite.client.connection import Connection
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.kit.processes.broker import BrokerProcess, wait_until
 from tests.kit.processes.kafka_cluster import KafkaCluster
 

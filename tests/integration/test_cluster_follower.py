@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkalite.broker import Broker
-from kafkalite.log import checkpoints
-from kafkalite.log.replica_log import ReplicaLog
+from kafkalite.broker.log import checkpoints
+from kafkalite.broker.log.replica_log import ReplicaLog
 from tests.kit.harness.clustered import cluster_settings
 from tests.kit.processes.apache_kafka import KafkaBroker, KafkaController, run_tool
 from tests.kit.processes.broker import wait_until

@@ -15,24 +15,24 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
-from kafkalite.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.clock import SystemClock
+from kafkalite.broker.log import handover
+from kafkalite.broker.migration import migrate
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
 from kafkalite.client.security import Security
-from kafkalite.clock import SystemClock
 from kafkalite.errors import StartupError
-from kafkalite.log import handover
-from kafkalite.migration import migrate
 from kafkalite.model import TopicPartition
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.incremental_alter_configs import (
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.settings.broker import BrokerConfig
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.kit.processes.apache_kafka import KafkaBroker, KafkaController, jars
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 from tests.kit.processes.kafka_cluster import ONE_REPLICA

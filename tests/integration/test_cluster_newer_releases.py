@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from kafkalite.broker.cluster.records import METADATA_LEVELS
 from kafkalite.client.connection import Connection
-from kafkalite.cluster.records import METADATA_LEVELS
 from tests.kit.harness.clustered import membership
 from tests.kit.harness.load import quiet
 from tests.kit.processes.apache_kafka import KAFKA_VERSION, KafkaBroker, KafkaController, NotAvailable, jars, run_tool

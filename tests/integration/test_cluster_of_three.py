@@ -20,11 +20,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkalite.client.connection import Connection
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.end_txn import EndTxnRequest
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.txn_offset_commit import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.end_txn import EndTxnRequest
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -15,20 +15,20 @@ from typing import Any
 
 import pytest
 
-from kafkalite.acls import Acl
+from kafkalite.base.acls import Acl
+from kafkalite.base.clock import SystemClock
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster.image import Address as ListenerAddress
+from kafkalite.broker.cluster.image import Image
+from kafkalite.broker.cluster.lifecycle import Node, Phase, Times
+from kafkalite.broker.cluster.member import Controllers, Member
+from kafkalite.broker.cluster.quorum import Address
+from kafkalite.broker.cluster.records import CONTROL_TYPES, RECORD_TYPES, encode_value, read_batches
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
-from kafkalite.clock import SystemClock
-from kafkalite.cluster.image import Address as ListenerAddress
-from kafkalite.cluster.image import Image
-from kafkalite.cluster.lifecycle import Node, Phase, Times
-from kafkalite.cluster.member import Controllers, Member
-from kafkalite.cluster.quorum import Address
-from kafkalite.cluster.records import CONTROL_TYPES, RECORD_TYPES, encode_value, read_batches
 from kafkalite.errors import StartupError
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.metadata import MetadataRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest
 from tests.kit.harness.admin_storm import Storm
 from tests.kit.harness.clustered import membership
 from tests.kit.processes.apache_kafka import (

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
+from kafkalite.broker.log import checkpoints
 from kafkalite.client.connection import Connection
-from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode
-from kafkalite.log import checkpoints
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import (
     delete_records,
     describe_log_dirs,
     describe_producers,
@@ -25,7 +25,7 @@ from kafkalite.protocol.messages import (
     offset_for_leader_epoch,
     produce,
 )
-from kafkalite.protocol.messages.create_topics import CreateTopicsResponse
+from kafkalite.wire.protocol.messages.create_topics import CreateTopicsResponse
 from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness.clustered import membership
 from tests.kit.harness.log_harness import make_batch

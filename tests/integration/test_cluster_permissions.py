@@ -11,25 +11,25 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
 from kafkalite.client.errors import ClientError
 from kafkalite.client.security import Security
-from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode, KafkaError
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from kafkalite.protocol.messages.envelope import EnvelopeResponse
-from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kafkalite.security.scram import new_credential
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from kafkalite.wire.protocol.messages.envelope import EnvelopeResponse
+from kafkalite.wire.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness.clustered import cluster_settings, journal_operations, member_of
 from tests.kit.processes.broker import wait_until

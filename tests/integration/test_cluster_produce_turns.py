@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
+from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.client.connection import Connection
-from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode
-from kafkalite.log.partition_log import PartitionLog
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import fetch, produce
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import fetch, produce
 from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness.clustered import cluster_settings
 from tests.kit.harness.log_harness import make_batch

@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster.lifecycle import Phase
 from kafkalite.client import Client
-from kafkalite.cluster.lifecycle import Phase
 from kafkalite.errors import ErrorCode, KafkaError
 from tests.kit.harness.clustered import cluster_settings, member_of, membership
 from tests.kit.processes.apache_kafka import KafkaController
@@ -27,7 +27,7 @@ from tests.kit.processes.broker import BrokerDidNotStart, BrokerProcess, free_po
 from tests.kit.processes.kafka_cluster import coordinators_with
 
 if TYPE_CHECKING:
-    from kafkalite.cluster.member import Member
+    from kafkalite.broker.cluster.member import Member
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

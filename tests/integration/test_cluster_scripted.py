@@ -16,25 +16,25 @@ from pathlib import Path
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
+from kafkalite.broker.log.directory import clean_broker_epoch
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
-from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode, StartGivenUp, StartupError
-from kafkalite.log.directory import clean_broker_epoch
 from kafkalite.model import uuid_bytes
-from kafkalite.protocol import api, decode_request, header
-from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from kafkalite.protocol.messages.broker_registration import BrokerRegistrationResponse
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest
-from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kafkalite.protocol.messages.describe_topic_partitions import (
+from kafkalite.wire.protocol import api, decode_request, header
+from kafkalite.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kafkalite.wire.protocol.messages.broker_registration import BrokerRegistrationResponse
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_topics import DeleteTopicsRequest
+from kafkalite.wire.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kafkalite.wire.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
     TopicRequest,
 )
-from kafkalite.protocol.messages.envelope import EnvelopeResponse
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol.messages.envelope import EnvelopeResponse
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kit.fakes.controller import ScriptedController, snapshot_of
 from tests.kit.harness.clustered import membership
 from tests.kit.harness.scrape import ask
@@ -516,7 +516,8 @@ def test_broker_that_stands_alone_loads_none_of_it() -> None:
     program = (
         "import sys; from kafkalite.broker import Broker; broker = Broker().start(); broker.stop();"
         "print([name for name in sys.modules if 'cluster' in name.split('.')[1:2] or 'in_cluster' in name"
-        " or name in ('kafkalite.coordinator.remote', 'kafkalite.coordinator.led', 'kafkalite.log.replica_log')])"
+        " or name in ('kafkalite.broker.coordinator.remote', 'kafkalite.broker.coordinator.led',"
+        " 'kafkalite.broker.log.replica_log')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert done.stdout == "[]\n"

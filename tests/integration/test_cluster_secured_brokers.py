@@ -11,19 +11,19 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
+from kafkalite.broker.cluster.brokers import Brokers
+from kafkalite.broker.cluster.connection import ConnectionFailed
+from kafkalite.broker.cluster.joining import ways_of
+from kafkalite.broker.cluster.security import of_brokers
 from kafkalite.client.connection import Connection
 from kafkalite.client.security import Security as ClientSecurity
-from kafkalite.cluster import metadata_types as types
-from kafkalite.cluster.brokers import Brokers
-from kafkalite.cluster.connection import ConnectionFailed
-from kafkalite.cluster.joining import ways_of
-from kafkalite.cluster.security import of_brokers
 from kafkalite.errors import ConfigError, ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import add_partitions_to_txn, write_txn_markers
 from kafkalite.security.scram import new_credential
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from kafkalite.settings.broker import BrokerConfig
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import add_partitions_to_txn, write_txn_markers
 from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.clustered import cluster_settings, member_of

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
-from kafkalite.cluster.quorum import Address
-from kafkalite.cluster.security import Security, of_controllers
+from kafkalite.broker.cluster.connection import ConnectionFailed, ControllerConnection
+from kafkalite.broker.cluster.quorum import Address
+from kafkalite.broker.cluster.security import Security, of_controllers
 from kafkalite.errors import ConfigError, StartupError
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest
 from kafkalite.settings.broker import BrokerConfig
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.clustered import cluster_settings, member_of
 from tests.kit.harness.sasl_broker import PASSWORD as SASL_PASSWORD

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
 from kafkalite.client.connection import Connection
-from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api, decode_request, header
-from kafkalite.protocol.messages import alter_configs
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from kafkalite.protocol.messages.incremental_alter_configs import (
+from kafkalite.wire.protocol import api, decode_request, header
+from kafkalite.wire.protocol.messages import alter_configs
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from kafkalite.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from kafkalite.wire.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.kit.fakes.controller import BLOCK_SIZE, ScriptedController
 from tests.kit.harness.clustered import cluster_settings, journal_operations
 from tests.kit.processes.broker import wait_until
@@ -155,7 +155,7 @@ def test_changes_are_checked_here_and_decided_by_the_controller(
     answers = connection.request(api.INCREMENTAL_ALTER_CONFIGS, whole).responses
     assert [each.error_code for each in answers] == [0, 0]
     mixed = change(
-        (LOGGER, "7", "kafkalite.cluster", "ERROR"),
+        (LOGGER, "7", "kafkalite.broker.cluster", "ERROR"),
         (TOPIC, "orders", "retention.ms", "6"),
         (BROKER, "8", "log.retention.ms", "5"),
         (BROKER, "7", "log.cleaner.threads", "many"),
@@ -171,7 +171,7 @@ def test_changes_are_checked_here_and_decided_by_the_controller(
         *(("7", 0), ("orders", 0), ("8", refused), ("7", refused), ("7", refused), ("readers", refused)),
         *(("", refused), ("others", 0), ("x", refused)),
     ]
-    alone = change((LOGGER, "7", "kafkalite.cluster", None))
+    alone = change((LOGGER, "7", "kafkalite.broker.cluster", None))
     alone.resources[0].configs[0].config_operation = 1  # DELETE: it follows its parent again
     assert [each.error_code for each in connection.request(api.INCREMENTAL_ALTER_CONFIGS, alone).responses] == [0]
     older = alter_configs.AlterConfigsRequest(

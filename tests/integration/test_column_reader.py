@@ -10,8 +10,8 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client, ColumnReader, ColumnWriter, RangeUnavailable
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.oracles import classic_oracle as oracle
 from tests.kit.oracles.classic_oracle import HELLO_0, OracleMessage, encode_set, gzip_wrapper

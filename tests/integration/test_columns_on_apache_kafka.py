@@ -11,8 +11,8 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client, ColumnReader, ColumnWriter, RangeUnavailable
 from kafkalite.mirror import Mirror, TopicFilter
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.processes.apache_kafka import ApacheKafka
 
 pytestmark = [pytest.mark.compat, pytest.mark.integration, pytest.mark.slow]

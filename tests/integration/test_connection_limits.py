@@ -10,9 +10,9 @@ import pytest
 
 from kafkalite import Broker
 from kafkalite.errors import ConfigError
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.incremental_alter_configs import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

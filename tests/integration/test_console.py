@@ -22,10 +22,10 @@ from kafkalite.console.masks import Masks
 from kafkalite.console.server import ConsoleServer
 from kafkalite.errors import StartupError
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
 from kafkalite.schema_registry.server import RegistryServer
 from kafkalite.web.server import parse_address
 from kafkalite.web.users import Users
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.console_scene import HOSTILE, SCRIPT, fill
 
 pytestmark = pytest.mark.integration

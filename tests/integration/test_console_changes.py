@@ -28,10 +28,10 @@ from kafkalite.console.jobs import KIND_MAX
 from kafkalite.console.masks import Masks
 from kafkalite.console.server import ConsoleServer
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
 from kafkalite.schema_registry.server import RegistryServer
 from kafkalite.web.server import parse_address
 from kafkalite.web.users import Role, Users, token_line
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.console_client import Visitor
 from tests.kit.harness.console_scene import HOSTILE
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.client.cluster import PartitionDescription

@@ -18,8 +18,8 @@ from kafkalite.console.masks import Masks
 from kafkalite.console.server import ConsoleServer
 from kafkalite.failures.letters import LetterBox, ledger_row
 from kafkalite.failures.rows import Row, State
-from kafkalite.record.columns import Record
 from kafkalite.web.server import parse_address
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.console_client import Visitor
 
 pytestmark = pytest.mark.integration

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
 from kafkalite.client.connection import Connection
-from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import (
     fetch,
     heartbeat,
     init_producer_id,
@@ -29,7 +29,7 @@ from tests.kit.harness.clustered import cluster_settings
 from tests.kit.processes.broker import wait_until
 
 if TYPE_CHECKING:
-    from kafkalite.coordinator.groups import GroupCoordinator
+    from kafkalite.broker.coordinator.groups import GroupCoordinator
 
 WAIT_S = 60
 OWN, TWO = 7, 2

@@ -25,18 +25,18 @@ from kafkalite import Broker
 from kafkalite.audit import AuditedProducer
 from kafkalite.audit.following import Follower
 from kafkalite.audit.run import Plan
+from kafkalite.base.clock import SystemClock
+from kafkalite.base.deferred import Deferred
+from kafkalite.broker.cluster import metadata_types as types
+from kafkalite.broker.cluster.alter_partition import InSyncReplicas
+from kafkalite.broker.cluster.brokers import Brokers
+from kafkalite.broker.cluster.fetchers import Fetchers, OwnBroker
+from kafkalite.broker.cluster.image import EMPTY
+from kafkalite.broker.metrics.limits import HELP as QUOTA_METRICS
 from kafkalite.client import Client
-from kafkalite.clock import SystemClock
-from kafkalite.cluster import metadata_types as types
-from kafkalite.cluster.alter_partition import InSyncReplicas
-from kafkalite.cluster.brokers import Brokers
-from kafkalite.cluster.fetchers import Fetchers, OwnBroker
-from kafkalite.cluster.image import EMPTY
-from kafkalite.deferred import Deferred
 from kafkalite.errors import KafkaError
 from kafkalite.load.status import LoadStatus
 from kafkalite.metrics.command import CommandPage
-from kafkalite.metrics.limits import HELP as QUOTA_METRICS
 from kafkalite.mirror import Mirror, MirrorStatus, TopicFilter
 from kafkalite.schema_registry.server import RegistryServer
 from tests.kit.fakes.controller import ScriptedController

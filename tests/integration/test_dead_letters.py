@@ -12,8 +12,8 @@ from kafkalite.failures.adapters.columnar import message_of
 from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.rows import State
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 from kafkalite.schema_registry.server import RegistryServer
+from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, READ_UNCOMMITTED, Client
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration

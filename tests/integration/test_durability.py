@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kit.checkers.side_by_side import Side
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic

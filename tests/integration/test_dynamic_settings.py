@@ -6,10 +6,11 @@ import threading
 
 import pytest
 
-from kafkalite import Broker, protocol
+from kafkalite import Broker
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api, header
-from kafkalite.protocol.messages import incremental_alter_configs as incremental
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages import incremental_alter_configs as incremental
 from tests.kit.harness import wire
 from tests.kit.processes.broker import wait_until
 

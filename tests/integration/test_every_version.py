@@ -12,114 +12,119 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
-from kafkalite import Broker, protocol
+from kafkalite import Broker
+from kafkalite.broker.handlers import table
 from kafkalite.errors import ErrorCode
-from kafkalite.handlers import table
-from kafkalite.protocol import api, header
-from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kafkalite.protocol.messages.alter_client_quotas import (
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkalite.wire.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkalite.wire.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
     OpData,
 )
-from kafkalite.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from kafkalite.protocol.messages.alter_partition_reassignments import (
+from kafkalite.wire.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kafkalite.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from kafkalite.protocol.messages.alter_replica_log_dirs import (
+from kafkalite.wire.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from kafkalite.protocol.messages.alter_user_scram_credentials import (
+from kafkalite.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from kafkalite.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from kafkalite.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
-from kafkalite.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
-from kafkalite.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
-from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from kafkalite.protocol.messages.describe_quorum import (
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkalite.wire.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.wire.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from kafkalite.wire.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkalite.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from kafkalite.wire.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kafkalite.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.wire.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from kafkalite.wire.protocol.messages.describe_cluster import DescribeClusterRequest
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from kafkalite.wire.protocol.messages.describe_groups import DescribeGroupsRequest
+from kafkalite.wire.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkalite.wire.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kafkalite.wire.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
 )
-from kafkalite.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from kafkalite.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kafkalite.protocol.messages.end_txn import EndTxnRequest
-from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafkalite.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
-from kafkalite.protocol.messages.incremental_alter_configs import AlterableConfig as Change
-from kafkalite.protocol.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
-from kafkalite.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from kafkalite.protocol.messages.list_groups import ListGroupsRequest
-from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from kafkalite.protocol.messages.list_transactions import ListTransactionsRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafkalite.protocol.messages.offset_commit import (
+from kafkalite.wire.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kafkalite.wire.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafkalite.wire.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kafkalite.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kafkalite.wire.protocol.messages.end_txn import EndTxnRequest
+from kafkalite.wire.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from kafkalite.wire.protocol.messages.heartbeat import HeartbeatRequest
+from kafkalite.wire.protocol.messages.incremental_alter_configs import AlterableConfig as Change
+from kafkalite.wire.protocol.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
+from kafkalite.wire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kafkalite.wire.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from kafkalite.wire.protocol.messages.list_groups import ListGroupsRequest
+from kafkalite.wire.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkalite.wire.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kafkalite.wire.protocol.messages.list_transactions import ListTransactionsRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kafkalite.protocol.messages.offset_delete import (
+from kafkalite.wire.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kafkalite.protocol.messages.offset_fetch import (
+from kafkalite.wire.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from kafkalite.protocol.messages.offset_for_leader_epoch import (
+from kafkalite.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkalite.protocol.messages.push_telemetry import PushTelemetryRequest
-from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from kafkalite.protocol.messages.sync_group import SyncGroupRequest
-from kafkalite.protocol.messages.txn_offset_commit import (
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol.messages.push_telemetry import PushTelemetryRequest
+from kafkalite.wire.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest
+from kafkalite.wire.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from kafkalite.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from kafkalite.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from kafkalite.protocol.messages.write_txn_markers import (
+from kafkalite.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from kafkalite.wire.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from kafkalite.wire.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

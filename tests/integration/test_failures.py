@@ -22,7 +22,7 @@ from kafkalite.failures.rows import Row, State
 from kafkalite.failures.runner import Fetch
 from kafkalite.failures.topics import faults
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.failing_groups import (
     MemberThread,
     Script,

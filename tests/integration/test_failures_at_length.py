@@ -22,7 +22,7 @@ from kafkalite.errors import KafkaError
 from kafkalite.failures import Ignore, Ledger, Loss, Message, Policy, RetryTopics
 from kafkalite.failures.rows import Row, State, encode_row
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.failing_groups import (
     MemberThread,
     broker_process,

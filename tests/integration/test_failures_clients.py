@@ -26,7 +26,7 @@ from kafkalite.failures.mover import TransactionFailed, Written
 from kafkalite.failures.rows import State
 from kafkalite.failures.runner import Port
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.damaged_log import fill, flip_four_bytes
 from tests.kit.harness.failing_groups import records, small_broker
 from tests.kit.processes.apache_kafka import ApacheKafka

@@ -29,7 +29,7 @@ from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.names import ledger_name
 from kafkalite.failures.rows import Row, State, encode_row
 from kafkalite.failures.topics import DEAD_LETTER_SETTINGS, ensure
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.failing_groups import MemberThread, numbers, play, records, small_broker
 from tests.kit.processes.broker import REPOSITORY, wait_until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.client import Client
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.failing_groups import records, small_broker
 from tests.kit.processes.broker import REPOSITORY, wait_until
 

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafkalite.broker import Broker
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.kit.checkers.side_by_side import Side
 from tests.kit.processes.apache_kafka import run_tool
 from tests.kit.processes.broker import wait_until

@@ -23,7 +23,7 @@ from tests.kit.processes.apache_kafka import ApacheKafka, replace_partition, run
 from tests.kit.processes.broker import BrokerProcess, wait_until
 
 if TYPE_CHECKING:
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 pytestmark = pytest.mark.usefixtures("kafka_jars")
 

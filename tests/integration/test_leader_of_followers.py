@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
+from kafkalite.broker.coordinator.timers import CANCELLED_KEPT_MIN
+from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.client.connection import Connection
-from kafkalite.cluster import metadata_types as types
-from kafkalite.coordinator.timers import CANCELLED_KEPT_MIN
 from kafkalite.errors import ErrorCode
-from kafkalite.log.replica_log import ReplicaLog
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import delete_records, fetch, list_offsets, produce
-from kafkalite.protocol.messages.alter_partition import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import delete_records, fetch, list_offsets, produce
+from kafkalite.wire.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,

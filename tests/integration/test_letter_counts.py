@@ -18,8 +18,8 @@ from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.failures import letters
 from kafkalite.failures.letters import LetterBox, ledger_row
 from kafkalite.failures.rows import Row, State
-from kafkalite.record.columns import Record
 from kafkalite.web.server import parse_address
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.console_client import Visitor
 from tests.kit.harness.failing_groups import records, rows_of
 from tests.kit.processes.broker import wait_until

@@ -16,8 +16,8 @@ import pytest
 
 from kafkalite import Broker
 from kafkalite._native.base import file_ops
+from kafkalite.base.families import Family, labels
 from kafkalite.errors import ConfigError, ErrorCode
-from kafkalite.families import Family, labels
 from kafkalite.web.users import Role, token_line
 from tests.kit.harness import seams, wire
 from tests.kit.harness.certificates import Authority
@@ -343,7 +343,8 @@ def test_a_broker_without_the_listener_loads_nothing_for_it() -> None:
     script = (
         "import sys\nfrom kafkalite import Broker\n"
         "with Broker() as broker: assert broker.metrics_urls == []\n"
-        "print([name for name in sys.modules if name.startswith(('kafkalite.metrics', 'kafkalite.web', 'waitress'))])"
+        "absent = ('kafkalite.broker.metrics', 'kafkalite.metrics', 'kafkalite.web', 'waitress')\n"
+        "print([name for name in sys.modules if name.startswith(absent)])"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

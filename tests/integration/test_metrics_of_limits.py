@@ -10,12 +10,12 @@ import pytest
 
 from kafkalite import Broker
 from kafkalite._native.serve.quota import QuotaControl
+from kafkalite.base.families import LABELLED_MAX, OTHERS
+from kafkalite.base.quota_entities import PRODUCER_BYTE_RATE
+from kafkalite.broker.handlers.sign_in import AGAIN_S_MIN
+from kafkalite.broker.metrics.limits import Limits, Recent
+from kafkalite.broker.metrics.parts import Parts
 from kafkalite.errors import ErrorCode
-from kafkalite.families import LABELLED_MAX, OTHERS
-from kafkalite.handlers.sign_in import AGAIN_S_MIN
-from kafkalite.metrics.limits import Limits, Recent
-from kafkalite.metrics.parts import Parts
-from kafkalite.quotas.entities import PRODUCER_BYTE_RATE
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import wire

@@ -19,9 +19,9 @@ from kafkalite.client import Client, Producer
 from kafkalite.errors import ProducerFenced
 from kafkalite.mirror import Mirror, TopicFilter
 from kafkalite.model import TopicPartition
-from kafkalite.record.batches import no_items
-from kafkalite.record.columns import BytesColumn, Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.batches import no_items
+from kafkalite.wire.record.columns import BytesColumn, Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.oracles import classic_oracle as oracle
 from tests.kit.oracles.classic_oracle import HELLO_0

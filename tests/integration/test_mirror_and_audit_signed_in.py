@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.audit import AuditedProducer
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.guarded_side import ROOT, Side, kafkalite
 
 pytestmark = pytest.mark.integration

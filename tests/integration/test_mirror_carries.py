@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client

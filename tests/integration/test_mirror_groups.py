@@ -22,7 +22,7 @@ from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.mirror import GroupFilter, Mirror, SyncOptions, TopicFilter
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration

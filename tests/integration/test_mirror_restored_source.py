@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.backup import back_up
 from kafkalite.broker import Broker
+from kafkalite.broker.backup import back_up
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.client.errors import LogTruncated
@@ -19,7 +19,7 @@ from kafkalite.client.read.marks import Mark, Position
 from kafkalite.mirror import Mirror, Progress, TopicFilter
 from kafkalite.mirror.embedded import EmbeddedMirror, EmbeddedOptions
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 from tests.kit.processes.restored import READY_S, grow_after_backup, numbers, produce, put_back
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.kit.checkers.side_by_side import Side
 from tests.kit.harness.mixed_scene import COUNT, TOPIC, Scene
 from tests.kit.processes.apache_kafka import ApacheKafka, replace_partition, run_tool

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster.foreign_users import Credentials, _apply, credentials_of
+from kafkalite.broker.cluster.records import MetadataFault
 from kafkalite.cli import main
 from kafkalite.client import Client, Security, SignInRefused
-from kafkalite.cluster.foreign_users import Credentials, _apply, credentials_of
-from kafkalite.cluster.records import MetadataFault
 from kafkalite.errors import StartupError
 from kafkalite.model import TopicPartition
-from kafkalite.record.batches import encode_batch
-from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.wire.record.batches import encode_batch
+from kafkalite.wire.record.columns import Record, RecordColumns
 from tests.kit.harness.doc_pages import PageRun
 from tests.kit.processes.apache_kafka import ApacheKafka
 from tests.kit.processes.broker import wait_until

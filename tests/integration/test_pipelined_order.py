@@ -3,10 +3,10 @@
 import socket
 import struct
 
-from kafkalite import protocol
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import create_topics, delete_topics, metadata
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import create_topics, delete_topics, metadata
 
 
 def frame(key, version, number, message):

@@ -74,9 +74,9 @@ def test_fixtures_give_a_broker_and_fresh_topics(inner: pytest.Pytester) -> None
 def test_a_brokers_modules_are_not_rewritten(inner: pytest.Pytester) -> None:
     """As pytest does with the asserts of a plugin's package: a broker imports some in threads that serve."""
     inner.makepyfile(
-        "import kafkalite.handlers.metadata\n"
+        "import kafkalite.broker.handlers.metadata\n"
         "def test_loader():\n"
-        "    assert 'Rewriting' not in type(kafkalite.handlers.metadata.__spec__.loader).__name__\n"
+        "    assert 'Rewriting' not in type(kafkalite.broker.handlers.metadata.__spec__.loader).__name__\n"
     )
     inner.runpytest_subprocess("-k", "test_loader").assert_outcomes(passed=1)
 

@@ -15,8 +15,8 @@ from kafkalite.client import Client
 from kafkalite.errors import TopicAuthorizationFailed
 from kafkalite.model import TopicPartition
 from kafkalite.query import Queries, QueryError
-from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.schema_registry.server import RegistryServer
+from kafkalite.wire.record.columns import Record, RecordColumns
 
 pytestmark = pytest.mark.integration
 

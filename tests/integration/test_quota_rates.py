@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.testing import KafkaBroker
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.compat import node_checks, toolchains
 from tests.kit.harness.quotas import Client, set_quotas
 from tests.kit.processes.apache_kafka import NotAvailable, jars, run_tool

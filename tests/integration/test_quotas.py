@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkalite import Broker
+from kafkalite.broker.handlers import table
 from kafkalite.errors import ErrorCode
-from kafkalite.handlers import table
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kit.harness import wire
 from tests.kit.harness.quotas import SETTER, Client, records_in, set_quotas
 from tests.kit.harness.wire import Closed

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
+from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.client.connection import Connection
-from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ConfigError, ErrorCode
-from kafkalite.log.replica_log import ReplicaLog
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import fetch
 from kafkalite.settings.areas.replication import RACK_AWARE_SELECTOR
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import fetch
 from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness.clustered import cluster_settings
 from tests.kit.harness.log_harness import make_batch, split

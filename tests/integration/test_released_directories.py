@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.log.journal import encode_line
+from kafkalite.broker.log.journal import encode_line
 from tests.directories.__main__ import REPOSITORY, Directory
 from tests.directories.released import RELEASED, digests, unpack
 

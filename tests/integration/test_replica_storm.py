@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kafkalite.log import checkpoints
+from kafkalite.broker.log import checkpoints
 from tests.kit.harness.clustered import cluster_settings
 from tests.kit.processes.apache_kafka import KafkaBroker, KafkaController
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until

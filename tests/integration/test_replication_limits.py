@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.broker.cluster import metadata_types as types
+from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.client.connection import Connection
-from kafkalite.cluster import metadata_types as types
-from kafkalite.log.replica_log import ReplicaLog
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import fetch
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import fetch
 from tests.kit.fakes.controller import ScriptedController
 from tests.kit.harness.clustered import cluster_settings
 from tests.kit.harness.log_harness import make_batch, split

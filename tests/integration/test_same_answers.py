@@ -13,57 +13,64 @@ from typing import Any
 
 import pytest
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import alter_configs as ac
-from kafkalite.protocol.messages import incremental_alter_configs as iac
-from kafkalite.protocol.messages.alter_user_scram_credentials import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import alter_configs as ac
+from kafkalite.wire.protocol.messages import incremental_alter_configs as iac
+from kafkalite.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from kafkalite.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from kafkalite.protocol.messages.create_partitions import (
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.wire.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from kafkalite.wire.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from kafkalite.protocol.messages.create_topics import (
+from kafkalite.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kafkalite.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
-from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from kafkalite.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from kafkalite.protocol.messages.describe_topic_partitions import (
+from kafkalite.wire.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkalite.wire.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kafkalite.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.wire.protocol.messages.describe_cluster import DescribeClusterRequest
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from kafkalite.wire.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kafkalite.wire.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
     TopicRequest,
 )
-from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
-from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafkalite.protocol.messages.offset_for_leader_epoch import (
+from kafkalite.wire.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from kafkalite.wire.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkalite.wire.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.kit.checkers.side_by_side import Make, Side, Step, comparable, differences, two_brokers, versions
 from tests.kit.harness import wire
 from tests.kit.processes.broker import wait_until

@@ -12,28 +12,28 @@ from typing import Any
 import pytest
 
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import offset_commit as commits
-from kafkalite.protocol.messages import offset_fetch as fetches
-from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafkalite.protocol.messages.consumer_group_heartbeat import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import offset_commit as commits
+from kafkalite.wire.protocol.messages import offset_fetch as fetches
+from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
-from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
-from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kafkalite.protocol.messages.list_groups import ListGroupsRequest
-from kafkalite.protocol.messages.offset_delete import (
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from kafkalite.wire.protocol.messages.describe_groups import DescribeGroupsRequest
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol.messages.heartbeat import HeartbeatRequest
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kafkalite.wire.protocol.messages.list_groups import ListGroupsRequest
+from kafkalite.wire.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kafkalite.protocol.messages.sync_group import SyncGroupRequest
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest
 from tests.kit.checkers.side_by_side import Make, Side, Step, differences, two_brokers, versions
 from tests.kit.processes.broker import wait_until
 

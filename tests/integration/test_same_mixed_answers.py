@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafkalite.protocol.messages.consumer_group_heartbeat import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
-from kafkalite.protocol.messages.join_group import JoinGroupRequestProtocol
-from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol.messages.heartbeat import HeartbeatRequest
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.kit.checkers.side_by_side import Side, two_brokers
 from tests.kit.harness.mixed_scene import COUNT, TOPIC, Member, Scene
 from tests.kit.processes.broker import wait_until

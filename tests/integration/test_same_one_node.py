@@ -10,38 +10,38 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import alter_configs as ac
-from kafkalite.protocol.messages import incremental_alter_configs as iac
-from kafkalite.protocol.messages.alter_partition_reassignments import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import alter_configs as ac
+from kafkalite.wire.protocol.messages import incremental_alter_configs as iac
+from kafkalite.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from kafkalite.protocol.messages.alter_replica_log_dirs import (
+from kafkalite.wire.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from kafkalite.protocol.messages.describe_quorum import (
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkalite.wire.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
 )
-from kafkalite.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from kafkalite.protocol.messages.list_partition_reassignments import (
+from kafkalite.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kafkalite.wire.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from kafkalite.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from kafkalite.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from kafkalite.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from kafkalite.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from kafkalite.wire.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.kit.checkers.side_by_side import Make, Side, Step, differences, two_brokers, versions
 from tests.kit.processes.broker import wait_until
 

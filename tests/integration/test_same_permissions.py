@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 
 from kafkalite import Broker
-from kafkalite.handlers import table
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.create_acls import CreateAclsRequest
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafkalite.protocol.messages.offset_commit import (
+from kafkalite.broker.handlers import table
+from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.create_acls import CreateAclsRequest
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.checkers.permission_questions import ASKERS, GROUPS, PRESENT_TOPICS, RULES, TRANSACTIONS, every, versions
 from tests.kit.checkers.side_by_side import TIMEOUT_S, Side, comparable
 from tests.kit.harness.acl_broker import creation

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.alter_client_quotas import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
     OpData,
 )
-from kafkalite.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from kafkalite.wire.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from tests.kit.checkers.side_by_side import Side, comparable, two_brokers, versions
 from tests.kit.processes.apache_kafka import run_tool
 

@@ -94,7 +94,7 @@ def test_a_topic_that_would_lose_schemas_is_refused(kafka_broker, kafka_topic: s
 
 
 def test_records_that_say_nothing_are_passed_over(kafka_broker, topic: str) -> None:
-    from kafkalite.record.columns import Record
+    from kafkalite.wire.record.columns import Record
 
     with Client(kafka_broker.bootstrap_servers) as client:
         client.admin.create_topic(topic, 1, configs={"cleanup.policy": "compact"})

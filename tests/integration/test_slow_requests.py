@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafkalite import Broker
-from kafkalite.logging import MESSAGE_SIZE_MAX, JsonFormatter, TextFormatter
+from kafkalite.base.logging import MESSAGE_SIZE_MAX, JsonFormatter, TextFormatter
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic
 from tests.kit.processes.broker import wait_until

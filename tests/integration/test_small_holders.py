@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkalite import Broker
+from kafkalite.base.logging import EVENT_LINES
 from kafkalite.errors import ErrorCode
-from kafkalite.logging import EVENT_LINES
 from kafkalite.model import new_uuid, uuid_text
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafkalite.protocol.messages.offset_commit import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkalite.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kafkalite.protocol.messages.offset_fetch import (
+from kafkalite.wire.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from tests.kit.harness import wire
 from tests.kit.harness.sasl_broker import PASSWORD, SaslBroker, answer, plain_token, request
 from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions

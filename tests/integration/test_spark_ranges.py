@@ -10,12 +10,12 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client, RangeUnavailable
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.spark.options import OptionError, SourceOptions
 from kafkalite.spark.source import plan
 from kafkalite.spark.source.offsets import DataLoss
 from kafkalite.spark.source.pushdown import Narrowing
 from kafkalite.spark.source.reading import read_task
+from kafkalite.wire.record.columns import Record, RecordColumns
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.oracles import classic_oracle as oracle
 from tests.kit.oracles.classic_oracle import HELLO_0

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalite import __version__
 from kafkalite.broker import Broker
-from kafkalite.log import directory
+from kafkalite.broker.log import directory
 
 pytestmark = pytest.mark.integration
 

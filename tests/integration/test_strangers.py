@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafkalite.protocol.messages.list_groups import ListGroupsRequest
-from kafkalite.protocol.messages.list_transactions import ListTransactionsRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkalite.wire.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.list_groups import ListGroupsRequest
+from kafkalite.wire.protocol.messages.list_transactions import ListTransactionsRequest
 from tests.kit.harness.acl_broker import ADMIN, AclBroker
 from tests.kit.harness.sasl_broker import RawClient, plain_token
 from tests.kit.harness.typed import TypedConnection

@@ -13,8 +13,8 @@ from kafkalite.broker import Broker
 from kafkalite.cli import COMMANDS
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.terminal import HOSTILE, on_terminal
 from tests.kit.processes.broker import free_port
 

@@ -20,9 +20,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from cryptography import x509
 
 from kafkalite.broker import Broker
+from kafkalite.broker.security import tls_listener
 from kafkalite.client import Client
 from kafkalite.errors import InvalidRequest, KafkaError
-from kafkalite.security import tls_listener
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions, ask
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until

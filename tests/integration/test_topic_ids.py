@@ -10,10 +10,10 @@ import pytest
 
 from kafkalite import Broker
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.kit.checkers.side_by_side import Side
 from tests.kit.harness import wire
 

@@ -13,20 +13,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kafkalite.acls import AclOperation
 from kafkalite.avro import AvroEncoder, RegistryClient
+from kafkalite.base.acls import AclOperation
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import READ_COMMITTED, Client
 from kafkalite.failures import Message, Policy, RetryTopics, run
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
 from kafkalite.schema_registry.server import RegistryServer
 from kafkalite.testing import KafkaBroker
 from kafkalite.track import Groups, Hit, Inquiry, Reach, TooLarge, search
 from kafkalite.track.front import whole_path
 from kafkalite.track.path import originals
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.harness.acl_broker import AclBroker, rule
 from tests.kit.processes.broker import wait_until
 

@@ -17,13 +17,13 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from kafkalite.broker import Broker
+from kafkalite.broker.coordinator.transaction import COMPLETE
 from kafkalite.client.connection import Connection
-from kafkalite.coordinator.transaction import COMPLETE
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kafkalite.protocol.messages.end_txn import EndTxnRequest
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkalite.wire.protocol.messages.end_txn import EndTxnRequest
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.kit.processes.broker import wait_until
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.protocol import api
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
+from kafkalite.wire.protocol import api
 from tests.kills.look import disobeys, look
 from tests.kills.storm import ASKER, VERSIONS, Promises, Storm, credentials, error_codes
 from tests.kit.harness.typed import TypedConnection

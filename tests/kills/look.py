@@ -6,14 +6,14 @@ import random
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from kafkalite.acls import AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.acls import AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
-from kafkalite.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkalite.security import scram
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.wire.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from kafkalite.wire.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kills.storm import ASKER, ENTITIES, MECHANISMS, RATE_MIN, TWIN, Value, password, twins
 from tests.kit.harness.sasl_broker import RawClient
 from tests.kit.harness.typed import TypedConnection

@@ -14,22 +14,22 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.acls import AclOperation, AclPermission, PatternType, ResourceType
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.alter_client_quotas import (
+from kafkalite.base.acls import AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.security import scram
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
     OpData,
 )
-from kafkalite.protocol.messages.alter_user_scram_credentials import (
+from kafkalite.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kafkalite.security import scram
+from kafkalite.wire.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.wire.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tests.kit.harness.typed import TypedConnection
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalite.log.journal import decode_line, encode_line
+from kafkalite.broker.log.journal import decode_line, encode_line
 from tests.kills import campaign
 from tests.kills.storm import ENTITIES, IN_FLIGHT, KINDS, QUOTA_KEY, Promises
 from tests.kit.processes.broker import BrokerProcess

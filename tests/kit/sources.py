@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY_SUFFIXES = frozenset({".png", ".gz", ".xz", ".bin", ".log", ".zst", ".ico"})
-GENERATED = ("kafkalite/protocol/messages/", "benchmarks/results/")
+GENERATED = ("kafkalite/wire/protocol/messages/", "benchmarks/results/")
 """Written by a tool, so no check makes them better."""
 
 

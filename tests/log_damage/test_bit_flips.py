@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import ErrorCode
-from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, release, split
 
 SEED = int(os.environ.get("KAFKALITE_SEED", "11"))

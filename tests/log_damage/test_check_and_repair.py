@@ -16,8 +16,8 @@ from kafkalite.errors import ErrorCode
 from tests.kit.harness.log_harness import make_batch, make_manager, read_all
 
 if TYPE_CHECKING:
-    from kafkalite.log.manager import LogManager
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 BATCHES = 120
 

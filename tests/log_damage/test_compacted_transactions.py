@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalite._native.base import file_ops
+from kafkalite.broker.log.compaction import Compaction, CompactionStopped, SegmentDamaged
+from kafkalite.broker.log.swap import SwapAbandoned
 from kafkalite.errors import KafkaError
-from kafkalite.log.compaction import Compaction, CompactionStopped, SegmentDamaged
-from kafkalite.log.swap import SwapAbandoned
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, release
 from tests.kit.oracles.compaction_model import keyed_batch, read_records
@@ -27,7 +27,7 @@ from tests.log_damage.test_compaction_runs import next_offset
 from tests.log_damage.test_compaction_swap import DELETE_RETENTION_MS, compact, make_harness
 
 if TYPE_CHECKING:
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 pytestmark = pytest.mark.own_process
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalite.log.cleaner import LOAD_FACTOR_MAX
-from kafkalite.log.compaction import Compaction, CompactionLimits
-from kafkalite.record.compression import Codec
+from kafkalite.broker.log.cleaner import LOAD_FACTOR_MAX
+from kafkalite.broker.log.compaction import Compaction, CompactionLimits
+from kafkalite.wire.record.compression import Codec
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, release
 from tests.kit.oracles.compaction_model import CompactedModel, ModelRecord, keyed_batch, read_records
 
 if TYPE_CHECKING:
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 RUNS = 24
 STEPS = 80

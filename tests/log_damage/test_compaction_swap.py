@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base import file_ops
-from kafkalite.log import files, swap
-from kafkalite.log.compaction import Compaction, CompactionLimits, SegmentDamaged
-from kafkalite.log.partition_log import PartitionLog
-from kafkalite.record.compression import Codec
+from kafkalite.broker.log import files, swap
+from kafkalite.broker.log.compaction import Compaction, CompactionLimits, SegmentDamaged
+from kafkalite.broker.log.partition_log import PartitionLog
+from kafkalite.wire.record.compression import Codec
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, release

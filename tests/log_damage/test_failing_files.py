@@ -20,7 +20,7 @@ from kafkalite.errors import ErrorCode, KafkaError, StorageError
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release, split
 
 if TYPE_CHECKING:
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 PAGE = os.sysconf("SC_PAGESIZE")
 STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.broker.log.loading import LoadPlan, load
+from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import OffsetOutOfRange
-from kafkalite.log.loading import LoadPlan, load
-from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import (
     TIME_MS,
     TOPIC_ID,

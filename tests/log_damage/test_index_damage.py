@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.log import index_file
-from kafkalite.log.partition_log import PartitionLog
+from kafkalite.broker.log import index_file
+from kafkalite.broker.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, PlainLog, damage_ranges, make_batch, read_all, release
 
 SETTINGS = {"segment_bytes": 3000, "index_interval_bytes": 200}

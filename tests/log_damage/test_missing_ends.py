@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import CorruptMessage
-from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release
 from tests.log_damage.test_holes_at_rolls import PER_SEGMENT, SEGMENTS, opened, without_its_end
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalite.clock import SystemClock
-from kafkalite.log import checkpoints, files
-from kafkalite.log.assigned import AssignedLogs, AssignedTopic
-from kafkalite.log.assignment import Assignment
-from kafkalite.log.replica_log import ReplicaLog
+from kafkalite.base.clock import SystemClock
+from kafkalite.broker.log import checkpoints, files
+from kafkalite.broker.log.assigned import AssignedLogs, AssignedTopic
+from kafkalite.broker.log.assignment import Assignment
+from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
 from tests.kit.harness.log_harness import abandon, make_batch
@@ -19,7 +19,7 @@ from tests.kit.harness.replica_harness import leaders
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.topic_table import Topic
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
     from tests.kit.oracles.unsynced import NameRecorder
 
 pytestmark = pytest.mark.own_process

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base import file_ops
-from kafkalite.log import checkpoints, files, snapshots
-from kafkalite.log.manager import LogManager
-from kafkalite.log.partition_log import PartitionLog
+from kafkalite.broker.log import checkpoints, files, snapshots
+from kafkalite.broker.log.manager import LogManager
+from kafkalite.broker.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, damage_ranges, make_manager, release
 from tests.kit.oracles.compaction_model import CompactedModel, keyed_batch
 from tests.kit.oracles.unsynced import NameRecorder, recorded

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base import file_ops
-from kafkalite.coordinator.state_log import StateLog, Stored
-from kafkalite.log import directory
-from kafkalite.log.flusher import flush_together
-from kafkalite.log.manager import LogManager
-from kafkalite.log.partition_log import PartitionLog
-from kafkalite.pool import IoPool
+from kafkalite.base.pool import IoPool
+from kafkalite.broker.coordinator.state_log import StateLog, Stored
+from kafkalite.broker.log import directory
+from kafkalite.broker.log.flusher import flush_together
+from kafkalite.broker.log.manager import LogManager
+from kafkalite.broker.log.partition_log import PartitionLog
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import LogHarness, abandon, make_batch, make_manager, read_all, release, started
 from tests.kit.oracles.unsynced import NameRecorder, recorded

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.log.manager import LogManager
+from kafkalite.broker.log.manager import LogManager
 from tests.kit.harness.log_harness import TIME_MS, abandon, make_batch, read_all, started
 from tests.kit.oracles.compaction_model import keyed_batch
 from tests.kit.oracles.unsynced import ChangedNames, Names, watched

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.log import files
-from kafkalite.log.partition_log import PartitionLog
+from kafkalite.broker.log import files
+from kafkalite.broker.log.partition_log import PartitionLog
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, damage_ranges, make_batch, read_all, release, started
 from tests.kit.oracles.compaction_model import CompactedModel, ModelRecord
@@ -85,7 +85,7 @@ def test_where_an_epoch_ended_is_known_while_the_next_one_is_written_down(
 def test_journal_that_was_made_shorter_is_whole(
     root: Path, recorder: NameRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkalite.log.journal.SLACK_LINES", 0)
+    monkeypatch.setattr("kafkalite.broker.log.journal.SLACK_LINES", 0)
     manager = started(root)
     manager.create_topic("gone", 1, {})
     manager.delete_topic("gone")
@@ -104,7 +104,7 @@ def test_journal_that_was_made_shorter_is_whole(
 def test_journal_that_was_made_shorter_while_the_broker_ran_is_whole(
     root: Path, recorder: NameRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkalite.log.journal.RUNNING_SLACK_LINES", 0)
+    monkeypatch.setattr("kafkalite.broker.log.journal.RUNNING_SLACK_LINES", 0)
     manager = started(root)
     for _ in range(5):
         manager.create_topic("gone", 1, {})

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base import file_ops
+from kafkalite.broker.log import checkpoints, files
+from kafkalite.broker.log.manager import LogManager
 from kafkalite.errors import StorageError
-from kafkalite.log import checkpoints, files
-from kafkalite.log.manager import LogManager
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, abandon, damage_ranges, make_batch, started
 from tests.kit.oracles.unsynced import NameRecorder
@@ -101,7 +101,7 @@ def test_topic_made_again_has_nothing_of_the_deleted_one(
 def test_removal_at_a_start_is_durable_before_the_journal_forgets_the_id(
     root: Path, recorder: NameRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkalite.log.journal.SLACK_LINES", 0)
+    monkeypatch.setattr("kafkalite.broker.log.journal.SLACK_LINES", 0)
     manager = started(root)
     written(manager, "t")
     shutil.copytree(root / "t-0", tmp_path / "t-0")

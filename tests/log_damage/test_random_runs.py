@@ -14,7 +14,7 @@ import pytest
 from tests.kit.harness.log_harness import LogHarness, PlainLog, make_batch, read_all, release
 
 if TYPE_CHECKING:
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 RUNS = 40
 STEPS = 60

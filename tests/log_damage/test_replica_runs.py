@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalite.broker.log import disk
 from kafkalite.errors import KafkaError
-from kafkalite.log import disk
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, release
@@ -26,7 +26,7 @@ from tests.simulation.disk import LEFT, SimulatedDisk
 
 if TYPE_CHECKING:
     from kafkalite._native.log.log_slice import LogSlice
-    from kafkalite.log.replica_log import ReplicaLog
+    from kafkalite.broker.log.replica_log import ReplicaLog
 
 pytestmark = pytest.mark.own_process
 

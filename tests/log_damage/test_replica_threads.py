@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.log.log_slice import LogSlice
-from kafkalite.clock import SystemClock
+from kafkalite.base.clock import SystemClock
+from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.errors import ErrorCode
-from kafkalite.log.replica_log import ReplicaLog
 from tests.kit.harness.log_harness import LogHarness, make_batch, read_all
 from tests.kit.harness.replica_harness import placed
 from tests.log_damage.test_threads import Crowd

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from kafkalite.clock import SystemClock
+from kafkalite.base.clock import SystemClock
+from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import ErrorCode
-from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import abandon, make_batch, make_manager, split
 
 APPENDERS = 3

@@ -26,9 +26,9 @@ from hypothesis.stateful import (
 )
 
 from kafkalite._native.log.producers import ProducerTable
+from kafkalite.broker.log import formats, producer_state, snapshots
+from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import ErrorCode
-from kafkalite.log import formats, producer_state, snapshots
-from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import LogHarness, make_batch, release
 from tests.kit.oracles.transaction_model import Entry, TransactionModel, read_committed
 

@@ -19,7 +19,7 @@ from tests.kit.harness import seams
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release
 
 if TYPE_CHECKING:
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 pytestmark = pytest.mark.own_process
 

@@ -6,9 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kafkalite._native.wire import batch as native
-from kafkalite.record.batches import Producer, decode, encode_batch
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec, compress, decompress
+from kafkalite.wire.record.batches import Producer, decode, encode_batch
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec, compress, decompress
 from tests.kit.oracles import record_oracle as oracle
 from tests.kit.oracles.record_oracle import OracleBatch, OracleRecord
 

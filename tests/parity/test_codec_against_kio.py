@@ -17,7 +17,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from kafkalite.protocol.schema import ZERO_UUID
+from kafkalite.wire.protocol.schema import ZERO_UUID
 from tests.kit.harness.named_case import named_case
 from tests.kit.harness.random_messages import EVERY_MESSAGE, REQUEST, MessageMaker, message_id, program
 

@@ -16,7 +16,7 @@ from kafkalite._native.classic.stream import PairIterator
 from kafkalite.classic import wire
 from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize
 from kafkalite.classic.messages import MessageAndOffset, MessageIterator, MessageSet, encode_message_set, valid_size
-from kafkalite.record.message_set import check_deep, messages, snappy_stream, wrap
+from kafkalite.wire.record.message_set import check_deep, messages, snappy_stream, wrap
 from tests.kit.oracles.classic_oracle import (
     HELLO_0,
     HELLO_1,

@@ -27,11 +27,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkalite.base.clock import SystemClock
 from kafkalite.broker import Broker
-from kafkalite.clock import SystemClock
+from kafkalite.broker.handlers import table
+from kafkalite.broker.log import expiry_checkpoint
 from kafkalite.errors import StartupError
-from kafkalite.handlers import table
-from kafkalite.log import expiry_checkpoint
 from tests.power.look import Look
 from tests.power.promises import PROMISES
 from tests.power.promises.base import Past
@@ -60,8 +60,8 @@ INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 LOADED_LATE = (
     "concurrent.futures.thread",
     "kafkalite._native.classic.classic_connection",
-    "kafkalite.log.classic.host",
-    "kafkalite.security.authorizer",
+    "kafkalite.broker.log.classic.host",
+    "kafkalite.broker.security.authorizer",
 )
 """What a broker imports when it is first needed, beside handlers."""
 

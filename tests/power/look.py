@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kafkalite.protocol.messages.metadata import MetadataRequest
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.kit.harness import wire
 from tests.kit.harness.typed import TypedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kafkalite.clock import StoredTime
+    from kafkalite.base.clock import StoredTime
 
 TOKEN = re.compile(rb"q(\d{8})q")
 HEADER = struct.Struct(">qiibIhiqqqhii")

@@ -19,8 +19,8 @@ SYNCS = frozenset(
     {"fsync", "fdatasync", "sync_file", "sync_directory", "sync_file_system", "sync_path", "sync_root", "sync"}
 )
 """Names of functions and methods that sync."""
-ROOMS = ("log", "coordinator")
-NOT_SYNCS = frozenset(f"kafkalite.coordinator.groups:GroupCoordinator.sync#{number}" for number in range(2))
+ROOMS = ("broker/log", "broker/coordinator")
+NOT_SYNCS = frozenset(f"kafkalite.broker.coordinator.groups:GroupCoordinator.sync#{number}" for number in range(2))
 """The same word for something else: SyncGroup."""
 
 

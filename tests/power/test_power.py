@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from crc32c import crc32c
 
-from kafkalite.log import expiry_checkpoint, files
+from kafkalite.broker.log import expiry_checkpoint, files
 from tests.power import states
 from tests.power.audit import audit
 from tests.power.disk import Disk

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from crc32c import crc32c
 
-from kafkalite.log import checkpoints, directory, files
+from kafkalite.broker.log import checkpoints, directory, files
 from kafkalite.model import new_uuid, uuid_text
 from tests.power import states
 from tests.power.disk import Disk

@@ -47,7 +47,7 @@ def test_every_sync_of_the_broker_is_in_the_table() -> None:
     assert sorted(sites()) == sorted(KNOWN), "say in KNOWN what leaving a new sync out does"
 
 
-LOG = "kafkalite.log."
+LOG = "kafkalite.broker.log."
 OFFLINE = "none: `kafkalite log repair` runs on a stopped broker, whose files it copies aside before it changes them"
 SITES = "tests/log_damage/test_power_cut_sites.py::"
 NAMES = "tests/log_damage/test_power_cut_names.py::"
@@ -63,7 +63,7 @@ KNOWN: dict[str, str] = {
         f"found: {ASSIGNED}test_directory_that_was_made_just_before_a_kill_is_on_the_disk_before_what_is_in_it_counts"
     ),
     f"{LOG}assigned:AssignedLogs._sync_walked#0": (
-        "found: tests/unit/log/test_assigned.py::test_what_a_start_has_walked_is_synced_together"
+        "found: tests/unit/broker/log/test_assigned.py::test_what_a_start_has_walked_is_synced_together"
     ),
     f"{LOG}checkpoints:write_offsets#0": "found: posix, seed 1: records that were deleted are there again",
     f"{LOG}checkpoints:write_properties#0": "found: posix, seed 1: meta.properties is empty, no start",

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.protocol import api
+from kafkalite.wire.protocol import api
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.harness.typed import TypedConnection
 from tests.kit.oracles import classic_oracle

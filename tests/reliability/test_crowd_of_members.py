@@ -25,8 +25,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.kit.checkers.ledger import Ledger
 from tests.kit.checkers.transaction_ledger import Assignment, judge_ownership, judge_positions
 from tests.kit.harness.load import Producers, create_topic, quiet

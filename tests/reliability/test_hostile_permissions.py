@@ -11,34 +11,34 @@ from typing import Any
 
 import pytest
 
-from kafkalite.acls import AclOperation
+from kafkalite.base.acls import AclOperation
 from kafkalite.broker import Broker
+from kafkalite.broker.log.journal import Journal, acls_change, encode_line
+from kafkalite.broker.security.authorizer import Authorizer
 from kafkalite.errors import ConfigError, ErrorCode, StartupError
-from kafkalite.log.journal import Journal, acls_change, encode_line
 from kafkalite.model import ANONYMOUS
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafkalite.protocol.messages.offset_commit import (
+from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkalite.protocol.messages.txn_offset_commit import (
+from kafkalite.wire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from kafkalite.security.authorizer import Authorizer
-from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.harness import wire
 from tests.kit.harness.acl_broker import (
     ADMIN,

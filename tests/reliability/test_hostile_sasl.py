@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.broker.handlers.sign_in import Outcome, SignInCount
 from kafkalite.errors import ErrorCode
-from kafkalite.handlers.sign_in import Outcome, SignInCount
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.protocol.messages.metadata import MetadataRequest
-from kafkalite.protocol.messages.produce import ProduceRequest
-from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest
+from kafkalite.wire.protocol.messages.produce import ProduceRequest
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.sasl_broker import PASSWORD, RawClient, SaslBroker, answer, plain_token, request
 from tests.kit.harness.tls_broker import ends_while_bytes_trickle
@@ -103,7 +103,7 @@ def test_requests_behind_a_wrong_password_are_never_looked_at(sasl: SaslBroker) 
 
 
 def _topic(name: str) -> object:
-    from kafkalite.protocol.messages.metadata import MetadataRequestTopic
+    from kafkalite.wire.protocol.messages.metadata import MetadataRequestTopic
 
     return MetadataRequestTopic(name=name)
 
@@ -129,7 +129,7 @@ def test_second_question_for_versions_is_closed_unanswered(sasl: SaslBroker) -> 
 
 
 def _versions() -> object:
-    from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+    from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
 
     return ApiVersionsRequest()
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from kafkalite.broker.handlers import table
 from kafkalite.errors import ErrorCode
-from kafkalite.handlers import table
-from kafkalite.protocol import api
+from kafkalite.wire.protocol import api
 from tests.kit.checkers.transaction_ledger import Outcome, Transaction, TransactionLedger
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic

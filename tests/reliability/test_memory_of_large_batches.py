@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base.crc32c import crc32c
-from kafkalite.limits import budget
-from kafkalite.record.compression import Codec, compress
+from kafkalite.broker.limits import budget
 from kafkalite.settings.broker import BrokerConfig
+from kafkalite.wire.record.compression import Codec, compress
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic
 from tests.kit.processes.broker import BrokerProcess, wait_until

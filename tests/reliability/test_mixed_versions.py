@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalite.handlers import table
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.broker.handlers import table
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.kit.harness import wire
 from tests.kit.harness.load import unpack
 from tests.kit.harness.typed import TypedConnection

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.kit.harness.typed import TypedConnection
 from tests.kit.processes.broker import REPOSITORY, BrokerProcess, free_port, wait_until
 from tests.reliability.test_killed_under_load import slow

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from kafkalite.log import files
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from kafkalite.protocol.messages.list_transactions import ListTransactionsRequest
+from kafkalite.broker.log import files
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kafkalite.wire.protocol.messages.list_transactions import ListTransactionsRequest
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic, quiet
 from tests.kit.harness.scrape import ask

@@ -1,4 +1,4 @@
-"""Disks in memory: what a simulated broker has in the machine's place (kafkalite.log.disk.Disk).
+"""Disks in memory: what a simulated broker has in the machine's place (kafkalite.broker.log.disk.Disk).
 
     a path                the disk whose mount it is below; a path below none is a mistake, and raises
     names and contents    tests.power.disk, which keeps what is durable apart from what is only there
@@ -17,7 +17,7 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkalite.log.disk import FileHeld
+from kafkalite.broker.log.disk import FileHeld
 from tests.power import trace
 from tests.power.disk import KEEP_SIZE, Disk, Inode
 from tests.power.states import MODELS, Tree
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from kafkalite.clock import Clock
-    from kafkalite.log.disk import Entry
+    from kafkalite.base.clock import Clock
+    from kafkalite.broker.log.disk import Entry
 
 MS = 1_000_000  # ns
 

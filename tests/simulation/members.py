@@ -12,25 +12,25 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.broker.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
+from kafkalite.broker.coordinator.group import Caller, Group
+from kafkalite.broker.coordinator.groups import Offset
 from kafkalite.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
-from kafkalite.consumer_protocol import (
+from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
+from kafkalite.wire.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from kafkalite.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
-from kafkalite.coordinator.group import Caller, Group
-from kafkalite.coordinator.groups import Offset
-from kafkalite.errors import ErrorCode
-from kafkalite.model import TopicPartition
-from kafkalite.protocol.messages.consumer_group_heartbeat import (
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
-from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.simulation.workload import patiently
 from tests.simulation.world import Lost
 

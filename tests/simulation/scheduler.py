@@ -1,7 +1,7 @@
 """One thread, one clock, one seed: who has something to do takes turns in an order that the seed draws.
 
     Scheduler       what could run now; one of it is drawn and runs; where nothing can, time goes on to what is next
-    Site            the executors of one process (kafkalite.executors.Executors) and its I/O pool; dies as a whole
+    Site            the executors of one process (kafkalite.base.executors.Executors) and its I/O pool; dies as a whole
     trace           what ran when, and whatever else a simulation notes: the same seed gives the same trace
 
 Time stands still while something runs. What waits in the middle of its work (an Event) lets the others run meanwhile,

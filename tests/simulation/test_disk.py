@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base import file_ops
+from kafkalite.broker.log import disk, files
 from kafkalite.errors import StartupError
-from kafkalite.log import disk, files
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import make_batch, make_manager, read_all

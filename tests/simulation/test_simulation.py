@@ -11,8 +11,8 @@ from types import ModuleType
 import pytest
 
 from kafkalite._native.base import file_ops
-from kafkalite.log import entries, files, journal
-from kafkalite.log.partition_log import PartitionLog
+from kafkalite.broker.log import entries, files, journal
+from kafkalite.broker.log.partition_log import PartitionLog
 from tests.simulation.workload import Promises, broken, committer, producer, topic_changer, transactional
 from tests.simulation.world import Node, World
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.log.log_core import APPEND_ASK
 from kafkalite._native.log.producers import FROM_CLIENT
-from kafkalite.coordinator.groups import Offset
-from kafkalite.coordinator.transaction import TV2
-from kafkalite.deferred import Deferred, completed
+from kafkalite.base.deferred import Deferred, completed
+from kafkalite.broker.coordinator.groups import Offset
+from kafkalite.broker.coordinator.transaction import TV2
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
 from tests.kit.harness.log_harness import make_batch, split
@@ -21,7 +21,7 @@ from tests.simulation.world import Lost
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
     from tests.simulation.world import Client, Node, Program
 
 TRANSACTIONAL = 1 << 4

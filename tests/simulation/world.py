@@ -15,13 +15,13 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Self
 
-from kafkalite.coordinator.groups import GroupCoordinator
-from kafkalite.coordinator.producer_ids import ProducerIds
-from kafkalite.coordinator.timers import TimerQueue
-from kafkalite.coordinator.transactions import TransactionCoordinator
-from kafkalite.deferred import Deferred
+from kafkalite.base.deferred import Deferred
+from kafkalite.broker.coordinator.groups import GroupCoordinator
+from kafkalite.broker.coordinator.producer_ids import ProducerIds
+from kafkalite.broker.coordinator.timers import TimerQueue
+from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+from kafkalite.broker.log.manager import LogManager
 from kafkalite.errors import StartupError
-from kafkalite.log.manager import LogManager
 from kafkalite.settings.broker import BrokerConfig
 from tests.kit.harness import seams
 from tests.simulation.disk import SimulatedDisk
@@ -30,7 +30,7 @@ from tests.simulation.scheduler import Scheduler, Site
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
     Program = Callable[["Client"], Generator[Any, Any, None]]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kafkalite.client import Client, Producer
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.processes.apache_kafka import ApacheKafka
 
 pytestmark = [

@@ -11,8 +11,8 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, Client
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.spark import load
+from kafkalite.wire.record.columns import Record, RecordColumns
 from tests.kit.processes.apache_kafka import ApacheKafka
 from tests.kit.processes.broker import BrokerProcess, wait_until
 from tests.kit.processes.restored import grow_after_backup, numbers, produce, put_back

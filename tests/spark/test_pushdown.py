@@ -7,7 +7,7 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.wire.record.columns import Record, RecordColumns
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 

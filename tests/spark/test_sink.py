@@ -7,7 +7,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 

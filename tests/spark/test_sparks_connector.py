@@ -6,7 +6,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client, Producer
-from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.wire.record.columns import Record, RecordColumns
 
 pytestmark = [
     pytest.mark.spark,

@@ -8,8 +8,8 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
-from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.spark.streams import join_store, join_streams, session_counts, window_counts, with_store
+from kafkalite.wire.record.columns import Record, RecordColumns
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 

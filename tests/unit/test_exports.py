@@ -27,7 +27,7 @@ def test_everything_public_is_listed_and_sorted() -> None:
     assert kafkalite.__all__ == sorted(kafkalite.__all__, key=lambda name: (name.startswith("_"), name))
 
 
-ROOMS = ("audit", "avro", "classic", "client", "mirror")
+ROOMS = ("audit", "avro", "broker", "classic", "client", "mirror")
 DOORS = [kafkalite, *(importlib.import_module(f"kafkalite.{room}") for room in ROOMS)]
 
 

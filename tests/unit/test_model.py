@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from kafkalite.clock import Clock, SystemClock
+from kafkalite.base.clock import Clock, SystemClock
 from kafkalite.model import (
     Endpoint,
     TopicPartition,

@@ -7,7 +7,7 @@ from kafkalite._native.log.producers import ProducerTable
 from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import RecordFaults
-from kafkalite.clock import Clock
+from kafkalite.base.clock import Clock
 
 APPEND_DONE: int
 APPEND_DUPLICATE: int

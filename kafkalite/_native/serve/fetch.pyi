@@ -3,7 +3,7 @@ from typing import Any, final
 from kafkalite._native.serve.fetch_session import FetchParts, FetchSessionCache
 from kafkalite._native.serve.topic_table import TopicTable
 from kafkalite._native.serve.transfer import Answer, Mailbox, OutBuffer
-from kafkalite.pool import IoPool
+from kafkalite.base.pool import IoPool
 
 @final
 class FetchServer:

@@ -1,6 +1,6 @@
 from typing import Final, final
 
-from kafkalite.limits.holder import Holder
+from kafkalite.broker.limits.holder import Holder
 
 KINDS: Final[tuple[str, ...]]
 KIND_FRAMES: Final[int]

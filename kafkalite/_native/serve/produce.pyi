@@ -3,8 +3,8 @@ from typing import Protocol, final
 from kafkalite._native.serve.admission import WaitingPart, WaitingRequest
 from kafkalite._native.serve.topic_table import TopicTable
 from kafkalite._native.serve.transfer import Answer, OutBuffer
-from kafkalite.deferred import Deferred
-from kafkalite.pool import IoPool
+from kafkalite.base.deferred import Deferred
+from kafkalite.base.pool import IoPool
 
 def deferred_bytes_now() -> int: ...
 

@@ -3,7 +3,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from kafkalite._native.wire.columns import ColumnLike
-from kafkalite.record.columns import RecordColumns
+from kafkalite.wire.record.columns import RecordColumns
 
 OPERATIONS: dict[str, int]
 STEPS_MAX: int

@@ -7,7 +7,7 @@ import random
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from kafkalite import plugins
+from kafkalite.base import plugins
 from kafkalite.classic.config import LARGEST, SMALLEST, ConsumerConfig, ProducerConfig
 from kafkalite.classic.consumer import Consumer
 from kafkalite.classic.errors import ClassicError, ConsumerTimeout

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite.acls import (
+from kafkalite.base.acls import (
     OPERATIONS,
     OPERATIONS_NOT_ASKED,
     Acl,
@@ -19,10 +19,10 @@ from kafkalite.acls import (
 )
 from kafkalite.client.cluster import raise_for
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.wire.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,18 +16,18 @@ from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic, raise_for, r
 from kafkalite.client.errors import ProtocolError
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kafkalite.protocol.messages.delete_records import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from kafkalite.protocol.messages.incremental_alter_configs import (
+from kafkalite.wire.protocol.messages.delete_topics import DeleteTopicsRequest
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kafkalite.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

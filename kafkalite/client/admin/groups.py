@@ -18,21 +18,21 @@ from kafkalite.client.committed import (
     topics_to_commit,
 )
 from kafkalite.client.coordinators import Coordinator
-from kafkalite.consumer_protocol import decode_assignment
 from kafkalite.errors import ErrorCode
 from kafkalite.model import OFFSET_LATEST, TopicPartition
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
-from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
-from kafkalite.protocol.messages.list_groups import ListGroupsRequest
-from kafkalite.protocol.messages.offset_commit import OffsetCommitRequest
-from kafkalite.protocol.messages.offset_delete import (
+from kafkalite.wire.consumer_protocol import decode_assignment
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from kafkalite.wire.protocol.messages.describe_groups import DescribeGroupsRequest
+from kafkalite.wire.protocol.messages.list_groups import ListGroupsRequest
+from kafkalite.wire.protocol.messages.offset_commit import OffsetCommitRequest
+from kafkalite.wire.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kafkalite.wire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client.cluster import raise_for
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_quorum import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kafkalite.client.cluster import Cluster
-    from kafkalite.protocol.messages.describe_quorum import ReplicaState
+    from kafkalite.wire.protocol.messages.describe_quorum import ReplicaState
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite.base.quota_entities import Entity, entity_of, entity_text
 from kafkalite.client.cluster import raise_for
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.alter_client_quotas import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
     OpData,
 )
-from kafkalite.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-from kafkalite.quotas.entities import Entity, entity_of, entity_text
+from kafkalite.wire.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite.client.cluster import by_topic, raise_for
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.alter_partition_reassignments import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from kafkalite.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from kafkalite.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from kafkalite.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kafkalite.wire.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kafkalite.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -14,11 +14,11 @@ from kafkalite.client.cluster import raise_for
 from kafkalite.client.coordinators import TRANSACTION, Coordinator
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.model import TopicPartition
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from kafkalite.protocol.messages.list_transactions import ListTransactionsRequest
-from kafkalite.protocol.messages.write_txn_markers import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kafkalite.wire.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafkalite.wire.protocol.messages.list_transactions import ListTransactionsRequest
+from kafkalite.wire.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

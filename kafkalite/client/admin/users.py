@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.client.cluster import raise_for
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.alter_user_scram_credentials import (
+from kafkalite.security import scram
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from kafkalite.security import scram
+from kafkalite.wire.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kafkalite.extras import needs_extra
-from kafkalite.record.batches import no_items
-from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+from kafkalite.base.extras import needs_extra
+from kafkalite.wire.record.batches import no_items
+from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,13 +25,13 @@ from kafkalite.client.read.reader import FETCH_SIZE, Reader
 from kafkalite.client.read.splitting import OffsetRange, split_by_size
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
-from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX
+from kafkalite.wire.record.compression import DECOMPRESSED_SIZE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kafkalite.client.read.reader import Chunk
-    from kafkalite.record.columns import RecordColumns
+    from kafkalite.wire.record.columns import RecordColumns
 
 ROWS_MAX: Final = 10_000
 """Rows of a record batch: what Spark takes in one piece as well."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kafkalite.client.columns.arrow import Rows
-    from kafkalite.record.columns import RecordColumns
+    from kafkalite.wire.record.columns import RecordColumns
 
 
 class ColumnWriter:

@@ -7,6 +7,6 @@
     commits.py             committed offsets: sent, awaited, fetched
     assignors.py           who gets which partitions, as Java's assignors decide
 
-What members and leader say to each other, as bytes: `kafkalite.consumer_protocol`. Groups are described and
+What members and leader say to each other, as bytes: `kafkalite.wire.consumer_protocol`. Groups are described and
 deleted in `kafkalite.client.admin`.
 """

@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from kafkalite.consumer_protocol import NO_GENERATION
 from kafkalite.model import TopicPartition
+from kafkalite.wire.consumer_protocol import NO_GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalite.consumer_protocol import Subscription
+    from kafkalite.wire.consumer_protocol import Subscription
 
     Members = Mapping[str, Subscription]
     Assignment = dict[str, list[TopicPartition]]

@@ -27,9 +27,9 @@ from kafkalite.client.coordinators import WAITING, Coordinator
 from kafkalite.client.errors import UNREACHED, ClientError, CommitFailed, ConnectionLost
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import TopicPartition
-from kafkalite.protocol.api import OFFSET_COMMIT, OFFSET_FETCH
-from kafkalite.protocol.messages.offset_commit import OffsetCommitRequest
-from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kafkalite.wire.protocol.api import OFFSET_COMMIT, OFFSET_FETCH
+from kafkalite.wire.protocol.messages.offset_commit import OffsetCommitRequest
+from kafkalite.wire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

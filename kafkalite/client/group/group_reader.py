@@ -33,9 +33,9 @@ from kafkalite.client.group.one_thread import OneThread
 from kafkalite.client.history import find_divergences
 from kafkalite.client.read.marks import Mark
 from kafkalite.client.read.reader import FETCH_SIZE, MAX_WAIT_MS, Reader
-from kafkalite.consumer_protocol import NO_GENERATION
 from kafkalite.errors import KafkaError, UnknownTopicOrPartition, UnstableOffsetCommit
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.wire.consumer_protocol import NO_GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

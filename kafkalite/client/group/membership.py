@@ -26,12 +26,14 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.bell import Bell
+from kafkalite.base.bell import Bell
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.coordinators import WAITING, Coordinator
 from kafkalite.client.errors import UNREACHED, ClientError, ProtocolError
 from kafkalite.client.group.assignors import ASSIGNORS, user_data
-from kafkalite.consumer_protocol import (
+from kafkalite.errors import ErrorCode, KafkaError, error_for
+from kafkalite.wire.consumer_protocol import (
     NO_GENERATION,
     Subscription,
     decode_assignment,
@@ -39,13 +41,11 @@ from kafkalite.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from kafkalite.dataclass import dataclass
-from kafkalite.errors import ErrorCode, KafkaError, error_for
-from kafkalite.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
-from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafkalite.wire.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from kafkalite.wire.protocol.messages.heartbeat import HeartbeatRequest
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

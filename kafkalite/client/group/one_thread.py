@@ -12,7 +12,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
-from kafkalite.bell import Bell
+from kafkalite.base.bell import Bell
 from kafkalite.client.errors import ReaderClosed
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from kafkalite.client.cluster import FETCH_VERSION_MAX, raise_from_leader
 from kafkalite.client.errors import UNREACHED
 from kafkalite.client.read.splitting import one_batch
 from kafkalite.errors import CorruptMessage, KafkaError
-from kafkalite.protocol.api import FETCH
-from kafkalite.record.batches import next_whole
-from kafkalite.record.compression import CompressionError, decompress
+from kafkalite.wire.protocol.api import FETCH
+from kafkalite.wire.record.batches import next_whole
+from kafkalite.wire.record.compression import CompressionError, decompress
 
 if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster

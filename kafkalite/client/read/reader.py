@@ -39,20 +39,20 @@ from kafkalite.client.read.damage import has_other_in_sync
 from kafkalite.client.read.marks import UNMARKED, EpochHistory, Mark, Position
 from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kafkalite.protocol.api import FETCH
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.record.batches import NOTHING_SEEN, OFFSET_MAX, BatchReader, Seen
-from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX, CompressionError
+from kafkalite.wire.protocol.api import FETCH
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.record.batches import NOTHING_SEEN, OFFSET_MAX, BatchReader, Seen
+from kafkalite.wire.record.compression import DECOMPRESSED_SIZE_MAX, CompressionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from kafkalite._native.wire.needles import Needles
-    from kafkalite.bell import Bell
+    from kafkalite.base.bell import Bell
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
     from kafkalite.client.read.marks import Divergence, FindDivergences
-    from kafkalite.record.columns import Record, RecordColumns
+    from kafkalite.wire.record.columns import Record, RecordColumns
 
 logger = logging.getLogger(__name__)
 

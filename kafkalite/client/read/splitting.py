@@ -21,9 +21,9 @@ from kafkalite._native.wire.batch import BatchError
 from kafkalite._native.wire.columns import following_offset
 from kafkalite.client.cluster import FETCH_VERSION_MAX, raise_from_leader
 from kafkalite.errors import ErrorCode, error_for
-from kafkalite.protocol.api import FETCH
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.record.batches import next_whole
+from kafkalite.wire.protocol.api import FETCH
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.record.batches import next_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

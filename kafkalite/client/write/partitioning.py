@@ -6,7 +6,7 @@ Thread rule: functions are pure.
 from __future__ import annotations
 
 from kafkalite._native.wire.lines import partitions_of
-from kafkalite.record.columns import BytesColumn
+from kafkalite.wire.record.columns import BytesColumn
 
 
 def partition_of(key: bytes, count: int) -> int:

@@ -34,6 +34,7 @@ import numpy as np
 
 from kafkalite._native.wire.batch import read_info
 from kafkalite._native.wire.columns import adopt
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.errors import (
     UNREACHED,
@@ -49,17 +50,16 @@ from kafkalite.client.write.transactions import (
     ProducerTransactions,
     TransactionState,
 )
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import ErrorCode, KafkaError, ProducerFenced, error_for
 from kafkalite.model import TopicPartition
-from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkalite.record.batches import BATCH_SIZE_MAX, decode, encode_batch, no_items
-from kafkalite.record.batches import Producer as ProducerId
-from kafkalite.record.columns import BytesColumn, Record, RecordColumns, slice_of
-from kafkalite.record.compression import Codec
+from kafkalite.wire.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.record.batches import BATCH_SIZE_MAX, decode, encode_batch, no_items
+from kafkalite.wire.record.batches import Producer as ProducerId
+from kafkalite.wire.record.columns import BytesColumn, Record, RecordColumns, slice_of
+from kafkalite.wire.record.compression import Codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

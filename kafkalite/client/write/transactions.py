@@ -29,7 +29,7 @@ from kafkalite.client.coordinators import GROUP, TRANSACTION, WAITING, Coordinat
 from kafkalite.client.errors import UNREACHED, TransactionAborted, UnsupportedApi
 from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, ProducerFenced, error_for
 from kafkalite.model import TopicPartition
-from kafkalite.protocol.api import (
+from kafkalite.wire.protocol.api import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -37,11 +37,11 @@ from kafkalite.protocol.api import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kafkalite.protocol.messages.end_txn import EndTxnRequest
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.txn_offset_commit import (
+from kafkalite.wire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkalite.wire.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkalite.wire.protocol.messages.end_txn import EndTxnRequest
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

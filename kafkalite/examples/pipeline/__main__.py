@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.extras import needs_extra
+from kafkalite.base.extras import needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

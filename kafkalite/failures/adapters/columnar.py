@@ -27,7 +27,7 @@ from kafkalite.failures.events import Message
 from kafkalite.failures.mover import TransactionFailed
 from kafkalite.failures.runner import CommitRefused, DamagedBatch, Fetch
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

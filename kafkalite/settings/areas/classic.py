@@ -12,7 +12,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import HOUR_MS, MINUTE_MS, ConfigType, Effect, Value, attribute_of, setting
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import BOOLEAN, INT, INT64_MAX, LIST, LONG, STRING, setting
 

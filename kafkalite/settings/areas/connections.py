@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.settings.rows import (
     INT,
     INT32_MAX,

@@ -6,7 +6,7 @@ What a topic may have for itself stands in `kafkalite.settings.topic_rows`; comp
 
 from __future__ import annotations
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.settings.rows import (
     BOOLEAN,
     GIB,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import INT, LONG, MIB, STRING, setting
 

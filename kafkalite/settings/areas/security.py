@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.settings.rows import INT, LONG, MIB, setting
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from kafkalite.available_memory import SMALLEST, default_ceiling
-from kafkalite.dataclass import dataclass
+from kafkalite.base.available_memory import SMALLEST, default_ceiling
+from kafkalite.base.dataclass import dataclass
 from kafkalite.settings.rows import INT, LIST, LONG, MIB, NONE, STRING, setting
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.settings.rows import BOOLEAN, DAY_MS, HOUR_MS, INT, MIB, MINUTE_MS, NONE, SHORT, setting
 
 

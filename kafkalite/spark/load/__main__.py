@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 
-from kafkalite.cli import main
-
-raise SystemExit(main(["load", *sys.argv[1:]]))
+sys.argv[1:1] = ["load"]
+runpy.run_module("kafkalite", run_name="__main__")

@@ -17,8 +17,8 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client.history import marks_at
-from kafkalite.dataclass import dataclass
 from kafkalite.load.contents import paths
 from kafkalite.load.letters import LetterTopic, deliver, prepare, publish_with
 from kafkalite.load.manifest import Change, DataFile, Target

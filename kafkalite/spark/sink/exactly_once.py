@@ -25,8 +25,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client import Client, ClientError
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
 from kafkalite.spark.sink.markers import Marker, Markers, RowTally
 from kafkalite.spark.sink.writing import SinkError, new_writer

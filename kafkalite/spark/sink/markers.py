@@ -29,18 +29,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from kafkalite._native.wire.lines import partitions_of
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client import READ_COMMITTED, ClientError, ColumnReader, PreparedTransaction
 from kafkalite.client.columns.arrow import rows_of
-from kafkalite.dataclass import dataclass
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import topic_name_error
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kafkalite.client import Client, Producer
-    from kafkalite.record.columns import BytesColumn
+    from kafkalite.wire.record.columns import BytesColumn
 
 PREFIX: Final = "kafkalite.spark."
 SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}

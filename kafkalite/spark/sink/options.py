@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.dataclass import dataclass
-from kafkalite.record.compression import LEVELS, Codec
+from kafkalite.base.dataclass import dataclass
 from kafkalite.spark import options as source
 from kafkalite.spark.java_clients import JAVA_NAMES, SECURITY_NAMES
 from kafkalite.spark.options import (
@@ -26,6 +25,7 @@ from kafkalite.spark.options import (
     require_topic,
     servers_and_client,
 )
+from kafkalite.wire.record.compression import LEVELS, Codec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.spark.options import log_without_effect
 from kafkalite.spark.sink.exactly_once import TaskOutcome, abort, commit, prepare
 from kafkalite.spark.sink.writing import WriteTask, write_all

@@ -18,7 +18,7 @@ import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.dataclass import dataclass
+from kafkalite.base.dataclass import dataclass
 from kafkalite.spark.options import INT64_MAX
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.failures import Message, Policy, RetryHere, run
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.alone import alone
 from tests.kit.processes.broker import REPOSITORY, wait_until
 

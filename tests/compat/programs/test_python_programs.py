@@ -17,7 +17,7 @@ from typing import NoReturn
 import pytest
 
 from kafkalite.client import READ_COMMITTED, Client
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.compat.toolchains import CACHE, NotAvailable, run
 from tests.kit.harness.alone import alone
 from tests.kit.processes.broker import REPOSITORY, wait_until

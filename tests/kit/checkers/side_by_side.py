@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from kafkalite import Broker, protocol
+from kafkalite import Broker
+from kafkalite.broker.handlers import table
 from kafkalite.errors import ErrorCode
-from kafkalite.handlers import table
-from kafkalite.protocol import api, header
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
 from tests.kit.processes.apache_kafka import ApacheKafka, NotAvailable, jars
 
 TIMEOUT_S = 10

@@ -2,7 +2,7 @@
 
 
 class FakeClock:
-    """Both clocks of `kafkalite.clock.Clock`; `advance` moves both, `jump` the wall clock alone."""
+    """Both clocks of `kafkalite.base.clock.Clock`; `advance` moves both, `jump` the wall clock alone."""
 
     def __init__(self, time_ms: int = 1_700_000_000_000, monotonic: float = 1000.0) -> None:
         self._time_ms = time_ms

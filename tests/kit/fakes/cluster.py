@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from kafkalite import protocol
 from kafkalite._native.wire import batch as native
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol.header import decode_request_header
-from kafkalite.protocol.messages import (
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol.header import decode_request_header
+from kafkalite.wire.protocol.messages import (
     api_versions,
     create_topics,
     fetch,

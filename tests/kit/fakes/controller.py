@@ -12,31 +12,34 @@ import threading
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from kafkalite import protocol
 from kafkalite._native.wire.batch import CONTROL
 from kafkalite._native.wire.codec import Program
 from kafkalite._native.wire.columns import encode_records, seal
-from kafkalite.cluster import control_types, metadata_types
-from kafkalite.cluster.records import RECORD_TYPES, encode_value
+from kafkalite.broker.cluster import control_types, metadata_types
+from kafkalite.broker.cluster.records import RECORD_TYPES, encode_value
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api, header
-from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
-from kafkalite.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from kafkalite.protocol.messages.alter_partition import (
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages import alter_configs, incremental_alter_configs
+from kafkalite.wire.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from kafkalite.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
-from kafkalite.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kafkalite.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
-from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from kafkalite.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from kafkalite.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
-from kafkalite.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
-from kafkalite.protocol.messages.describe_cluster import DescribeClusterResponse
-from kafkalite.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kafkalite.protocol.messages.fetch import (
+from kafkalite.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kafkalite.wire.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
+from kafkalite.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kafkalite.wire.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kafkalite.wire.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from kafkalite.wire.protocol.messages.describe_cluster import DescribeClusterResponse
+from kafkalite.wire.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from kafkalite.wire.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -46,14 +49,14 @@ from kafkalite.protocol.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
-from kafkalite.protocol.messages.fetch_snapshot import (
+from kafkalite.wire.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     FetchSnapshotResponsePartitionSnapshot,
     FetchSnapshotResponseSnapshotId,
     FetchSnapshotResponseTopicSnapshot,
 )
-from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.wire.record.columns import Record, RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,7 +32,7 @@ class FakeJob:
 
 
 class FakeExecutors:
-    """`kafkalite.executors.Executors`, as far as workers and jobs go."""
+    """`kafkalite.base.executors.Executors`, as far as workers and jobs go."""
 
     def __init__(self) -> None:
         self.workers: dict[str, FakeWorker] = {}

@@ -10,14 +10,14 @@ from typing import Any
 
 from kafkalite._native.wire import batch as native
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol.messages import (
+from kafkalite.wire.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     end_txn,
     init_producer_id,
     txn_offset_commit,
 )
-from kafkalite.record.batches import decode
+from kafkalite.wire.record.batches import decode
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol.messages import heartbeat, join_group, leave_group, offset_commit, offset_fetch, sync_group
+from kafkalite.wire.protocol.messages import heartbeat, join_group, leave_group, offset_commit, offset_fetch, sync_group
 
 
 @dataclass

@@ -14,21 +14,21 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.cluster.connection import ConnectionFailed
-from kafkalite.cluster.fetchers import Fetchers, OwnBroker
-from kafkalite.cluster.image import EMPTY
-from kafkalite.cluster.quorum import Address
+from kafkalite.broker.cluster.connection import ConnectionFailed
+from kafkalite.broker.cluster.fetchers import Fetchers, OwnBroker
+from kafkalite.broker.cluster.image import EMPTY
+from kafkalite.broker.cluster.quorum import Address
+from kafkalite.broker.log.assignment import Assignment
+from kafkalite.broker.log.replica_log import ReplicaChange, ReplicaLog
 from kafkalite.errors import ErrorCode, KafkaError
-from kafkalite.log.assignment import Assignment
-from kafkalite.log.replica_log import ReplicaChange, ReplicaLog
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
-from kafkalite.protocol.messages.list_offsets import (
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
+from kafkalite.wire.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kafkalite.settings.broker import BrokerConfig
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.fakes.executors import FakeExecutors
 from tests.kit.harness.log_harness import TOPIC_ID, make_batch, release
@@ -37,8 +37,8 @@ from tests.kit.harness.replica_harness import TRANSACTIONAL, ReplicaHarness
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest
-    from kafkalite.protocol.messages.list_offsets import ListOffsetsRequest
+    from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest
+    from kafkalite.wire.protocol.messages.list_offsets import ListOffsetsRequest
 
 PIECE_SIZE = 600
 """Bytes of an answer, so that a log takes several."""

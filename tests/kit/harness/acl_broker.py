@@ -9,14 +9,14 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any, Self
 
-from kafkalite import protocol
-from kafkalite.acls import CLUSTER_NAME, Acl, AclOperation, AclPermission, PatternType, ResourceType
-from kafkalite.protocol import api, header
-from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.base.acls import CLUSTER_NAME, Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
 from tests.kit.harness.tls_broker import TlsBroker
 
 if TYPE_CHECKING:

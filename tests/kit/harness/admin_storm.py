@@ -6,11 +6,11 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kafkalite.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.client.connection import Connection
 from kafkalite.errors import ErrorCode, KafkaError, error_for
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.incremental_alter_configs import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kafkalite.broker import Broker
-    from kafkalite.cluster.member import Member
+    from kafkalite.broker.cluster.member import Member
 
 
 def membership(controllers: str, number: int, port: int = 0) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.avro.client import RegistryClient
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from kafkalite.client import Client

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.failures import Policy, RetryTopics, run
 from kafkalite.failures.strategies import Limit
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.coordinator import consumer_records
-from kafkalite.coordinator.base import Environment
-from kafkalite.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
-from kafkalite.coordinator.consumer_replay import ConsumerReplay
-from kafkalite.coordinator.consumer_turns import ConsumerEnvironment, Timing
-from kafkalite.coordinator.timers import TimerQueue
-from kafkalite.protocol.messages.consumer_group_heartbeat import (
+from kafkalite.broker.coordinator import consumer_records
+from kafkalite.broker.coordinator.base import Environment
+from kafkalite.broker.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
+from kafkalite.broker.coordinator.consumer_replay import ConsumerReplay
+from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Timing
+from kafkalite.broker.coordinator.timers import TimerQueue
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
@@ -22,11 +22,11 @@ from tests.kit.harness.group_bench import Writes
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.memory import MemoryCeiling
-    from kafkalite.coordinator.base import GroupBase
-    from kafkalite.coordinator.consumer_state import ConsumerState
-    from kafkalite.deferred import Deferred
-    from kafkalite.limits.holder import Holder
-    from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+    from kafkalite.base.deferred import Deferred
+    from kafkalite.broker.coordinator.base import GroupBase
+    from kafkalite.broker.coordinator.consumer_state import ConsumerState
+    from kafkalite.broker.limits.holder import Holder
+    from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 SESSION_S = 45.0
 REBALANCE_S = 60.0

@@ -12,19 +12,19 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalite._native.wire.aborted_filter import AbortedFilter
-from kafkalite.clock import ExpiryTime
-from kafkalite.coordinator.groups import GroupCoordinator, Offset
-from kafkalite.coordinator.producer_ids import ProducerIds
-from kafkalite.coordinator.timers import TimerQueue
-from kafkalite.coordinator.transaction import TV1, TV2
-from kafkalite.coordinator.transactions import TransactionCoordinator
-from kafkalite.deferred import Deferred
+from kafkalite.base.clock import ExpiryTime
+from kafkalite.base.deferred import Deferred
+from kafkalite.broker.coordinator.groups import GroupCoordinator, Offset
+from kafkalite.broker.coordinator.producer_ids import ProducerIds
+from kafkalite.broker.coordinator.timers import TimerQueue
+from kafkalite.broker.coordinator.transaction import TV1, TV2
+from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+from kafkalite.broker.log.markers import marker_batch
+from kafkalite.broker.log.partition_log import ANY_EPOCH, AppendInfo
 from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for
-from kafkalite.log.markers import marker_batch
-from kafkalite.log.partition_log import ANY_EPOCH, AppendInfo
 from kafkalite.model import TopicPartition, new_uuid
-from kafkalite.record.batches import BatchReader, whole_batches
 from kafkalite.settings.broker import BrokerConfig
+from kafkalite.wire.record.batches import BatchReader, whole_batches
 from tests.kit.fakes.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class MemoryLog:
 
 def is_commit(batch: bytes) -> bool:
     """Of a marker: its key's type."""
-    from kafkalite.coordinator.state_log import _is_commit
+    from kafkalite.broker.coordinator.state_log import _is_commit
 
     return _is_commit(memoryview(batch))
 
@@ -371,8 +371,8 @@ class Client:
 
     def append(self, log: MemoryLog, value: bytes) -> int:
         from kafkalite.errors import KafkaError
-        from kafkalite.record.batches import Producer, encode_batch
-        from kafkalite.record.columns import Record, RecordColumns
+        from kafkalite.wire.record.batches import Producer, encode_batch
+        from kafkalite.wire.record.columns import Record, RecordColumns
 
         columns = RecordColumns.from_records([Record(-1, self.bench.clock.time_ms(), None, value)])
         batch, _ = encode_batch(columns, producer=Producer(self.producer_id, self.epoch, 0, transactional=True))

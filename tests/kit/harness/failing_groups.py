@@ -20,7 +20,7 @@ from kafkalite.failures import Ledger, Policy, Runner, run
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.rows import UNDECIDED, Row, State
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 
 if TYPE_CHECKING:

@@ -14,18 +14,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite import protocol
 from kafkalite._native.serve.connection import Connection, WorkerResources
 from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.produce import ProduceServer
 from kafkalite._native.serve.transfer import Mailbox, OutBuffer
-from kafkalite.clock import SystemClock
-from kafkalite.handlers.table import native_apis
-from kafkalite.log.manager import LogManager
-from kafkalite.protocol import api, header
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from kafkalite.base.clock import SystemClock
+from kafkalite.broker.handlers.table import native_apis
+from kafkalite.broker.log.manager import LogManager
 from kafkalite.settings.broker import BrokerConfig
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.memory import MemoryCeiling

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.coordinator.base import RECORD_SIZE_MAX, Environment
-from kafkalite.coordinator.group import Caller, Group
-from kafkalite.coordinator.timers import TimerQueue
+from kafkalite.broker.coordinator.base import RECORD_SIZE_MAX, Environment
+from kafkalite.broker.coordinator.group import Caller, Group
+from kafkalite.broker.coordinator.timers import TimerQueue
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.kit.fakes.clock import FakeClock
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.memory import MemoryCeiling
-    from kafkalite.deferred import Deferred
-    from kafkalite.limits.holder import Holder
-    from kafkalite.protocol.messages.join_group import JoinGroupResponse
-    from kafkalite.protocol.messages.sync_group import SyncGroupResponse
+    from kafkalite.base.deferred import Deferred
+    from kafkalite.broker.limits.holder import Holder
+    from kafkalite.wire.protocol.messages.join_group import JoinGroupResponse
+    from kafkalite.wire.protocol.messages.sync_group import SyncGroupResponse
 
 
 @dataclass

@@ -11,31 +11,31 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kafkalite import protocol
-from kafkalite.clock import ExpiryTime
-from kafkalite.coordinator.groups import GroupCoordinator
-from kafkalite.coordinator.producer_ids import ProducerIds
-from kafkalite.coordinator.timers import TimerQueue
-from kafkalite.coordinator.transactions import TransactionCoordinator
-from kafkalite.deferred import Deferred
+from kafkalite.base.clock import ExpiryTime
+from kafkalite.base.deferred import Deferred
+from kafkalite.base.pool import IoPool
+from kafkalite.broker.coordinator.groups import GroupCoordinator
+from kafkalite.broker.coordinator.producer_ids import ProducerIds
+from kafkalite.broker.coordinator.timers import TimerQueue
+from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+from kafkalite.broker.handlers import table
+from kafkalite.broker.handlers.context import BrokerServices, ClusterView, RequestContext
+from kafkalite.broker.log import journal
+from kafkalite.broker.quotas.quotas import Quotas
 from kafkalite.errors import KafkaError, OffsetOutOfRange, TopicAlreadyExists, UnknownTopicOrPartition
-from kafkalite.handlers import table
-from kafkalite.handlers.context import BrokerServices, ClusterView, RequestContext
-from kafkalite.log import journal
 from kafkalite.model import Endpoint, OffsetAndTimestamp, new_uuid
-from kafkalite.pool import IoPool
-from kafkalite.protocol import header
-from kafkalite.quotas.quotas import Quotas
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import header
 from tests.kit.fakes.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kafkalite.features import Features
+    from kafkalite.base.quota_entities import Change, Entity
+    from kafkalite.broker.features import Features
     from kafkalite.model import ScramCredential
-    from kafkalite.quotas.entities import Change, Entity
     from kafkalite.settings.client_metrics import ClientMetricsConfig
     from kafkalite.settings.group import GroupConfig
 

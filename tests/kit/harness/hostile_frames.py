@@ -102,11 +102,11 @@ def hand_made_frames(topic: str) -> list[bytes]:
 
 def frames_with_ids(port: int, topic: str, session_count: int = 60) -> list[bytes]:
     """Requests that hold what only this broker knows: its id of a topic, and fetch sessions it has opened."""
-    from kafkalite import protocol
-    from kafkalite.protocol import api
-    from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-    from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-    from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+    from kafkalite.wire import protocol
+    from kafkalite.wire.protocol import api
+    from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+    from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+    from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
     def fetch(version: int, session: tuple[int, int]) -> FetchRequest:
         parts = [FetchPartition(partition=index, partition_max_bytes=1000) for index in range(2)]
@@ -149,7 +149,7 @@ def frames_with_ids(port: int, topic: str, session_count: int = 60) -> list[byte
 
 def random_frames(seed: int, per_version: int = 2) -> list[bytes]:
     """Legal requests of every API and version known, served or not."""
-    from kafkalite import protocol
+    from kafkalite.wire import protocol
     from tests.kit.harness.random_messages import EVERY_MESSAGE, REQUEST, MessageMaker
 
     maker, frames = MessageMaker(seed), []

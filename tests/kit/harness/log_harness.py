@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.log.segment import FileCache, Segment
-from kafkalite.log.loading import LoadPlan, load
-from kafkalite.log.manager import LogManager
-from kafkalite.log.partition_log import LogServices, PartitionLog
+from kafkalite.broker.log.loading import LoadPlan, load
+from kafkalite.broker.log.manager import LogManager
+from kafkalite.broker.log.partition_log import LogServices, PartitionLog
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.oracles.record_oracle import HEADER, OracleBatch, OracleRecord, encode_batch
 
 if TYPE_CHECKING:
-    from kafkalite.clock import Clock
+    from kafkalite.base.clock import Clock
 
 TOPIC_ID = bytes(range(1, 17))
 CRC_FROM = 21

@@ -10,23 +10,23 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkalite.consumer_protocol import Subscription, decode_assignment, encode_assignment, encode_subscription
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import offset_commit as commits
-from kafkalite.protocol.messages import offset_fetch as fetches
-from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafkalite.protocol.messages.consumer_group_heartbeat import (
+from kafkalite.wire.consumer_protocol import Subscription, decode_assignment, encode_assignment, encode_subscription
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import offset_commit as commits
+from kafkalite.wire.protocol.messages import offset_fetch as fetches
+from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
-from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
-from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
-from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kafkalite.protocol.messages.list_groups import ListGroupsRequest
-from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafkalite.wire.protocol.messages.describe_groups import DescribeGroupsRequest
+from kafkalite.wire.protocol.messages.heartbeat import HeartbeatRequest
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kafkalite.wire.protocol.messages.list_groups import ListGroupsRequest
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.kit.checkers.side_by_side import Side, comparable
 from tests.kit.processes.broker import wait_until
 

@@ -5,10 +5,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkalite import protocol
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol.api import APIS
-from kafkalite.protocol.schema import covers
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol.api import APIS
+from kafkalite.wire.protocol.schema import covers
 
 REQUEST = "request"
 RESPONSE = "response"

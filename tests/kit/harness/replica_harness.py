@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite._native.base import file_ops
-from kafkalite.log import checkpoints, disk, files
-from kafkalite.log.markers import marker_batch
-from kafkalite.log.replica_log import ReplicaLog
+from kafkalite.broker.log import checkpoints, disk, files
+from kafkalite.broker.log.markers import marker_batch
+from kafkalite.broker.log.replica_log import ReplicaLog
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch
 
 if TYPE_CHECKING:
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 TRANSACTIONAL = 0x10
 KEY = ("t", 0)

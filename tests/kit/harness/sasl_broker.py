@@ -7,20 +7,20 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from kafkalite import protocol
 from kafkalite.broker import Broker
-from kafkalite.handlers.sign_in import Outcome
-from kafkalite.log.journal import credential_change
-from kafkalite.protocol import api, header
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.metadata import MetadataRequest
-from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kafkalite.broker.handlers.sign_in import Outcome
+from kafkalite.broker.log.journal import credential_change
 from kafkalite.security import scram
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.kit.harness.certificates import Authority
 
 if TYPE_CHECKING:
-    from kafkalite.clock import Clock
+    from kafkalite.base.clock import Clock
 
 TIMEOUT_S = 60
 PASSWORD = "correct horse"

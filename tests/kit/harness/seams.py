@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite import chance
 from kafkalite._native.base import file_ops
-from kafkalite.log import disk
+from kafkalite.base import chance
+from kafkalite.broker.log import disk
 from tests.kit.harness.own_process import assert_alone
 
 if TYPE_CHECKING:
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 
 def disk_instead(other: disk.Disk) -> AbstractContextManager[None]:
-    """As kafkalite.log.disk.instead; nothing of a broker may run on a thread of its own, which would meet that disk."""
+    """As kafkalite.broker.log.disk.instead; nothing of a broker may run on a thread of its own, which would meet that
+    disk."""
     assert_alone(threads=False)
     return disk.instead(other)
 
 
 def drawn_from(source: Callable[[int], bytes]) -> AbstractContextManager[None]:
-    """As kafkalite.chance.drawn_from; another thread would take what the seed gives to this one."""
+    """As kafkalite.base.chance.drawn_from; another thread would take what the seed gives to this one."""
     assert_alone(threads=False)
     return chance.drawn_from(source)
 

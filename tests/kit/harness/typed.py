@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalite import protocol
-from kafkalite.protocol import api, header
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kit.harness import wire
 
 
 class TypedConnection(wire.Connection):
-    """A connection that speaks in messages of kafkalite.protocol."""
+    """A connection that speaks in messages of kafkalite.wire.protocol."""
 
     client_id: str | None = "typed"
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafkalite.protocol.messages.metadata import MetadataRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest
 from tests.kit.harness.typed import TypedConnection
 from tests.kit.hostile.flood import Flood
 from tests.kit.hostile.requests import NAMESPACE, WIDE, Populace, request_frame, topic_name

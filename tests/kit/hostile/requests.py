@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafkalite import protocol
-from kafkalite.handlers import table
-from kafkalite.handlers.table import ROWS, find
-from kafkalite.protocol import api
-from kafkalite.protocol.schema import covers
+from kafkalite.broker.handlers import table
+from kafkalite.broker.handlers.table import ROWS, find
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.schema import covers
 from tests.kit.harness import wire
 
 EXISTING, UNKNOWN, REPEATED, NULL, EMPTY = NAMES = ("existing", "unknown", "repeated", "null", "empty")
@@ -400,8 +400,8 @@ def attacks_named(patterns: Iterable[str]) -> tuple[ListAttack, ...]:
 
 def whole_requests() -> dict[str, bytes]:
     """Requests without a list that ask for all there is of something."""
-    from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
-    from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
+    from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
+    from kafkalite.wire.protocol.messages.describe_cluster import DescribeClusterRequest
 
     anything = DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
     messages: list[tuple[int, object]] = [

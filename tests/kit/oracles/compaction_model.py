@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafkalite.record.compression import Codec, compress, decompress
+from kafkalite.wire.record.compression import Codec, compress, decompress
 from tests.kit.oracles.record_oracle import (
     HEADER,
     OracleBatch,

@@ -14,7 +14,7 @@ from tests.kit.oracles.record_oracle import HEADER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 ABORT_KEY = struct.pack(">hh", 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from kafkalite.backup import back_up, restore
+from kafkalite.broker.backup import back_up, restore
 from kafkalite.client import Client
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.wire.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
 from tests.power.promises.base import Past, Promise
 
 if TYPE_CHECKING:

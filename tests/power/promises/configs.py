@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafkalite.protocol.messages.incremental_alter_configs import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

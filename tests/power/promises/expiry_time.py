@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from kafkalite.log import expiry_checkpoint
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.metadata import MetadataRequest
+from kafkalite.broker.log import expiry_checkpoint
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest
 from tests.power.promises.base import Past, Promise
 from tests.power.world import Gone
 

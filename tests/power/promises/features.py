@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
-from kafkalite.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.power.promises.base import Past, Promise
 
 if TYPE_CHECKING:

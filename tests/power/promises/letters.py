@@ -15,9 +15,9 @@ from kafkalite.failures.headers import rendered
 from kafkalite.failures.names import Layout, origin_text
 from kafkalite.failures.rows import Row, State, encode_row
 from kafkalite.model import TopicPartition
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kafkalite.protocol.messages.txn_offset_commit import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kafkalite.wire.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.power.promises.base import Past, Promise
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.alter_client_quotas import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
     OpData,
 )
-from kafkalite.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from kafkalite.wire.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from tests.power.promises.base import Past, Promise
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.kit.harness import wire
 from tests.power.promises.base import Past, Promise, TopicPlan
 from tests.power.world import single_error, value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.power.promises.base import Past, Promise
 from tests.power.promises.records import append
 

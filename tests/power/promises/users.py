@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.alter_user_scram_credentials import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kafkalite.wire.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from tests.power.promises.base import Past, Promise
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from crc32c import crc32c
 
 from kafkalite.broker import Broker
+from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.errors import StartupError
-from kafkalite.log.replica_log import ReplicaLog
-from kafkalite.protocol import api
+from kafkalite.wire.protocol import api
 from tests.kit.harness import wire
 from tests.power.judge import QUIET, Lines, Verdict, where
 from tests.power.look import Look

@@ -13,16 +13,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.cluster import metadata_types as types
+from kafkalite.broker.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages import list_offsets
-from kafkalite.protocol.messages.alter_partition import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages import list_offsets
+from kafkalite.wire.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
-from kafkalite.protocol.messages.fetch import (
+from kafkalite.wire.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,

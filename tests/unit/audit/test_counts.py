@@ -17,7 +17,7 @@ from kafkalite.audit.events import Increment, Reported, increment_of
 from kafkalite.audit.judge import Difference, Selection, Verdict, judge
 from kafkalite.audit.marks import HEADER, mark
 from kafkalite.audit.tally import SentTally
-from kafkalite.record.columns import HeaderColumns, Record, RecordColumns
+from kafkalite.wire.record.columns import HeaderColumns, Record, RecordColumns
 
 MINUTE = 60_000
 ALWAYS = 10**15

@@ -12,7 +12,7 @@ from kafkalite.audit.marks import HEADER, mark, mark_text
 from kafkalite.audit.tally import SentTally
 from kafkalite.avro.encoder import AvroEncoder
 from kafkalite.avro.schema import Schema, parse
-from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
+from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
 
 pa = pytest.importorskip("pyarrow")
 

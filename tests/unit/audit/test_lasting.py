@@ -14,7 +14,7 @@ from kafkalite.audit.events import Increment, Reported
 from kafkalite.audit.judge import Selection, judge_stage
 from kafkalite.audit.lasting import LastingCount, LastingReported, Unclaimed
 from kafkalite.audit.marks import Marks
-from kafkalite.record.columns import BytesColumn
+from kafkalite.wire.record.columns import BytesColumn
 
 SECOND = 1000
 ALWAYS = Selection(frozenset({"t"}), 10**15)

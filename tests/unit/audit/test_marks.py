@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.audit.marks import HEADER, SERVER_SIZE_MAX, mark, read_marks, server_bytes, with_marks
-from kafkalite.record.batches import decode, encode_batch
-from kafkalite.record.columns import HeaderColumns, Record, RecordColumns
+from kafkalite.wire.record.batches import decode, encode_batch
+from kafkalite.wire.record.columns import HeaderColumns, Record, RecordColumns
 
 names = st.text(st.characters(codec="utf-8"), max_size=8)
 headers = st.lists(st.tuples(names, st.none() | st.binary(max_size=30)), max_size=3).map(tuple)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kafkalite.avro import AvroDecoder, DecodeError, RegistryRefused
 from kafkalite.avro.layout import UnsupportedSchema
-from kafkalite.record.columns import BytesColumn
+from kafkalite.wire.record.columns import BytesColumn
 from tests.kit.harness.avro_schemas import changed, record_schemas, same, schemas, values
 from tests.kit.processes.schema_registry import FixedRegistry
 

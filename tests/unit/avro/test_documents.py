@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafkalite.avro import RegistryRefused
 from kafkalite.avro.decoder import NO_HEADER
 from kafkalite.avro.documents import Documents
-from kafkalite.record.columns import BytesColumn
+from kafkalite.wire.record.columns import BytesColumn
 from tests.kit.harness.avro_schemas import schemas, values
 from tests.kit.processes.schema_registry import FixedRegistry
 

@@ -15,9 +15,9 @@ import pytest
 from kafkalite.avro.decoder import AvroDecoder
 from kafkalite.avro.logical import differences
 from kafkalite.avro.schema import parse
-from kafkalite.record.columns import BytesColumn
 from kafkalite.schema_registry.records import read
 from kafkalite.schema_registry.registry import OfferedSchema, Registry
+from kafkalite.wire.record.columns import BytesColumn
 from tests.kit.processes.schema_registry import FixedRegistry
 
 UNITS = {"millis": 10**6, "micros": 10**3, "nanos": 1}

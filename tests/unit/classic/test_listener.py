@@ -11,8 +11,8 @@ import confluent_kafka
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.log.classic.log import ClassicLog
-from kafkalite.record.message_set import wrap
+from kafkalite.broker.log.classic.log import ClassicLog
+from kafkalite.wire.record.message_set import wrap
 from tests.kit.harness import wire
 from tests.kit.harness.classic_client import ClassicClient, eventually
 from tests.kit.oracles import classic_oracle as oracle

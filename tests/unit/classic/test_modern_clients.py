@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.broker import Broker
+from kafkalite.broker.log.classic.log import ClassicLog
+from kafkalite.broker.log.classic.view import BatchView
 from kafkalite.errors import CorruptMessage
-from kafkalite.log.classic.log import ClassicLog
-from kafkalite.log.classic.view import BatchView
-from kafkalite.record.message_set import fit_wrappers, wrap
+from kafkalite.wire.record.message_set import fit_wrappers, wrap
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.harness.log_harness import LogHarness, release
 from tests.kit.oracles import classic_oracle as oracle

@@ -10,7 +10,7 @@ from kafkalite.classic.errors import ConsumerTimeout, InvalidMessage, OffsetOutO
 from kafkalite.classic.handlers import DefaultDecoder, PayloadDecoder
 from kafkalite.classic.messages import Message, encode_message_set
 from kafkalite.classic.stream import ChunkQueue, ConsumedPosition, FetchedChunk, KafkaStream
-from kafkalite.record.message_set import wrap
+from kafkalite.wire.record.message_set import wrap
 from kafkalite.zookeeper.nodes import BrokerPartition
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.base.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client

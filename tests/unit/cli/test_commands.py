@@ -11,7 +11,7 @@ from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 from tests.kit.harness.command_output import own_lines
 from tests.kit.processes.broker import wait_until
 
@@ -263,7 +263,7 @@ def test_an_empty_file_is_no_record(run: Run, client: Client, kafka_topic: str, 
 @pytest.fixture
 def ten(client: Client, kafka_topic: str) -> str:
     """A topic of ten records whose timestamps are 1000, 1010, ..."""
-    from kafkalite.record.columns import RecordColumns
+    from kafkalite.wire.record.columns import RecordColumns
 
     records = [
         Record(-1, 1000 + 10 * i, b"k%d" % i if i % 2 else None, b"v%d" % i, (("h", b"%d" % i),)) for i in range(10)

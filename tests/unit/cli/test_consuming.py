@@ -13,8 +13,8 @@ from kafkalite.avro import RegistryClient
 from kafkalite.cli import main, times
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.schema_registry.server import RegistryServer
+from kafkalite.wire.record.columns import Record, RecordColumns
 from tests.kit.harness.command_output import own_lines
 
 pytestmark = pytest.mark.integration

@@ -16,14 +16,14 @@ from kafkalite.cli import output
 from kafkalite.cli.classic.console import NewlineFormatter
 from kafkalite.cli.formats import Format
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, RecordColumns
 from tests.kit.harness.terminal import OBEYED, a_terminal
 
 PACKAGE = Path(output.__file__).parents[1]
 DIRECTED = [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)]
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 OTHERS = ["\u2028", "\u2029", "\ud800", "\udcff", "\udfff"]
-WRITERS = {"kafkalite/cli/output.py", "kafkalite/logging.py"}
+WRITERS = {"kafkalite/cli/output.py", "kafkalite/base/logging.py"}
 """Who writes to standard streams: commands by the one, logs by the other, both escaped."""
 OWN_OUTPUT = "kafkalite/examples/"
 """Programs that show something; they print what they have made themselves."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite import __version__
-from kafkalite.log import transaction_index
+from kafkalite.broker.log import transaction_index
 from tests.kit.harness.log_harness import LogHarness, make_batch
 from tests.kit.processes.broker import REPOSITORY, free_port, wait_until
 
@@ -349,7 +349,7 @@ def test_with_stdout_closed_records_go_nowhere_and_not_into_a_socket(broker: Run
     line = f"{' '.join(KAFKALITE)} consume -t x -o beginning -e -b {broker.bootstrap} <&- >&-"
     result = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=DEADLINE_S)
     assert (result.returncode, result.stderr) == (0, LEVEL)
-    assert "kafkalite.net" not in broker.err.read_text()  # which tells of requests that are none
+    assert "kafkalite.broker.net" not in broker.err.read_text()  # which tells of requests that are none
 
 
 # --- log dump ---------------------------------------------------------------------------------------------------------

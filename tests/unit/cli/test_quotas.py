@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.broker.log.offline_journal import open_journal
 from kafkalite.cli import main
-from kafkalite.log.offline_journal import open_journal
 
 pytestmark = pytest.mark.integration
 

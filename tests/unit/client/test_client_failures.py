@@ -32,8 +32,8 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.model import OFFSET_LATEST, TopicPartition
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.fakes.cluster import (
     API_VERSIONS,
     CLOSE,

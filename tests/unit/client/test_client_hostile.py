@@ -1,7 +1,7 @@
 """A broker that lies: whatever it answers, the client raises one of its own errors or returns; it never breaks inside.
 
 Bytes of answers are changed at random behind the correlation id, with a fixed seed. Not covered: lengths of frames
-(test_client_failures) and records inside batches (tests/unit/record).
+(test_client_failures) and records inside batches (tests/unit/wire/record).
 """
 
 import random

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kafkalite._native.wire.columns import following_offset, last_mark
 from kafkalite.client.read.marks import EPOCHS_MAX, EpochHistory
-from kafkalite.record.batches import encode_batch, next_whole
-from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.wire.record.batches import encode_batch, next_whole
+from kafkalite.wire.record.columns import Record, RecordColumns
 
 
 def test_epochs_before_offsets() -> None:

@@ -10,14 +10,14 @@ import pytest
 from kafkalite.client import Client
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
-from kafkalite.protocol.messages.alter_partition_reassignments import (
+from kafkalite.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from kafkalite.protocol.messages.elect_leaders import ElectLeadersResponse
-from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
-from kafkalite.protocol.messages.unregister_broker import UnregisterBrokerResponse
+from kafkalite.wire.protocol.messages.elect_leaders import ElectLeadersResponse
+from kafkalite.wire.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
+from kafkalite.wire.protocol.messages.unregister_broker import UnregisterBrokerResponse
 
 KEY = TopicPartition("t", 0)
 TARGET: dict[TopicPartition, tuple[int, ...] | None] = {KEY: (1, 2)}

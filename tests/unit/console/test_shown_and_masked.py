@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafkalite.console.masks import MASK, Masks
 from kafkalite.console.shown import CELL_MAX, HIDDEN, SIZE_MAX, cell, shown, visible
 from kafkalite.errors import StartupError
-from kafkalite.record.columns import Record
+from kafkalite.wire.record.columns import Record
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.base.extras import needs_extra
 from kafkalite.examples.pipeline import processes
 from kafkalite.examples.pipeline.__main__ import main, new_folder
 from kafkalite.examples.pipeline.processes import PartFailed, Parts
 from kafkalite.examples.pipeline.run import windows_are_closed
-from kafkalite.extras import needs_extra
 from tests.kit.processes.broker import wait_until
 
 DEADLINE_S = 60.0

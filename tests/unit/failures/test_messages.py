@@ -10,7 +10,7 @@ import pytest
 from kafkalite.failures.adapters.columnar import columns_of, common_names, message_of, messages_of
 from kafkalite.failures.events import Message
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import BytesColumn, RecordColumns, slice_of
+from kafkalite.wire.record.columns import BytesColumn, RecordColumns, slice_of
 
 if TYPE_CHECKING:
     from kafkalite.client import Chunk

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.families import Family, labels
+from kafkalite.base.families import Family, labels
+from kafkalite.broker.metrics.requests import histogram_rows
 from kafkalite.metrics.latency import Numbers
 from kafkalite.metrics.reading import GroupLag, Read, TopicRate, groups, parse, requests, topics
-from kafkalite.metrics.requests import histogram_rows
 from kafkalite.metrics.text import render
 
 BROKER_TOPIC = "kafka_server_brokertopicmetrics"

@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalite.broker.security.sasl_listener import SaslListener, Users
 from kafkalite.errors import ConfigError
 from kafkalite.security import oauth
 from kafkalite.security.oauth import BearerServer, KeySet, TokenChecker
 from kafkalite.security.sasl import Refused
-from kafkalite.security.sasl_listener import SaslListener, Users
 from kafkalite.settings.areas.sasl import ListenerSaslSettings, SaslSettings
 from tests.kit.fakes.raw_http import DRIPS, RawHttp, dripping
 from tests.kit.harness.certificates import Authority

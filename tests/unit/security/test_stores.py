@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.broker.security.tls_listener import load
 from kafkalite.errors import ConfigError
 from kafkalite.security.distinguished_name import java_text
 from kafkalite.security.stores import read_key_store, read_trust_store
-from kafkalite.security.tls_listener import load
 from kafkalite.settings.areas.tls import TLS_SETTINGS, TlsSettings
 from kafkalite.settings.rows import parse_all
 from tests.kit.harness.certificates import PASSWORD, Authority, Identity, pem

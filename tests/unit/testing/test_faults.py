@@ -5,14 +5,14 @@ import struct
 
 import pytest
 
-from kafkalite import protocol
 from kafkalite.errors import ErrorCode, OffsetOutOfRange
-from kafkalite.protocol import api, header
-from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
-from kafkalite.protocol.messages.list_groups import ListGroupsRequest
 from kafkalite.testing import KafkaBroker
 from kafkalite.testing.faults import code_of, key_of
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.protocol.messages.heartbeat import HeartbeatRequest
+from kafkalite.wire.protocol.messages.list_groups import ListGroupsRequest
 
 LONG_S = 3600.0
 

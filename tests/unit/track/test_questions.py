@@ -15,9 +15,6 @@ from hypothesis import strategies as st
 from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
 from kafkalite.avro.documents import Documents
 from kafkalite.avro.schema import Schema, parse
-from kafkalite.record.batches import BatchReader, encode_batch
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
 from kafkalite.track.questions import (
     How,
     Kind,
@@ -30,6 +27,9 @@ from kafkalite.track.questions import (
     split_names,
     zigzag_varint,
 )
+from kafkalite.wire.record.batches import BatchReader, encode_batch
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 
 UUID = "3f0e8c1a-5a52-4f2e-9d0e-0f6a5f7d1c11"
 SCHEMAS = {

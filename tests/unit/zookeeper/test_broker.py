@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalite.clock import SystemClock
+from kafkalite.base.clock import SystemClock
 from kafkalite.zookeeper import session as zookeeper
 from kafkalite.zookeeper.broker import BrokerRegistration
 from tests.kit.fakes.zookeeper import FakeServer

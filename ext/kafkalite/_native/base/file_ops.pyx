@@ -5,9 +5,9 @@ A fault plan says: of the calls of the kinds in `kinds`, let `after` pass, then 
 `errno`; a failing write may first write `written` bytes, as a full disk does. Calls are counted only while a plan is
 armed.
 
-A disk (`use_disk`, kafkalite.log.files.Disk says what it can) does what is asked by path: it opens, renames, unlinks,
-makes directories, tells of files. What is done by descriptor is done by the system, on the descriptor that the disk
-gave, so that maps and the loops of native code know no difference; the disk is told first, and may refuse.
+A disk (`use_disk`, kafkalite.broker.log.files.Disk says what it can) does what is asked by path: it opens, renames,
+unlinks, makes directories, tells of files. What is done by descriptor is done by the system, on the descriptor that
+the disk gave, so that maps and the loops of native code know no difference; the disk is told first, and may refuse.
 
 Both are process-wide and off unless a test turns them on; off they cost one load and one branch a call.
 
@@ -305,7 +305,8 @@ def disarm():
 
 
 def use_disk(instead):
-    """Puts a disk in the place of the machine's; None gives the machine's back. kafkalite.log.files.use calls it.
+    """Puts a disk in the place of the machine's; None gives the machine's back. kafkalite.broker.log.files.use calls
+    it.
 
     Raises what the disk that goes has raised and is no OSError: whoever called it was answered EIO.
     """

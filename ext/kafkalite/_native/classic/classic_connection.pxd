@@ -30,7 +30,7 @@ cdef class ClassicServer:
     cdef TopicTable table
     cdef OutBuffer out
     cdef object pool
-    cdef object host                    # what has to be done in Python: kafkalite.log.classic.host
+    cdef object host                    # what has to be done in Python: kafkalite.broker.log.classic.host
     cdef int32_t parts_max
     cdef Py_ssize_t copy_size_max
     cdef int64_t deferred_bytes_max

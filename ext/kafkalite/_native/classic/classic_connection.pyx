@@ -59,7 +59,7 @@ from kafkalite._native.wire.status cimport OK
 
 from kafkalite._native.log.segment import SegmentUnreadable
 
-from kafkalite.logging import RepeatLogger
+from kafkalite.base.logging import RepeatLogger
 
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.classic"))
 
@@ -82,7 +82,8 @@ def deferred_bytes_now():
 cdef class ClassicServer:
     """What the 0.7 connections of one worker share.
 
-    `host` does what Python has to (kafkalite.log.classic.host.ClassicHost): topics that are not there yet, blocking
+    `host` does what Python has to (kafkalite.broker.log.classic.host.ClassicHost): topics that are not there yet,
+    blocking
     appends and reads, OFFSETS.
     """
 

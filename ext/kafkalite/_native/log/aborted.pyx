@@ -6,7 +6,7 @@
                                 what began below `upper` was decided by then. So that end is bisected too
 
 A commit leaves no entry, nor does a marker of a producer that has written nothing here. On the disk each segment has
-those whose markers it holds, in Kafka's NNN.txnindex (see kafkalite.log.transaction_index).
+those whose markers it holds, in Kafka's NNN.txnindex (see kafkalite.broker.log.transaction_index).
 
 Thread rule: changed under the log's lock, read by anybody; both hold the GIL from start to end.
 """

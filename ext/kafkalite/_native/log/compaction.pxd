@@ -1,4 +1,5 @@
-"""Compaction's two walks over batches: noting keys, and writing what is kept. kafkalite.log.compaction drives them."""
+"""Compaction's two walks over batches: noting keys, and writing what is kept. kafkalite.broker.log.compaction drives
+them."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 

@@ -25,9 +25,9 @@ from libc.stdlib cimport calloc, free, realloc
 import logging
 from heapq import heapify, heappop, heappush
 
-from kafkalite.logging import RepeatLogger
+from kafkalite.base.logging import RepeatLogger
 
-cdef object logger = RepeatLogger(logging.getLogger("kafkalite.log"))
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.log"))
 
 cdef enum:
     BROKERS_AT_FIRST = 8

@@ -14,7 +14,7 @@ numpy is imported with the first entry: it takes longer to load than the rest of
 An index may be a mapped file, which can fail under its readers (see mapped_faults): `failed` says so after a look-up,
 and what was found then means nothing. It is made again from the log.
 
-Saving, loading and rebuilding are elsewhere (kafkalite.log.index_file, PartitionLog).
+Saving, loading and rebuilding are elsewhere (kafkalite.broker.log.index_file, PartitionLog).
 """
 
 from libc.stdint cimport int64_t

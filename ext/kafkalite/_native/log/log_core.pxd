@@ -1,4 +1,5 @@
-"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log owns it, and has the rest."""
+"""The hot half of a partition's log: append, read, listeners. kafkalite.broker.log.partition_log owns it, and has the
+rest."""
 
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t

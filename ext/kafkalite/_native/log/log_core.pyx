@@ -1,4 +1,5 @@
-"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log owns it, and has the rest.
+"""The hot half of a partition's log: append, read, listeners. kafkalite.broker.log.partition_log owns it, and has the
+rest.
 
     log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
     log_start <= high_watermark <= log_end   standalone: equal to log_end; replicated: moved by set_high_watermark();

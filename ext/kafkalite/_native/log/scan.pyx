@@ -2,7 +2,7 @@
 
 A scan goes from one batch boundary to the next in chunks: the chunk is walked without the GIL (headers always,
 checksums when asked), then taken in with it. It stops at the end it was given or at the first thing that is no batch;
-deciding what that means (a torn tail to cut, damage to quarantine) is kafkalite.log.recovery's.
+deciding what that means (a torn tail to cut, damage to quarantine) is kafkalite.broker.log.recovery's.
 
 What a checksum cannot see is checked by order. The base offset lies outside the CRC, so a batch must not start below
 the offset that follows the previous one, and where it starts above (a gap, legal after compaction) it must not run into

@@ -10,8 +10,8 @@ beyond the end of the file, so that it need not grow with it. Nobody reads the m
 Once a segment holds ZEROS_FROM bytes, small batches are written into zeros that were written before, up to
 ZEROS_STEP_MAX at once: the page cache then allocates its pages in large pieces (half the CPU of a batch of 10 KB), and
 fdatasync finds the file's size and blocks settled, with nothing for the file system's journal. So a file that was not
-closed cleanly may end in zeros, which recovery cuts (kafkalite/log/recovery.py). A roll and a clean stop cut them, so
-that a sealed file's size is the truth. Classic segments do without: their offsets are file positions.
+closed cleanly may end in zeros, which recovery cuts (kafkalite/broker/log/recovery.py). A roll and a clean stop cut
+them, so that a sealed file's size is the truth. Classic segments do without: their offsets are file positions.
 
 Bytes loaded from the disk are not trusted: their CRC is checked once, granule by granule (a granule lies between two
 index entries), before they are first served. What fails is quarantined: listed in `damage`, its bytes left in place.

@@ -40,7 +40,7 @@ from kafkalite._native.log.log_core cimport APPEND_ASK, LogCore
 from kafkalite._native.log.producers cimport NOT_ADMITTED
 from kafkalite._native.wire.error_codes cimport REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR
 
-from kafkalite.logging import RepeatLogger
+from kafkalite.base.logging import RepeatLogger
 
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.produce"))
 

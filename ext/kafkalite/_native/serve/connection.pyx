@@ -61,11 +61,11 @@ from kafkalite._native.wire.cursor cimport (
 )
 from kafkalite._native.wire.status cimport OK
 
-from kafkalite.limits.holder import network_of
-from kafkalite.logging import RepeatLogger
+from kafkalite.broker.limits.holder import network_of
+from kafkalite.base.logging import RepeatLogger
 from kafkalite.model import ANONYMOUS as _ANONYMOUS
 
-cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* buf, size_t size, int flags)

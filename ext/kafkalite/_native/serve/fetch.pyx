@@ -14,8 +14,8 @@ it arrived, and answered with those that have news.
 In a cluster a consumer of version 11 may read what this broker follows, up to the high watermark that it knows; one
 that tells its rack may be told by the leader to ask a follower there (KIP-392).
 
-Which versions come here is the handler table's to say (kafkalite/handlers/table.py); the constants below say since
-which of them a request has what. Version 16 tells who leads a partition that is not led here, which there is in a
+Which versions come here is the handler table's to say (kafkalite/broker/handlers/table.py); the constants below say
+since which of them a request has what. Version 16 tells who leads a partition that is not led here, which there is in a
 cluster alone. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
 """
 
@@ -62,7 +62,7 @@ from kafkalite._native.wire.status cimport OK
 
 from kafkalite._native.log.segment import SegmentUnreadable
 
-from kafkalite.logging import RepeatLogger
+from kafkalite.base.logging import RepeatLogger
 
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.fetch"))
 

@@ -18,8 +18,8 @@ Bounds: sessions, partitions of all of them, and a name longer than a topic can 
 makes it: the session used least recently goes if it was idle for `eviction_ms`, else the smallest one that is smaller
 than the newcomer and older than `eviction_ms`, else the newcomer is declined. A follower's session is worth more than
 any consumer's, whatever their sizes and ages. The last tenth of both bounds is for holders with few sessions or
-partitions (`kafkalite.limits.shares`): for the others, there is no room from there on. Followers have all of it. A
-session is charged to its holder's memory, and declined where that is used up.
+partitions (`kafkalite.broker.limits.shares`): for the others, there is no room from there on. Followers have all of
+it. A session is charged to its holder's memory, and declined where that is used up.
 
 Thread rule: one leaf lock for all sessions, held for a copy at most, never while a log is read; fetches without session
 do not take it.
@@ -41,8 +41,8 @@ from libc.stdlib cimport free, realloc
 
 from os import urandom
 
-from kafkalite.limits.holder import holder_of
-from kafkalite.limits.shares import Shares
+from kafkalite.broker.limits.holder import holder_of
+from kafkalite.broker.limits.shares import Shares
 from kafkalite.model import TOPIC_NAME_SIZE_MAX as _TOPIC_NAME_SIZE_MAX
 
 from kafkalite._native.log.log_core cimport LogListener

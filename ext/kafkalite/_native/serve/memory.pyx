@@ -4,10 +4,10 @@
              every holder       │ holders whose share │ charges of at most SMALL_SIZE,
              gets what it needs │ is not used up      │ by the same rule
 
-A holder (`kafkalite.limits.holder`) may hold at most three times what is still free, and at most as much as is free of
-what lasts (group metadata, sessions). So one holder alone gets three quarters, two get three sevenths each, and however
-many there are, something is left for a newcomer: the rule of dynamic thresholds by which switches share their buffers
-(Choudhury and Hahne, 1998). It needs no order of holders.
+A holder (`kafkalite.broker.limits.holder`) may hold at most three times what is still free, and at most as much as is
+free of what lasts (group metadata, sessions). So one holder alone gets three quarters, two get three sevenths each,
+and however many there are, something is left for a newcomer: the rule of dynamic thresholds by which switches share
+their buffers (Choudhury and Hahne, 1998). It needs no order of holders.
 
 What cannot wait is charged without asking; the connections of its holder are not read then, until it holds less.
 
@@ -24,7 +24,7 @@ from libc.stdlib cimport calloc, free
 import threading
 from heapq import nlargest
 
-from kafkalite.limits.holder import holder_of
+from kafkalite.broker.limits.holder import holder_of
 
 from kafkalite._native.base.debug cimport kl_assert
 

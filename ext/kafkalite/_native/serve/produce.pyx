@@ -6,9 +6,9 @@ order per log; one that begins a transaction may have to wait for the gate; with
 commit. Each makes the request a PendingProduce that completes its Answer from another thread. admission.pyx has what a
 part waits for, and in which order; here is what is appended and what is answered.
 
-Which versions come here is the handler table's to say (kafkalite/handlers/table.py); the constants below say since
-which of them a request has what. Who leads a partition that is not led here, which version 10 tells, is known in a
-cluster alone: an answer with such a refusal is written by a function of its own.
+Which versions come here is the handler table's to say (kafkalite/broker/handlers/table.py); the constants below say
+since which of them a request has what. Who leads a partition that is not led here, which version 10 tells, is known in
+a cluster alone: an answer with such a refusal is written by a function of its own.
 """
 
 cimport cython
@@ -67,7 +67,7 @@ from kafkalite._native.wire.error_codes cimport (
 )
 from kafkalite._native.wire.status cimport OK
 
-from kafkalite.limits.collector import OLD_OBJECTS as _OLD_OBJECTS
+from kafkalite.broker.limits.collector import OLD_OBJECTS as _OLD_OBJECTS
 
 cdef object OLD_OBJECTS = _OLD_OBJECTS
 

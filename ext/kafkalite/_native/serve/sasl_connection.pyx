@@ -27,10 +27,10 @@ from kafkalite._native.serve.transfer cimport OutBuffer
 from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, Cursor, cursor_init, load_i16, load_i32, read_string
 from kafkalite._native.wire.status cimport OK
 
-from kafkalite.limits.holder import network_of
-from kafkalite.logging import RepeatLogger
+from kafkalite.broker.limits.holder import network_of
+from kafkalite.base.logging import RepeatLogger
 
-cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 
 cdef enum:
     SASL_HANDSHAKE = 17
@@ -91,7 +91,7 @@ cdef class SaslConnection(Connection):
     def fail_sign_in(self, str problem not None, bytes farewell=None, reason="protocol"):
         """Closes it a moment later, after `farewell`; what it has sent beyond this is not looked at.
 
-        `reason` is what it is counted as (`kafkalite.handlers.sign_in.Outcome`).
+        `reason` is what it is counted as (`kafkalite.broker.handlers.sign_in.Outcome`).
         """
         if self.closed or self.failed:
             return

@@ -32,9 +32,9 @@ from kafkalite._native.serve.memory cimport (
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_RECORD_SIZE, TlsSession
 from kafkalite._native.wire.cursor cimport store_i16, store_i32, store_i64, store_uvarint
 
-from kafkalite.logging import RepeatLogger
+from kafkalite.base.logging import RepeatLogger
 
-cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 
 cdef str NO_ROOM = "an answer of %d bytes, for which its client holds too much memory (broker.memory.max)"
 

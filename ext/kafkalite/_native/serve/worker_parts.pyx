@@ -22,10 +22,10 @@ from kafkalite._native.serve.quota cimport Meter, QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
 from kafkalite._native.tls.tls_session cimport TlsBuffers
 
-from kafkalite.limits.shares import SMALL_COUNT as _SMALL_COUNT, Shares
-from kafkalite.logging import RepeatLogger
+from kafkalite.broker.limits.shares import SMALL_COUNT as _SMALL_COUNT, Shares
+from kafkalite.base.logging import RepeatLogger
 
-cdef object logger = RepeatLogger(logging.getLogger("kafkalite.net"))
+cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 
 cdef enum:
     STARVED_LOOKS = 20                  # a second, at what connections that are not read may have

@@ -3,7 +3,7 @@
 The layout is drawn in batch.pxd. The functions at the top are pure C, for the log and the network; the Python shells
 below them take any contiguous buffer and raise BatchError.
 
-Encoding from columns and decoding to columns are in columns.pyx, compression in kafkalite.record.compression.
+Encoding from columns and decoding to columns are in columns.pyx, compression in kafkalite.wire.record.compression.
 """
 
 cimport cython

@@ -180,7 +180,7 @@ class EncodeError(CodecError):
 @cython.final
 @cython.no_gc_clear
 cdef class Program:
-    """Reads and writes one message class in one version. Build it once, through kafkalite.protocol."""
+    """Reads and writes one message class in one version. Build it once, through kafkalite.wire.protocol."""
 
     def __cinit__(self, message, int version, bint flexible, dict namespace, bint strict=False):
         """`namespace` resolves the struct names in field tables: the message module's `vars()`."""

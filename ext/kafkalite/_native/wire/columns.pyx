@@ -9,7 +9,7 @@ overlap or leave gaps); a fourth array of bytes marks nulls with 1, or is None w
 Thread rule: functions are pure; the loops run without the GIL over buffers that a memoryview keeps alive. A
 ColumnBuilder belongs to one thread at a time.
 
-Compression and the typed wrappers are in kafkalite.record.
+Compression and the typed wrappers are in kafkalite.wire.record.
 """
 
 cimport cython

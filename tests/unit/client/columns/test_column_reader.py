@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalite.base.extras import needs_extra
 from kafkalite.client import Client, ColumnReader, OffsetRange, RangeUnavailable
 from kafkalite.client.columns.arrow import COLUMNS, ArrowExporter, microseconds, pieces, schema_of
 from kafkalite.errors import CorruptMessage, ErrorCode, InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
-from kafkalite.extras import needs_extra
 from kafkalite.model import TopicPartition
-from kafkalite.record.batches import decode, encode_batch
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.batches import decode, encode_batch
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.fakes.cluster import CLOSE, FETCH, LIST_OFFSETS, FakeCluster
 from tests.kit.oracles.old_messages import message_set
 from tests.kit.processes.broker import REPOSITORY
@@ -148,7 +148,7 @@ def test_a_header_key_that_is_not_utf8_is_shown_not_refused() -> None:
 
 
 def decode_unchecked(raw: bytes) -> RecordColumns:
-    from kafkalite.record.batches import BatchReader
+    from kafkalite.wire.record.batches import BatchReader
 
     with BatchReader(check_crcs=False) as reader:
         reader.read(raw, 0)

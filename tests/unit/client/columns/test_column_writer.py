@@ -11,9 +11,9 @@ import pytest
 from kafkalite._native.wire.batch import read_info
 from kafkalite.client import Client, ColumnReader, ColumnWriter, TransactionAborted
 from kafkalite.errors import UnknownTopicOrPartition
-from kafkalite.record.batches import decode, encode_batch
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.batches import decode, encode_batch
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.fakes.cluster import PRODUCE, FakeCluster
 from tests.kit.oracles.old_messages import murmur2
 

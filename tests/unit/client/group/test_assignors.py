@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.client.group.assignors import ASSIGNORS, CooperativeStickyAssignor, RangeAssignor, sticky
-from kafkalite.consumer_protocol import (
+from kafkalite.model import TopicPartition
+from kafkalite.wire.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from kafkalite.model import TopicPartition
 
 TOPICS = ("a", "b", "c")
 counts_of_topics = st.fixed_dictionaries(dict.fromkeys(TOPICS, st.integers(0, 9)))

@@ -14,8 +14,8 @@ import pytest
 from kafkalite.client import Client, CommitFailed, GroupReader, NoOffset, ProtocolError, ReaderClosed
 from kafkalite.errors import ErrorCode, FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol
 from kafkalite.model import TopicPartition
-from kafkalite.protocol.messages.join_group import JoinGroupResponse
-from kafkalite.protocol.messages.sync_group import SyncGroupResponse
+from kafkalite.wire.protocol.messages.join_group import JoinGroupResponse
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupResponse
 from tests.kit.fakes.cluster import (
     CLOSE,
     CLOSE_AFTER,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafkalite._native.base.accepting import AcceptedSocket, accept
-from kafkalite.net.listener import bind
+from kafkalite.broker.net.listener import bind
 
 WAIT_S = 60
 

@@ -4,8 +4,8 @@ import random
 
 import numpy as np
 
-from kafkalite.record.batches import BatchReader, encode_batch
-from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.wire.record.batches import BatchReader, encode_batch
+from kafkalite.wire.record.columns import Record, RecordColumns
 
 
 def batch_of(number: int, count: int, size: int) -> bytes:

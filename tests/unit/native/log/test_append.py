@@ -8,7 +8,7 @@ import pytest
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.log.log_core import APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED
 from kafkalite.errors import ErrorCode
-from kafkalite.record.compression import Codec, compress
+from kafkalite.wire.record.compression import Codec, compress
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all
 from tests.kit.oracles.record_oracle import decode_batch
@@ -194,7 +194,7 @@ def test_compressed_batches_are_kept_as_they_came(tmp_path: Path, codec: Codec) 
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 def test_topic_codec_is_applied(tmp_path: Path, name: str) -> None:
-    from kafkalite.record.batches import decode
+    from kafkalite.wire.record.batches import decode
 
     log = LogHarness(tmp_path, compression_type=name).open()
     plain = make_batch(20, value_size=50, step_ms=3)

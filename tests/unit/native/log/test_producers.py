@@ -9,9 +9,9 @@ import pytest
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.log.log_core import APPEND_DONE, APPEND_DUPLICATE
 from kafkalite._native.log.producers import ProducerTable
+from kafkalite.broker.log import markers, snapshots
+from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import ErrorCode
-from kafkalite.log import markers, snapshots
-from kafkalite.log.partition_log import PartitionLog
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch, release
 

@@ -13,7 +13,7 @@ from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.produce import ProduceServer
 from kafkalite._native.serve.topic_table import TopicTable
 from kafkalite._native.serve.transfer import Mailbox, OutBuffer, frame_length
-from kafkalite.handlers.table import native_apis
+from kafkalite.broker.handlers.table import native_apis
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 ECHO, PARK, BIG, FAIL = 100, 101, 102, 103

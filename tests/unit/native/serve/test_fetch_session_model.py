@@ -24,7 +24,7 @@ from tests.kit.harness.fetch_harness import IDS_FROM, FetchHarness, Key, Wanted,
 from tests.kit.harness.log_harness import make_batch
 
 if TYPE_CHECKING:
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.broker.log.partition_log import PartitionLog
 
 TOPICS = ("a", "b", "c")
 PARTITIONS = 2

@@ -9,15 +9,15 @@ import pytest
 from kafkalite import Broker
 from kafkalite.errors import ErrorCode
 from kafkalite.model import INTERNAL_TOPICS
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafkalite.protocol.messages.offset_commit import (
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.kit.checkers.side_by_side import Side
 from tests.kit.harness import wire
 from tests.kit.harness.classic_client import ClassicClient

@@ -19,7 +19,7 @@ from kafkalite._native.serve.memory import (
     MemoryCeiling,
     MemoryCeilingReached,
 )
-from kafkalite.limits.holder import Holder, holder_of
+from kafkalite.broker.limits.holder import Holder, holder_of
 from tests.unit.native.serve.test_connection import ECHO, PARK, Harness, answer, request
 
 KIB, MIB = 1024, 1024 * 1024

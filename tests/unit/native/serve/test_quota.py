@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite._native.serve.quota import Meter, QuotaControl
-from kafkalite.clock import SystemClock
+from kafkalite.base.clock import SystemClock
+from kafkalite.broker.quotas.mutations import Mutations
 from kafkalite.errors import KafkaError
-from kafkalite.quotas.mutations import Mutations
 from tests.kit.fakes.clock import FakeClock
 
 RATE = 100.0

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from kafkalite import Broker
 from kafkalite.errors import ErrorCode
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.kit.checkers.side_by_side import Side
 from tests.kit.harness import wire
 

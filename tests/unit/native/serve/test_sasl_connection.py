@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kafkalite.protocol import api
-from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.kit.harness import wire
 from tests.kit.harness.sasl_broker import RawClient, SaslBroker, answer, request
 

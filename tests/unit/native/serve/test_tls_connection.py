@@ -25,7 +25,7 @@ from kafkalite._native.serve.produce import ProduceServer
 from kafkalite._native.serve.topic_table import TopicTable
 from kafkalite._native.serve.transfer import Mailbox, OutBuffer
 from kafkalite._native.tls.tls_context import PROTOCOLS, KeyStore, TlsContext
-from kafkalite.handlers.table import native_apis
+from kafkalite.broker.handlers.table import native_apis
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.tls_broker import api_versions
 from tests.kit.harness.wire import frame, header

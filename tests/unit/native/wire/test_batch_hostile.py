@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kafkalite._native.wire import batch as native
 from kafkalite._native.wire.batch import BatchError
 from kafkalite._native.wire.columns import ColumnBuilder
-from kafkalite.record.batches import decode, encode_batch
-from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.wire.record.batches import decode, encode_batch
+from kafkalite.wire.record.columns import Record, RecordColumns
 from tests.kit.oracles import record_oracle as oracle
 from tests.kit.oracles.record_oracle import OracleBatch, OracleRecord, zigzag_varint
 
@@ -263,7 +263,7 @@ def test_seal_and_stamp_refuse_what_is_no_batch() -> None:
 def test_columns_that_lie_outside_their_data() -> None:
     import numpy as np
 
-    from kafkalite.record.columns import BytesColumn
+    from kafkalite.wire.record.columns import BytesColumn
 
     good = RecordColumns.from_records([Record(-1, 1, b"k", b"value")] * 3)
     for start, end in [(-1, 3), (3, 2), (0, 16), (2**62, 2**62 + 1)]:

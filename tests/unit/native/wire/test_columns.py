@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite._native.wire.batch import BatchError
-from kafkalite.record.batches import BatchReader, Producer, decode, encode_batch, whole_batches
-from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.batches import BatchReader, Producer, decode, encode_batch, whole_batches
+from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.oracles import record_oracle as oracle
 from tests.kit.oracles.record_oracle import OracleBatch, OracleRecord
 

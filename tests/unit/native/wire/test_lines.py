@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kafkalite._native.wire import lines
 from kafkalite._native.wire.lines import OPERATIONS
-from kafkalite.record.columns import BytesColumn, Record, RecordColumns
+from kafkalite.wire.record.columns import BytesColumn, Record, RecordColumns
 
 SEPARATORS = st.sampled_from([b"\n", b";", b"\r\n", b"::", b"\0"])
 TEXT = st.lists(st.sampled_from([b"\n", b"\r\n", b";", b":", b"::", b"\0", b"a", b"word", b""]), max_size=60).map(

@@ -19,9 +19,9 @@ from kafkalite._native.wire.needles import (
     NEEDLES_MAX,
     Needles,
 )
-from kafkalite.record.batches import BatchReader, Producer, Seen, decode, encode_batch
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import Codec
+from kafkalite.wire.record.batches import BatchReader, Producer, Seen, decode, encode_batch
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import Codec
 from tests.kit.oracles.old_messages import CODECS, message_set
 
 EVERYWHERE = IN_KEY | IN_VALUE | IN_HEADERS

@@ -12,9 +12,9 @@ import pytest
 
 from kafkalite._native.wire.batch import BatchError
 from kafkalite._native.wire.columns import following_offset, wrapper_at
-from kafkalite.record.batches import BatchReader, decode, encode_batch
-from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.record.compression import CompressionError, mend_old_lz4, xxh32_short
+from kafkalite.wire.record.batches import BatchReader, decode, encode_batch
+from kafkalite.wire.record.columns import Record, RecordColumns
+from kafkalite.wire.record.compression import CompressionError, mend_old_lz4, xxh32_short
 from tests.kit.oracles.old_messages import CODECS, ITEMS, STAMP, message_set
 
 

@@ -1,0 +1,1 @@
+"""What all share and knows no broker: time, threads, chance, log lines, and small tools."""

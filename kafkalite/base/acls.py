@@ -1,0 +1,227 @@
+"""Access control lists as Kafka's protocol has them: who, from where, may or may not do what with which resources.
+
+    Acl        one rule: a pattern of resources, a principal, a host, an operation, allowed or denied
+    AclFilter  which rules are meant, when they are listed or deleted
+
+The numbers are those of the wire, the names those of Kafka's tools. What follows from rules is
+`kafkalite.broker.security.rules`' to say; this module is shared by the broker's rooms, the client and the command line.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple, Self
+
+from kafkalite.errors import InvalidRequest
+
+ANY_NAME: Final = "*"
+"""A literal pattern of this name means every resource of its type; a host of this name every host."""
+ANY_USER: Final = "User:*"
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The one resource of type CLUSTER."""
+
+
+class _Number(IntEnum):
+    """A number of the wire; one that has no name is UNKNOWN, as in Kafka."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        return cls(0) if isinstance(value, int) else None
+
+
+class ResourceType(_Number):
+    """What a rule is about (Kafka's ResourceType)."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(_Number):
+    """How a rule names resources (Kafka's PatternType). ANY and MATCH are for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(_Number):
+    """What is done (Kafka's AclOperation); an operation's bit in a field of authorised operations is 1 << number."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermission(_Number):
+    """Whether a rule denies or allows (Kafka's AclPermissionType). ANY is for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
+    ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
+}
+"""The operations that each type of resource knows (Kafka's AclEntry.supportedOperations)."""
+
+OPERATIONS_NOT_ASKED: Final = -(1 << 31)
+"""A field of authorised operations that nobody asked for."""
+
+
+def operation_bits(operations: tuple[AclOperation, ...]) -> int:
+    """The field of authorised operations that says these."""
+    return sum(1 << operation for operation in operations)
+
+
+class Acl(NamedTuple):
+    """One rule (Kafka's AclBinding). Two of equal fields are the same rule."""
+
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: AclPermission
+
+    def check(self) -> None:
+        """Raises InvalidRequest unless this can be a rule, as Kafka's AclApis and AclControlManager have it."""
+        if self.resource_type is ResourceType.CLUSTER and self.name != CLUSTER_NAME:
+            raise InvalidRequest(f"the only resource of type CLUSTER is {CLUSTER_NAME}")
+        if not self.name:
+            raise InvalidRequest("the name of the resource is empty")
+        if self.resource_type in {ResourceType.UNKNOWN, ResourceType.ANY}:
+            raise InvalidRequest(f"resource type {self.resource_type.name} is no type of a resource")
+        if self.pattern_type not in {PatternType.LITERAL, PatternType.PREFIXED}:
+            raise InvalidRequest(f"pattern type {self.pattern_type.name} is for filters: a rule is LITERAL or PREFIXED")
+        if self.operation in {AclOperation.UNKNOWN, AclOperation.ANY}:
+            raise InvalidRequest(f"operation {self.operation.name} is no operation")
+        if self.permission not in {AclPermission.DENY, AclPermission.ALLOW}:
+            raise InvalidRequest(f"permission {self.permission.name} is neither ALLOW nor DENY")
+        if ":" not in self.principal:
+            raise InvalidRequest(f"the principal {self.principal[:64]!r} is not of the form type:name")
+
+    def texts(self) -> list[str]:
+        """As a list of texts, which `from_texts` reads."""
+        return [
+            self.resource_type.name,
+            self.name,
+            self.pattern_type.name,
+            self.principal,
+            self.host,
+            self.operation.name,
+            self.permission.name,
+        ]
+
+    @classmethod
+    def from_texts(cls, texts: object) -> Self:
+        """What `texts` made; ValueError for anything else, and for what cannot be a rule."""
+        if not isinstance(texts, list) or len(texts) != len(cls._fields) or {*map(type, texts)} != {str}:
+            raise ValueError(f"{texts!r:.200} is not a rule")
+        kind, name, pattern, principal, host, operation, permission = texts
+        try:
+            acl = cls(
+                ResourceType[kind],
+                name,
+                PatternType[pattern],
+                principal,
+                host,
+                AclOperation[operation],
+                AclPermission[permission],
+            )
+            acl.check()
+        except KeyError as error:
+            raise ValueError(f"{texts!r:.200} is not a rule: there is no {error}") from None
+        except InvalidRequest as error:
+            raise ValueError(f"{texts!r:.200} is not a rule: {error}") from None
+        return acl
+
+
+class AclFilter(NamedTuple):
+    """Which rules are meant (Kafka's AclBindingFilter): None and ANY stand for all."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it asks for something that has no name."""
+        return not (self.resource_type and self.pattern_type and self.operation and self.permission)
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether a rule is meant."""
+        return (
+            self.resource_type in {ResourceType.ANY, acl.resource_type}
+            and self.operation in {AclOperation.ANY, acl.operation}
+            and self.permission in {AclPermission.ANY, acl.permission}
+            and self.principal in {None, acl.principal}
+            and self.host in {None, acl.host}
+            and self._matches_name(acl)
+        )
+
+    def _matches_name(self, acl: Acl) -> bool:
+        if self.pattern_type not in {PatternType.ANY, PatternType.MATCH, acl.pattern_type}:
+            return False
+        if self.name is None or self.name == acl.name:
+            return True
+        if self.pattern_type is not PatternType.MATCH:
+            return False
+        if acl.pattern_type is PatternType.PREFIXED:
+            return self.name.startswith(acl.name)
+        return acl.name == ANY_NAME

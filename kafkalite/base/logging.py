@@ -1,0 +1,231 @@
+"""How the broker's log looks: one line an event, for people or as JSON, never more than a bounded number of lines.
+
+    2026-11-21T09:50:00.123Z INFO  kafkalite.broker.log.manager topic created topic=orders partitions=3
+    {"time": "2026-11-21T09:50:00.123Z", "level": "INFO", "logger": "kafkalite.broker.log.manager", "message": ..., ...}
+
+Rooms log through the standard library (`logging.getLogger(__name__)`) and hand over structure with `fields`. A library
+must not configure logging: only the command line calls `configure`; embedded, the application decides. Any thread may
+log. Text that a client chose goes through `escaped`: here, and where it becomes a label of a metric.
+
+What a client can cause again and again is logged through a `RepeatLogger`: one line a minute of each kind, and a count
+of the others. `RepeatFilter` bounds every other line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+ROOT: Final = "kafkalite"
+LINES_PER_SECOND_MAX: Final = 50
+"""Lines of one message text let through each second; the rest are counted and the count is told."""
+TEXTS_MAX: Final = 1024
+"""Message texts that RepeatFilter keeps count of."""
+REPEAT_INTERVAL_S: Final = 60.0
+"""The time in which a RepeatLogger writes the lines of one kind that it is allowed."""
+EVENT_LINES: Final = 10
+"""Lines in that time of what a client may cause in the ordinary course: a topic that is created, a rebalance."""
+KINDS_MAX: Final = 1024
+"""Kinds of lines that RepeatLogger keeps apart; those above it share one count."""
+MESSAGE_SIZE_MAX: Final = 4096
+VALUE_SIZE_MAX: Final = 1024
+"""Characters of a message and of a field's value; what is longer is cut."""
+
+
+def escaped(text: str, size_max: int | None = None) -> str:
+    """Text that a client may have chosen, fit for a line: without a line break, a control character or another that
+    does not print, which might forge a second line or speak to a terminal; cut to `size_max` characters."""
+    cut = text if size_max is None or len(text) <= size_max else text[:size_max] + "…"
+    if cut.isprintable():
+        return cut
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in cut)
+
+
+def fields(**values: object) -> Mapping[str, Any]:
+    """Structure for a log line: `logger.info("topic created", extra=fields(topic=name))`."""
+    return {"fields": values}
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people: time in UTC, level, logger, message, `key=value` pairs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and the traceback below it when there is one."""
+        message = escaped(record.getMessage(), MESSAGE_SIZE_MAX)
+        parts = [_time_text(record), f"{record.levelname:<7}", record.name, message]
+        parts += [f"{key}={_quoted(value)}" for key, value in _fields_of(record).items()]
+        line = " ".join(parts)
+        if not record.exc_info:
+            return line
+        # An error's text may be a client's: each of its lines stands further in than any line of the log.
+        traceback = self.formatException(record.exc_info).splitlines()
+        return "\n".join([line, *(f"  {escaped(part, MESSAGE_SIZE_MAX)}" for part in traceback)])
+
+
+class JsonFormatter(logging.Formatter):
+    """A line for machines: one JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object, with the traceback as `error` when there is one."""
+        line: dict[str, object] = {
+            "time": _time_text(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": escaped(record.getMessage(), MESSAGE_SIZE_MAX),
+            **{key: _cut(value) for key, value in _fields_of(record).items()},
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str).replace("\x7f", "\\u007f")  # the one control character that JSON leaves
+
+
+class RepeatFilter(logging.Filter):
+    """Lets LINES_PER_SECOND_MAX lines of one text through each second, and tells how many it held back.
+
+    Owned by its handler, whose lock is not held while filtering: the counts may be off by a few under contention, which
+    is all right for a count of dropped lines.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: dict[tuple[str, object], tuple[int, int]] = {}  # (logger, text) -> (second, lines in it)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this line is written."""
+        key = (record.name, record.msg)
+        second = int(record.created)
+        last_second, count = self._counts.get(key, (second, 0))
+        if last_second != second:
+            if count > LINES_PER_SECOND_MAX:
+                record.msg = f"{record.msg} ({count - LINES_PER_SECOND_MAX} more lines like this were held back)"
+            count = 0
+        if len(self._counts) >= TEXTS_MAX and key not in self._counts:
+            self._counts.clear()
+        self._counts[key] = (second, count + 1)
+        return count < LINES_PER_SECOND_MAX
+
+
+class _Repeats:
+    """The lines of one kind: when the present interval began, and how many it has let through and held back."""
+
+    __slots__ = ("held", "since", "written")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.written = self.held = 0
+
+
+_repeats: dict[Hashable, _Repeats] = {}
+_repeats_lock = threading.Lock()
+
+
+def forget_repeats() -> None:
+    """Make the next line of every kind come at once, as in a process that has just started. A broker that starts calls
+    it, as several may follow each other in one process."""
+    with _repeats_lock:
+        _repeats.clear()
+
+
+class RepeatLogger:
+    """A logger for lines that a client can cause again and again: a request, a connection, a mistake.
+
+    It writes the first `lines` of a kind at once, then as many in each REPEAT_INTERVAL_S; the first of these says how
+    many were held back before. The kind is the message before its values are filled in, so it has to be a constant.
+
+    Logging never raises MemoryError: a line for which there is no memory is lost, and what it reports is done.
+    """
+
+    __slots__ = ("_lines", "_logger")
+
+    def __init__(self, logger: logging.Logger, lines: int = 1) -> None:
+        self._logger = logger
+        self._lines = lines
+
+    def debug(self, message: str, *values: object, **options: Any) -> None:
+        """Log for debugging; see `info`."""
+        self._log(logging.DEBUG, message, values, options)
+
+    def info(self, message: str, *values: object, **options: Any) -> None:
+        """Log for information. Options: `extra`, as of any logger, and `kind`, instead of the message."""
+        self._log(logging.INFO, message, values, options)
+
+    def warning(self, message: str, *values: object, **options: Any) -> None:
+        """Log a warning; see `info`."""
+        self._log(logging.WARNING, message, values, options)
+
+    def error(self, message: str, *values: object, **options: Any) -> None:
+        """Log an error; see `info`."""
+        self._log(logging.ERROR, message, values, options)
+
+    def exception(self, message: str, *values: object, **options: Any) -> None:
+        """Log an error with its traceback; see `info`."""
+        self._log(logging.ERROR, message, values, {"exc_info": True, **options})
+
+    def _log(self, level: int, message: str, values: tuple[object, ...], options: dict[str, Any]) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        try:
+            kind = options.pop("kind", message)
+            held = self._held_before((self._logger.name, kind))
+            if held is None:
+                return
+            if held:
+                message, values = f"{message} (%d more lines like this were held back)", (*values, held)
+            self._logger.log(level, message, *values, stacklevel=3, **options)
+        except MemoryError:
+            return
+
+    def _held_before(self, key: Hashable) -> int | None:
+        """Return how many lines were held back before this one, or None when this one is held back, too."""
+        now = time.monotonic()
+        with _repeats_lock:
+            if key not in _repeats and len(_repeats) >= KINDS_MAX:
+                key = None
+            repeats = _repeats.get(key)
+            if repeats is None:
+                repeats = _repeats[key] = _Repeats(now)
+            held = repeats.held
+            if now - repeats.since >= REPEAT_INTERVAL_S:
+                repeats.since, repeats.written, repeats.held = now, 0, 0
+            elif repeats.written >= self._lines:
+                repeats.held += 1
+                return None
+            repeats.written += 1
+        return held
+
+
+def configure(*, level: str = "INFO", json_lines: bool = False, stream: TextIO | None = None) -> None:
+    """Sends this package's log to `stream` (stderr by default); a second call replaces the first."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JsonFormatter() if json_lines else TextFormatter())
+    handler.addFilter(RepeatFilter())
+    logger = logging.getLogger(ROOT)
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+def _time_text(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
+    found: Mapping[str, object] = getattr(record, "fields", {})
+    return found
+
+
+def _cut(value: object) -> object:
+    return escaped(value, VALUE_SIZE_MAX) if isinstance(value, str) else value
+
+
+def _quoted(value: object) -> str:
+    text = escaped(str(value), VALUE_SIZE_MAX)
+    return text if text and not set(' "=') & set(text) else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,199 @@
+"""The I/O pool: a few threads for work that may wait for a disk, so that a network worker never does.
+
+Jobs given with a key run one after another in the order given; jobs without a key, and jobs of different keys, run
+side by side. `hold` keeps the jobs of a key back while something is waited for that holds no thread. The queue is
+bounded by its callers: a connection may be owed a limited number of answers, and deferred produce batches are bounded
+in bytes. A job's exception is logged and ends that job alone.
+
+Thread rule: submit from any thread. Jobs finish their request through an Answer, which wakes the owning worker.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.base.logging import RepeatLogger
+from kafkalite.base.shortage import is_shortage, run_to_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+logger = RepeatLogger(logging.getLogger("kafkalite.base.pool"))
+
+
+class _Hold:
+    """The place among the jobs of a key of something that is waited for."""
+
+    __slots__ = ()
+
+
+class IoPool:
+    """`size` daemon threads, started when jobs arrive."""
+
+    def __init__(self, size: int, name: str = "kafkalite-io") -> None:
+        self.size = size
+        self._name = name
+        self._jobs: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._ready = threading.Condition(threading.Lock())
+        self._strands: dict[Hashable, deque[tuple[Callable[..., object], tuple[Any, ...]] | _Hold]] = {}
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
+
+    def start(self) -> None:
+        """Starts the first thread, so that a job finds one even when there is no memory for another."""
+        with self._ready:
+            if not self._threads:
+                self._grow_locked()
+
+    def submit(self, job: Callable[..., object], *args: Any) -> None:
+        """Runs `job(*args)` on some thread of the pool, soon."""
+        with self._ready:
+            self._submit_locked(job, args)
+
+    def submit_ordered(self, key: Hashable, job: Callable[..., object], *args: Any) -> None:
+        """Runs `job(*args)` after every job given before with the same key."""
+        with self._ready:
+            strand = self._strands.get(key)
+            if strand is not None:
+                strand.append((job, args))
+                return
+            self._strands[key] = deque([(job, args)])
+            try:
+                self._submit_locked(self._run_strand, (key,))
+            except BaseException:
+                del self._strands[key]
+                raise
+
+    def hold(self, key: Hashable) -> Callable[[], None]:
+        """Keeps back the jobs given with this key from now on, until the returned function is called, once. Called by a
+        job of this key, or while there is none."""
+        place = _Hold()
+        with self._ready:
+            strand = self._strands.setdefault(key, deque())
+            strand.insert(1, place)  # after the job that runs
+        return lambda: self._release(key, place)
+
+    def _release(self, key: Hashable, place: _Hold) -> None:
+        with self._ready:
+            strand = self._strands[key]
+            first = strand[0] is place
+            strand.remove(place)
+            if not first or not self._is_due_locked(key):
+                return
+            if self._closed:
+                del self._strands[key]  # too late: their connections end with the broker
+            else:
+                self._submit_locked(self._run_strand, (key,))
+
+    def resize(self, size: int) -> None:
+        """From now on so many threads; one that is too many ends after the job that it runs."""
+        with self._ready:
+            self.size = size
+            for _ in range(len(self._jobs) - self._idle):
+                self._grow_locked()
+            self._ready.notify_all()
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that run or wait for a job."""
+        return len(self._threads)
+
+    def has_jobs(self, key: Hashable) -> bool:
+        """Whether jobs given with this key are queued or running."""
+        return key in self._strands
+
+    def close(self, timeout_s: float) -> bool:
+        """Takes no more jobs, lets the queued ones finish; False when some are still running after `timeout_s`."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(timeout_s)
+        return not any(thread.is_alive() for thread in threads)
+
+    @property
+    def busy(self) -> int:
+        """Threads that run a job now."""
+        return max(0, len(self._threads) - self._idle)
+
+    @property
+    def queued(self) -> int:
+        """Jobs that no thread has taken yet."""
+        return len(self._jobs)
+
+    def _submit_locked(self, job: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if self._closed:
+            raise RuntimeError("the I/O pool is closed")
+        # One that was woken for an earlier job counts as idle until it runs, so what counts is the jobs that are left.
+        grown = self._idle <= len(self._jobs) and self._grow_locked()
+        self._jobs.append((job, args))
+        if not grown:
+            self._ready.notify()
+
+    def _grow_locked(self) -> bool:
+        """Whether there was room, and memory, for one more thread. Without any thread a shortage passes through."""
+        if len(self._threads) >= self.size:
+            return False
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        try:
+            thread.start()
+        except Exception as error:
+            self._threads.remove(thread)
+            if not self._threads or not is_shortage(error):
+                raise
+            return False
+        return True
+
+    def _run(self) -> None:
+        run_to_end(self._serve)
+
+    def _serve(self) -> None:
+        while True:
+            with self._ready:
+                self._idle += 1
+                try:
+                    while not self._jobs and not self._closed and len(self._threads) <= self.size:
+                        self._ready.wait()
+                finally:
+                    self._idle -= 1
+                if not self._closed and len(self._threads) > self.size:
+                    self._threads.remove(threading.current_thread())
+                    self._ready.notify()  # what woke this one is for another
+                    return
+                if not self._jobs:
+                    return
+                job, args = self._jobs.popleft()
+            self._call(job, args)
+            del job, args
+
+    def _run_strand(self, key: Hashable) -> None:
+        """Runs one job of a strand and queues the strand again, so that a long strand cannot hold a thread for ever."""
+        with self._ready:
+            first = self._strands[key][0]
+        assert not isinstance(first, _Hold), "nothing runs that is kept back"
+        self._call(*first)
+        with self._ready:
+            self._strands[key].popleft()
+            if self._is_due_locked(key):
+                self._jobs.append((self._run_strand, (key,)))
+                self._ready.notify()
+
+    def _is_due_locked(self, key: Hashable) -> bool:
+        """Whether a strand has a job that is not kept back. One that is empty is forgotten."""
+        strand = self._strands[key]
+        if not strand:
+            del self._strands[key]
+        return bool(strand) and not isinstance(strand[0], _Hold)
+
+    @staticmethod
+    def _call(job: Callable[..., object], args: tuple[Any, ...]) -> None:
+        try:
+            job(*args)
+        except BaseException:  # the thread is for other jobs, too
+            logger.exception("a job of the I/O pool failed")

@@ -1,0 +1,376 @@
+"""A copy of a data directory that a broker can be started on: of one that runs, or of one that does not.
+
+    running    ask (kafkalite.broker.log.cut) ─▶ links to all files, ends of one moment ─┐
+    stopped    hold the lock ─▶ the files as they are ────────────────────────────┴▶ copy ▸ journal ▸ check ▸ finish
+
+Full segments of a running broker, and of one that was stopped cleanly, never change again: on the same file system they
+become second names (hard links) of the same bytes, which costs no room. Everything that the broker, or the one that is
+started on the copy, may still write to is copied, up to the end that the cut tells.
+
+Until it is checked the copy holds `backup.unfinished`, and until it is whole no journal: no broker starts on it, older
+releases that do not know that name neither. A backup that fails removes what it made. Files are 0600 and directories
+0700: passwords (as SCRAM keeps them) are in the journal.
+
+Blocks. One backup of a directory at a time, which the kernel's lock on `backup.request` sees to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite._native.base import file_ops
+from kafkalite.base.dataclass import dataclass
+from kafkalite.broker.log import checking, checkpoints, cut, directory, expiry_checkpoint, files
+from kafkalite.errors import StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ANSWER_S_MAX: Final = 120.0
+"""How long a broker may take to make the links; it looks for a request twice a second."""
+LOOK_S: Final = 0.05
+COPY_SIZE_MAX: Final = 1 << 26
+COPY_ELSEWHERE: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
+"""What copy_file_range says where it cannot, and another way can."""
+NO_LINK: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
+
+
+class BackupFailed(Exception):
+    """It could not be finished; nothing of it is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file to copy. `size`: bytes of it that count."""
+
+    source: str
+    name: str  # below the copy
+    size: int
+    linkable: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """All that a copy is made of."""
+
+    root: str
+    journal: str  # the path of the journal's file
+    items: list[Item] = field(default_factory=list)
+    offsets: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)  # checkpoint files to write
+    journal_size: int = 0
+    partition_count: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """What was made. Sizes in bytes; `findings`: what is wrong with it, as it is with the original."""
+
+    node_id: str
+    partition_count: int = 0
+    file_count: int = 0
+    size: int = 0
+    linked_size: int = 0
+    checked: bool = False
+    findings: list[str] = field(default_factory=list)
+
+
+def back_up(source: str, target: str, *, link: bool = True, check: bool = True) -> Report:
+    """Copies the data directory `source`, whether its broker runs or not, to `target`, which must not be there yet.
+
+    StartupError before anything is made, BackupFailed or OSError after what was made is removed again.
+    """
+    _check_place(source, target)
+    with contextlib.ExitStack() as held:
+        lock = _take(source)
+        if lock is None:
+            plan = held.enter_context(_running(source))
+        else:
+            held.callback(lock.release)
+            plan = _stopped(source, link=link)
+        return _copy(plan, target, link=link, check=check)
+
+
+def restore(backup: str, target: str, *, check: bool = True) -> Report:
+    """Copies a backup to where a broker is to be started on it; the backup stays as it is. Errors as of `back_up`."""
+    _check_place(backup, target)
+    lock: directory.DirectoryLock | None = None
+    if os.access(backup, os.W_OK):
+        lock = _take(backup)
+        if lock is None:
+            raise StartupError(f"{backup} is in use by a broker: a backup of it is made by `kafkalite backup`")
+    try:
+        return _copy(_stopped(backup, link=False), target, link=False, check=check)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _check_place(source: str, target: str) -> None:
+    """StartupError unless there is something to copy, and room in the name of the copy."""
+    if not os.path.isdir(source) or checkpoints.read_properties(f"{source}/{files.META_PROPERTIES_NAME}") is None:
+        raise StartupError(f"{source} is no data directory: it has no {files.META_PROPERTIES_NAME}")
+    directory.check_finished(source)
+    if not os.path.exists(f"{source}/{files.JOURNAL_NAME}"):
+        raise StartupError(f"{source} has no {files.JOURNAL_NAME}: start a broker on it first")
+    real, inside = os.path.realpath(target), os.path.realpath(source)
+    if os.path.commonpath([real, inside]) == inside:
+        raise StartupError(f"{target} is inside {source}")
+    if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise StartupError(f"{target} is there already, and not empty: give a directory that is yet to be made")
+
+
+def _take(source: str) -> directory.DirectoryLock | None:
+    """The directory's lock; None where a broker holds it."""
+    try:
+        return directory.DirectoryLock(source)
+    except StartupError:
+        return None
+
+
+# --- what is to be copied ---------------------------------------------------------------------------------------------
+
+
+def _stopped(source: str, *, link: bool) -> Plan:
+    """The files of a directory that nobody uses. Where the stop was not clean, a start may still cut any segment."""
+    link = link and os.path.exists(f"{source}/{files.CLEAN_SHUTDOWN_NAME}")
+    journal = f"{source}/{files.JOURNAL_NAME}"
+    plan = Plan(source, journal, journal_size=os.stat(journal).st_size)
+    found, _ = directory.partition_directories(source)
+    for path in found.values():
+        with os.scandir(path) as scan:
+            entries = sorted((entry for entry in scan if entry.is_file()), key=lambda entry: entry.name)
+        segments = [entry.name for entry in entries if entry.name.endswith((".log", ".kafka"))]
+        for entry in entries:
+            if not entry.name.endswith((files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX)):
+                linkable = link and entry.name in segments[:-1]
+                name = f"{os.path.basename(path)}/{entry.name}"
+                plan.items.append(Item(entry.path, name, entry.stat().st_size, linkable))
+    plan.partition_count = len(found)
+    for name in (files.RECOVERY_POINTS_NAME, files.LOG_STARTS_NAME, files.CLEANER_OFFSETS_NAME):
+        offsets = checkpoints.read_offsets(f"{source}/{name}")
+        if offsets is not None:
+            plan.offsets[name] = offsets
+    return plan
+
+
+@contextlib.contextmanager
+def _running(source: str) -> Iterator[Plan]:
+    """The links that the broker has made, as long as the block runs."""
+    request = f"{source}/{files.BACKUP_REQUEST_NAME}"
+    links = f"{source}/{files.BACKUP_LINKS_NAME}"
+    name = secrets.token_hex(16)
+    fd = _hold_request(source, request, name)
+    path = cut.cut_path(links, name)
+    try:
+        _await_cut(source, fd, path)
+        with open(path, encoding="utf-8") as file:
+            yield _cut_plan(source, links, json.load(file))
+    finally:
+        os.ftruncate(fd, 0)
+        _remove_links(links)
+        file_ops.unlink(request, missing_ok=True)
+        os.close(fd)
+
+
+def _remove_links(links: str) -> None:
+    """Removes them; the broker, if it is making others for the same name just now, removes those."""
+    deadline = time.monotonic() + ANSWER_S_MAX
+    while True:
+        try:
+            files.remove_tree(links)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_S)
+        else:
+            return
+
+
+def _hold_request(source: str, request: str, name: str) -> int:
+    """Makes the file that asks the broker, this process's own as long as the descriptor is open; it says the name."""
+    owner = os.stat(source)
+    while True:
+        fd = os.open(request, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_ops.FILE_MODE)
+        try:
+            if os.geteuid() == 0:
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise StartupError(f"another backup of {source} is being made") from None
+        except BaseException:
+            os.close(fd)
+            raise
+        if os.fstat(fd).st_nlink:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, name.encode(), 0)
+            return fd
+        os.close(fd)  # the broker took it for an abandoned one
+
+
+def _await_cut(source: str, fd: int, path: str) -> None:
+    deadline = time.monotonic() + ANSWER_S_MAX
+    while not os.path.exists(path):
+        if not os.fstat(fd).st_nlink:
+            raise BackupFailed(f"the broker on {source} could not make the links: its log says why")
+        if time.monotonic() > deadline:
+            raise BackupFailed(f"whoever uses {source} did not answer within {ANSWER_S_MAX:.0f} s: is it a kafkalite?")
+        time.sleep(LOOK_S)
+
+
+def _cut_plan(source: str, links: str, found: dict[str, Any]) -> Plan:
+    if found["format"] not in {1, cut.FORMAT}:
+        raise BackupFailed(f"the broker on {source} is of another release: use its own `kafkalite backup`")
+    linked = links if found["format"] > 1 else source
+    plan = Plan(source, f"{linked}/{files.JOURNAL_NAME}", journal_size=found["journal_size"])
+    points, starts = {}, {}
+    for log in found["logs"]:
+        name = files.directory_name(log["topic"], log["partition"])
+        if log["failed"]:
+            plan.left_out.append(f"{name} is offline and was left out: {log['failed']}")
+            continue
+        key = log["topic"], log["partition"]
+        points[key] = log["end"]
+        if log["start"] > log["first"]:
+            starts[key] = log["start"]
+        counted = {f"{files.stem(base)}{log['suffix']}": (size, sealed) for base, size, sealed in log["segments"]}
+        with os.scandir(f"{links}/{name}") as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
+        plan.partition_count += bool(entries)
+        for entry in entries:
+            there = entry.stat().st_size
+            size, sealed = counted.get(entry.name, (there, False))
+            # One that is longer still ends in zeros, which the broker is about to cut off.
+            plan.items.append(Item(entry.path, f"{name}/{entry.name}", size, sealed and there == size))
+    plan.offsets[files.RECOVERY_POINTS_NAME] = points
+    plan.offsets[files.LOG_STARTS_NAME] = starts
+    plan.offsets[files.CLEANER_OFFSETS_NAME] = {(topic, number): at for topic, number, at in found["cleaned"]}
+    return plan
+
+
+# --- copying ----------------------------------------------------------------------------------------------------------
+
+
+def _copy(plan: Plan, target: str, *, link: bool, check: bool) -> Report:
+    made = not os.path.isdir(target)
+    try:
+        if made:
+            os.makedirs(target, mode=file_ops.DIRECTORY_MODE)
+        os.chmod(target, file_ops.DIRECTORY_MODE)
+        report = _fill(plan, target, link=link)
+        _copy_file(plan.journal, f"{target}/{files.JOURNAL_NAME}", plan.journal_size)
+        file_ops.sync_file_system(target)
+        if check:
+            report.findings += _findings(target)
+            report.checked = True
+        file_ops.unlink(f"{target}/{files.BACKUP_UNFINISHED_NAME}")
+        file_ops.sync_directory(target)
+        file_ops.sync_directory(os.path.dirname(os.path.abspath(target)))
+    except BaseException:
+        _remove(target, itself=made)
+        raise
+    return report
+
+
+def _fill(plan: Plan, target: str, *, link: bool) -> Report:
+    """Everything but the journal."""
+    files.write_atomically(f"{target}/{files.BACKUP_UNFINISHED_NAME}", b"", durable=True)
+    properties = checkpoints.read_properties(f"{plan.root}/{files.META_PROPERTIES_NAME}") or {}
+    checkpoints.write_properties(f"{target}/{files.META_PROPERTIES_NAME}", properties)
+    link = link and os.stat(target).st_dev == os.stat(plan.root).st_dev
+    _check_room(plan, target, link=link)
+    report = Report(properties.get("node.id", ""), plan.partition_count, findings=list(plan.left_out))
+    for folder in sorted({os.path.dirname(item.name) for item in plan.items}):
+        os.mkdir(f"{target}/{folder}", file_ops.DIRECTORY_MODE)
+    for item in plan.items:
+        path = f"{target}/{item.name}"
+        if link and item.linkable and _link(item.source, path):
+            report.linked_size += item.size
+        else:
+            _copy_file(item.source, path, item.size)
+        report.size += item.size
+        report.file_count += 1
+    for name, offsets in plan.offsets.items():
+        checkpoints.write_offsets(f"{target}/{name}", offsets)
+    stored = expiry_checkpoint.read(plan.root)
+    if stored is not None:  # what is restored later is not at once too old
+        expiry_checkpoint.write(target, stored)
+    file_ops.sync_file_system(target)
+    return report
+
+
+def _check_room(plan: Plan, target: str, *, link: bool) -> None:
+    """BackupFailed where the copy cannot fit: a broker on the same disk must not run into its end."""
+    needed = sum(item.size for item in plan.items if not (link and item.linkable)) + plan.journal_size
+    found = os.statvfs(target)
+    free = found.f_bavail * found.f_frsize
+    if needed > free:
+        raise BackupFailed(f"{target} has room for {free:,} bytes, the copy needs {needed:,}")
+
+
+def _link(source: str, target: str) -> bool:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno in NO_LINK:
+            return False
+        raise
+    return True
+
+
+def _copy_file(source: str, target: str, size: int) -> None:
+    """The first `size` bytes, and its times: retention by time may look at them."""
+    with contextlib.ExitStack() as opened:
+        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        opened.callback(os.close, reading)
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_ops.FILE_MODE)
+        opened.callback(os.close, writing)
+        left, directly = size, True
+        while left > 0:
+            want = min(left, COPY_SIZE_MAX)
+            try:
+                if directly:
+                    done = os.copy_file_range(reading, writing, want)
+                else:
+                    done = os.sendfile(writing, reading, None, want)
+            except OSError as error:
+                if directly and error.errno in COPY_ELSEWHERE:
+                    directly = False
+                    continue
+                raise OSError(error.errno, error.strerror, target) from error
+            if done == 0:
+                raise BackupFailed(f"{source} is shorter than the {size:,} bytes that were written to it")
+            left -= done
+        times = os.fstat(reading)
+        os.utime(writing, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def _findings(target: str) -> list[str]:
+    """What `kafkalite log check` says of the copy."""
+    found = list(checking.check_root(target))
+    for partition in checking.partitions_of(target):
+        found += checking.check_partition(partition)
+    return [f"{finding.path}: {finding.what}" for finding in found]
+
+
+def _remove(target: str, *, itself: bool) -> None:
+    """Takes away what was made, the mark that it is unfinished last."""
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(target), key=lambda name: name == files.BACKUP_UNFINISHED_NAME):
+            path = f"{target}/{name}"
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
+        if itself:
+            os.rmdir(target)

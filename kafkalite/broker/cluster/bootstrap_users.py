@@ -1,0 +1,94 @@
+"""Users with what is kept of their passwords (SCRAM), into controllers that have not been started yet.
+
+No request takes a password's keys. But a controller of Apache Kafka's that is the first to lead its quorum takes what
+`kafka-storage format` has left in bootstrap.checkpoint, a snapshot: a header, batches of records, a footer. A batch of
+users is put before the footer; that of every controller, as nobody knows who will be first.
+
+Source: BootstrapDirectory and BatchFileWriter of Kafka 4.1. Blocks; nobody else has the directory open.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.wire.batch import BatchError
+from kafkalite.broker.cluster.foreign_users import MECHANISMS, SEGMENT, of_snapshot
+from kafkalite.broker.cluster.metadata_types import UserScramCredentialRecord
+from kafkalite.broker.cluster.records import encode_value
+from kafkalite.broker.log import disk, files
+from kafkalite.broker.log.adoption import KAFKA_METADATA_TOPIC
+from kafkalite.errors import StartupError
+from kafkalite.wire.record.batches import encode_batch, whole_batches
+from kafkalite.wire.record.columns import Record, RecordColumns
+
+if TYPE_CHECKING:
+    from kafkalite.broker.cluster.foreign_users import Credentials
+
+BOOTSTRAP: Final = "bootstrap.checkpoint"
+NUMBERS: Final = {name: number for number, name in MECHANISMS.items()}
+BASE_OFFSET_SIZE: Final = 8
+EPOCH_AT: Final = 12
+EPOCH_SIZE: Final = 4
+
+
+def add_users(directory: str, credentials: Credentials, now_ms: int) -> Credentials:
+    """Those of these users that the controller does not have yet, which it has afterwards. StartupError, OSError."""
+    path = f"{directory}/{BOOTSTRAP}"
+    data = files.read_bytes(path)
+    if data is None:
+        raise StartupError(
+            f"{directory} has no {BOOTSTRAP}: it has to be the metadata.log.dir of a controller that was formatted"
+            " (kafka-storage format)"
+        )
+    _check_unused(directory)
+    there = of_snapshot(path)
+    added = {key: kept for key, kept in sorted(credentials.items()) if key not in there and key[0] in NUMBERS}
+    if added:
+        # The file keeps its owner, who is the controller's, and its mode.
+        files.write_atomically(path, _with_users(path, data, added, now_ms), durable=True, owned_as=disk.stat(path))
+    return added
+
+
+def _check_unused(directory: str) -> None:
+    log = f"{directory}/{KAFKA_METADATA_TOPIC}-0"
+    names = disk.list_names(log) if disk.is_directory(log) else []
+    if any(name.endswith(SEGMENT) and disk.stat(f"{log}/{name}").st_size for name in names):
+        raise StartupError(
+            f"{directory} is that of a controller that was started: it takes no users' passwords from files any more"
+        )
+
+
+def _with_users(path: str, data: bytes, added: Credentials, now_ms: int) -> bytes:
+    """The snapshot with one batch more before its footer, whose offset moves; no CRC has a batch's offset in it."""
+    try:
+        batches = list(whole_batches(data))
+    except BatchError as error:
+        raise StartupError(f"{path} cannot be read: {error}") from error
+    if not batches or not batches[-1][1].is_control:
+        raise StartupError(f"{path} does not end as a snapshot of Apache Kafka's: format the controller again")
+    position, footer = batches[-1]
+    rows = [
+        Record(
+            -1,
+            now_ms,
+            None,
+            encode_value(
+                UserScramCredentialRecord(
+                    name=user,
+                    mechanism=NUMBERS[mechanism],
+                    salt=kept.salt,
+                    stored_key=kept.stored_key,
+                    server_key=kept.server_key,
+                    iterations=kept.iterations,
+                ),
+                0,
+            ),
+        )
+        for (mechanism, user), kept in added.items()
+    ]
+    batch, count = encode_batch(RecordColumns.from_records(rows), base_offset=footer.base_offset)
+    if count < len(rows):
+        raise StartupError(f"{len(rows)} users are more than one batch of a snapshot has room for")
+    batch[EPOCH_AT : EPOCH_AT + EPOCH_SIZE] = footer.leader_epoch.to_bytes(EPOCH_SIZE, "big", signed=True)
+    moved = (footer.base_offset + count).to_bytes(BASE_OFFSET_SIZE, "big")
+    return data[:position] + bytes(batch) + moved + data[position + BASE_OFFSET_SIZE :]

@@ -1,0 +1,254 @@
+"""A connection to a controller or another broker: one request at a time, in the newest version that both sides know.
+
+It may be aborted from any thread, which ends a request that waits; everything else is one thread's. Answers of any size
+are read, as these are the cluster's own, but never more than was announced and is there.
+
+Where they ask for it there is TLS, and the broker signs in, again before its session ends (KIP-368).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.security.sasl import Refused
+from kafkalite.version import VERSION
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import header
+from kafkalite.wire.protocol.api import API_VERSIONS, APIS
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.broker.cluster.quorum import Address
+    from kafkalite.broker.cluster.security import Security
+
+CONNECT_TIMEOUT_S: Final = 10.0
+NEGOTIATED_IN: Final = 3
+"""The version of ApiVersions that every release since Kafka 2.4 knows."""
+RESPONSE_SIZE_MAX: Final = 1 << 30
+SESSION_PART: Final = 0.85
+"""Of a session has passed when the broker signs in again; Kafka's clients take 85 to 95 %."""
+_SIZE: Final = struct.Struct(">i")
+_TIMEVAL: Final = struct.Struct("@ll")
+_PIECE: Final = 1 << 20
+_FRONT: Final = 1 << 16
+"""Bytes that the first look at an answer takes: small ones as wholes."""
+
+
+class LargeAnswers:
+    """Answers above a size, of which those who share this have one at a time: a leader may have to give more than it
+    was asked for (a batch is never cut), but not all leaders at once. Any thread."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._changed = threading.Condition()
+        self._taken = False  # guarded by it
+
+    @property
+    def taken(self) -> bool:
+        """Whether somebody has one."""
+        return self._taken
+
+    def take(self, timeout_s: float, given_up: Callable[[], bool]) -> bool:
+        """Waits so long for its turn, or until it is given up (`look` tells so); whether it came."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._taken or given_up(), timeout_s) or given_up():
+                return False
+            self._taken = True
+            return True
+
+    def end(self) -> None:
+        """The answer is not needed any more."""
+        with self._changed:
+            self._taken = False
+            self._changed.notify_all()
+
+    def look(self) -> None:
+        """Somebody may have given up."""
+        with self._changed:
+            self._changed.notify_all()
+
+
+class ConnectionFailed(OSError):
+    """No answer came, or one that is none; the message is one sentence. The connection is closed."""
+
+
+class NotServed(ConnectionFailed):
+    """A node has no version of an API that will do."""
+
+
+class ControllerConnection:
+    """See the module. Use `connect` to get one."""
+
+    def __init__(self, address: Address, sock: socket.socket, client_id: str, whose: str) -> None:
+        self.address = address
+        self._node = f"{whose} at {address}"
+        self.closed = False
+        self._socket = sock
+        self._wait_s = math.nan  # that the socket was told last
+        self._front = bytearray(_FRONT)
+        self._front_size = 0  # bytes there that were received and not taken
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._security: Security | None = None
+        self.large: LargeAnswers | None = None
+        """Who shares the room for large answers; None: nobody."""
+        self._has_large = False
+        self._sign_in_at = math.inf  # again, by time.monotonic()
+        self.versions: Mapping[int, tuple[int, int]] = {}
+        """API → oldest and newest version that the node serves."""
+
+    @classmethod
+    def connect(
+        cls,
+        address: Address,
+        client_id: str,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        security: Security | None = None,
+        *,
+        whose: str = "the controller",
+    ) -> ControllerConnection:
+        """One that is ready for use. ConnectionFailed, which says `whose` node did not do."""
+        try:
+            sock = socket.create_connection(address, timeout=timeout_s)
+        except OSError as error:
+            raise ConnectionFailed(f"cannot connect to {whose} at {address}: {error.strerror or error}") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if security is not None:
+            try:
+                sock = security.wrap(sock, address.host)
+            except OSError as error:
+                sock.close()
+                why = getattr(error, "reason", None) or error.strerror or error
+                raise ConnectionFailed(f"no TLS with {whose} at {address}: {why}") from error
+        connection = cls(address, sock, client_id, whose)
+        asked = ApiVersionsRequest(client_software_name="kafkalite", client_software_version=VERSION)
+        answer = connection._exchange(API_VERSIONS, NEGOTIATED_IN, asked, timeout_s)
+        if answer.error_code:
+            connection.close()
+            raise ConnectionFailed(f"{connection._node} refused ApiVersions with error {answer.error_code}")
+        connection.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        if security is not None and security.mechanism is not None:
+            connection._security = security
+            connection._sign_in(timeout_s)
+        return connection
+
+    def _sign_in(self, timeout_s: float) -> None:
+        assert self._security is not None, "it is asked for"
+        try:
+            lasts_ms = self._security.sign_in(lambda key, version, ask: self._exchange(key, version, ask, timeout_s))
+        except Refused as error:
+            self.close()
+            raise ConnectionFailed(f"{self._node} does not let this broker in: {error}") from error
+        self._sign_in_at = time.monotonic() + SESSION_PART * lasts_ms / 1000 if lasts_ms else math.inf
+
+    def version(self, api_key: int, oldest: int = 0, newest: int = 32767) -> int:
+        """The newest version of an API that both sides know, within these. NotServed where there is none."""
+        known = APIS[api_key]
+        served = self.versions.get(api_key, (0, -1))
+        chosen = min(newest, known.newest, served[1])
+        if chosen < max(oldest, known.oldest, served[0]):
+            self.close()
+            raise NotServed(f"{self._node} does not serve {known.name} as it should")
+        return chosen
+
+    def request(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:
+        """The answer to a request; with `views` records in it are memoryviews. ConnectionFailed."""
+        if time.monotonic() >= self._sign_in_at:
+            self._sign_in(timeout_s)
+        return self._exchange(api_key, version, message, timeout_s, views=views)
+
+    def end_answer(self) -> None:
+        """The last answer, and views into it, are not needed any more. Implied by the next request, and `close`."""
+        if self._has_large and self.large is not None:
+            self._has_large = False
+            self.large.end()
+
+    def abort(self) -> None:
+        """Ends what waits for an answer, now. Any thread."""
+        self.closed = True
+        with contextlib.suppress(OSError):  # it is closed already
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # an SSLSocket's own would change its state
+        if self.large is not None:
+            self.large.look()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.closed = True
+        self.end_answer()
+        self._socket.close()
+
+    def _exchange(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:
+        self.end_answer()
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
+        name = APIS[api_key].name
+        try:
+            if timeout_s != self._wait_s:
+                self._use_timeout(timeout_s)
+            self._socket.sendall(frame)
+            data = self._receive_frame(timeout_s)
+            correlation_id, position = header.decode_response_header(api_key, version, data)
+            if correlation_id == self._correlation_id:
+                return protocol.decode_response(api_key, version, memoryview(data)[position:], views=views)
+        except protocol.CodecError as error:
+            self.close()
+            raise ConnectionFailed(f"{self._node} sent no {name} answer: {error}") from error
+        except ConnectionFailed:
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            why = "in time" if isinstance(error, (TimeoutError, BlockingIOError)) else f"({error.strerror or error})"
+            raise ConnectionFailed(f"{self._node} did not answer {name} {why}") from error
+        self.close()
+        raise ConnectionFailed(f"{self._node} answered another request than {name}")
+
+    def _use_timeout(self, timeout_s: float) -> None:
+        """How long the socket waits. Without TLS the system sees to it: Python would ask it before each read and write
+        whether that can be done."""
+        self._wait_s = timeout_s
+        if type(self._socket) is not socket.socket:
+            self._socket.settimeout(timeout_s)
+            return
+        self._socket.settimeout(None)
+        wait = _TIMEVAL.pack(int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))  # 0 would be for ever
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, wait)
+
+    def _receive_frame(self, timeout_s: float) -> bytearray:
+        front = self._front
+        with memoryview(front) as view:
+            while self._front_size < _SIZE.size:
+                self._front_size += self._receive_some(view[self._front_size :])
+        (size,) = _SIZE.unpack_from(front)
+        if not _SIZE.size <= size <= RESPONSE_SIZE_MAX:
+            raise ConnectionFailed(f"{self._node} announced an answer of {size} bytes")
+        if self.large is not None and size > self.large.size:
+            self._has_large = self.large.take(timeout_s, lambda: self.closed)
+            if not self._has_large:
+                raise ConnectionFailed(f"there was no room for an answer of {size} bytes of {self._node}")
+        end = min(self._front_size, _SIZE.size + size)
+        data, filled = bytearray(min(size, _PIECE)), end - _SIZE.size
+        data[:filled] = front[_SIZE.size : end]
+        self._front_size -= end
+        front[: self._front_size] = front[end : end + self._front_size]
+        while filled < size:
+            if filled == len(data):  # never much more than has come
+                data += bytes(min(size - filled, filled))
+            with memoryview(data) as view:
+                filled += self._receive_some(view[filled:])
+        return data
+
+    def _receive_some(self, room: memoryview) -> int:
+        count = self._socket.recv_into(room)
+        if not count:
+            raise ConnectionFailed(f"{self._node} closed the connection")
+        return count

@@ -1,0 +1,97 @@
+"""Topics that are made because somebody asked for them: the controller is asked, in the client's name.
+
+The controller's settings say how many partitions and replicas there are (-1 for each). A name is asked for once at a
+time, however many clients want it; what the controller says is dropped: clients ask again, and see what came of it.
+
+Source: AutoTopicCreationManager of Kafka 4.1. Any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol import api, encode_request, header
+from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.base.deferred import Deferred
+    from kafkalite.broker.cluster.forwarding import Outcome
+
+logger = logging.getLogger("kafkalite.broker.cluster")
+repeats = RepeatLogger(logger, lines=EVENT_LINES)
+
+TIMEOUT_MS: Final = 30_000
+CONTROLLERS_CHOICE: Final = -1
+TOPICS_MAX: Final = 1000
+"""Names that are asked for at a time, of all clients; those beyond are asked for when somebody asks again."""
+
+_MADE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
+
+
+class Creation:
+    """See the module. `forward` and `ask` are the member's; `apis` gives what versions the controller serves."""
+
+    def __init__(
+        self,
+        forward: Callable[[bytes, str, str], Deferred[Outcome]],
+        apis: Callable[[], Mapping[int, tuple[int, int]]],
+        ask: Callable[[int, object], Deferred[Any]],
+    ) -> None:
+        self._forward = forward
+        self._ask = ask
+        self._apis = apis
+        self._lock = threading.Lock()
+        self._asked: set[str] = set()
+
+    def ask(self, names: Iterable[str], client_id: str | None, principal: str, host: str) -> None:
+        """Has these topics made, those that nobody has asked for already."""
+        with self._lock:
+            fresh = [name for name in dict.fromkeys(names) if name not in self._asked]
+            del fresh[max(0, TOPICS_MAX - len(self._asked)) :]
+            self._asked.update(fresh)
+        if not fresh:
+            return
+        topics = [
+            CreatableTopic(name=name, num_partitions=CONTROLLERS_CHOICE, replication_factor=CONTROLLERS_CHOICE)
+            for name in fresh
+        ]
+        self._send(topics, client_id, principal, host)
+
+    def ask_internal(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
+        """Has a coordinator's topic made, in this broker's own name, unless that was asked already."""
+        with self._lock:
+            if name in self._asked:
+                return
+            self._asked.add(name)
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=configs)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+
+        def answered(response: Any) -> None:
+            with self._lock:
+                self._asked.discard(name)
+            code = response.topics[0].error_code if response is not None and response.topics else None
+            if code not in _MADE:
+                text = response.topics[0].error_message if code else "no controller answered"
+                repeats.warning("a coordinator's topic could not be made: %s", text, extra=fields(topic=name))
+
+        self._ask(api.CREATE_TOPICS, request).then(answered)
+
+    def _send(self, topics: list[CreatableTopic], client_id: str | None, principal: str, host: str) -> None:
+        version = min(self._apis().get(api.CREATE_TOPICS, (0, 0))[1], api.APIS[api.CREATE_TOPICS].newest)
+        request = CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
+        body = encode_request(api.CREATE_TOPICS, version, request)
+        head = header.encode_request_header(api.CREATE_TOPICS, version, 0, client_id)
+
+        def answered(outcome: Outcome) -> None:
+            with self._lock:
+                self._asked.difference_update(topic.name for topic in topics)
+            logger.debug("topics were asked for", extra=fields(topics=len(topics), code=outcome.code.name))
+
+        self._forward(head + body, principal, host).then(answered)

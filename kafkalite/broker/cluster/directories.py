@@ -1,0 +1,322 @@
+"""Where the controllers have this broker's replicas: in its directory, or, while one is not fit and others are in sync,
+in none (KIP-858). So a damaged replica stops leading and counting, and comes back when it has what the others have.
+
+    not fit, others in sync ──AssignReplicasToDirs: LOST──▶ out of sync, somebody else leads
+        ─▶ cut where it is damaged (kafkalite.broker.cluster.fetchers) ─▶ copied again ─▶ fit
+        ──AssignReplicasToDirs: this broker's directory──▶ in sync again, when its leader says so
+
+One in a directory that is lost cannot be elected nor join, whatever the controllers think it has: they keep it eligible
+(KIP-966) where fewer than min.insync.replicas are left, and a leader of Apache Kafka's may take it in by what it had
+before, although it was cut. So one that was cut and is counted on stays there, even where nobody else is left: only an
+unclean election may do without what was acknowledged. Where nobody else is in sync one that was not cut stays, and
+leads with what it has: damaged records are not served, and no offset is given out twice.
+
+A partition that lost its last other replica at the same moment has no leader: asked a second time for the directory in
+which they have it already, the controllers elect.
+
+Source: AssignmentsManager of Kafka 4.1, ReplicationControlManager.handleAssignReplicasToDirs. Thread rule:
+`replicas_changed` is the metadata thread's, `fitness_changed` any thread's; all else belongs to the worker's turns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.base.executors import THREADS
+from kafkalite.base.families import Family
+from kafkalite.base.logging import fields
+from kafkalite.broker.log.assignment import LOST, NO_LEADER
+from kafkalite.broker.log.replica_log import ReplicaLog
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.deferred import Deferred
+    from kafkalite.base.executors import Executors
+    from kafkalite.broker.cluster.image import Image
+    from kafkalite.broker.log.partition_log import PartitionLog
+    from kafkalite.broker.log.replica_log import ReplicaChange
+
+logger = logging.getLogger("kafkalite.broker.cluster")
+
+ASSIGNMENTS_MAX: Final = 2250
+"""Of one request, as controllers take them."""
+RETRY_S: Final = 0.5
+"""Before what was refused, or not answered, is asked for again; each time in a row twice as long,"""
+RETRY_S_MAX: Final = 10.0
+"""up to this."""
+ROOM_S: Final = 5.0
+"""Between two looks whether a full disk has room again."""
+SINCE: Final = 17
+"""The metadata.version (3.7-IV2) from which on controllers know directories."""
+
+
+class _Asked(NamedTuple):
+    """What the controllers are asked for a replica."""
+
+    directory: bytes
+    partition_epoch: int
+    """That was known then."""
+
+
+class DirectoryAssignments:
+    """See the module.
+
+    `ask` sends the controllers a request of the broker's; `epoch` gives its own broker epoch, `level` the cluster's
+    metadata.version; `mend` has a log looked at by who copies it; `has_room` says whether the disk takes records.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        directory_id: bytes,
+        epoch: Callable[[], int],
+        level: Callable[[], int],
+        ask: Callable[[int, object], Deferred[Any]],
+        clock: Clock,
+        *,
+        mend: Callable[[ReplicaLog], None],
+        has_room: Callable[[], bool],
+        executors: Executors = THREADS,
+    ) -> None:
+        self.given_up = 0
+        """Replicas that were taken out of service, since the start."""
+        self._node_id = node_id
+        self._own = directory_id
+        self._epoch = epoch
+        self._level = level
+        self._ask = ask
+        self._clock = clock
+        self._mend = mend
+        self._has_room = has_room
+        self._worker = executors.worker("kafkalite-directories", self._turn)
+        self._due: dict[ReplicaLog, None] = {}  # guarded by the worker's lock, as the next two
+        self._answered: list[tuple[dict[ReplicaLog, _Asked], Any]] = []
+        self._stopping = False
+        self._watched: dict[ReplicaLog, None] = {}  # not fit, or not where they should be; the worker's, as the next
+        self._asked: dict[ReplicaLog, _Asked] = {}  # what is under way
+        self._taken: dict[ReplicaLog, _Asked] = {}  # what was answered: metadata tells what became of it
+        self._given_up: set[ReplicaLog] = set()  # put into LOST, and not back yet
+        self._send_from = 0.0
+        self._refusals = 0  # in a row
+        self._look_at = 0.0
+
+    def start(self) -> None:
+        """Begins."""
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Asks for nothing any more."""
+        with self._worker.lock:
+            self._stopping = True
+        self._worker.stop()
+
+    # --- what may have to change --------------------------------------------------------------------------------------
+
+    def replicas_changed(self, changes: Sequence[ReplicaChange]) -> None:
+        """A listener of the logs'."""
+        known = self._watched
+        due = [
+            change.log
+            for change in changes
+            if change.log in known or (change.now.held and (change.now.directory != self._own or not change.log.fit))
+        ]
+        if due:
+            self._call(due)
+
+    def fitness_changed(self, log: PartitionLog) -> None:
+        """A replica is not fit any more, or is again."""
+        if isinstance(log, ReplicaLog):
+            self._call([log])
+
+    def use_features(self, before: Image, now: Image) -> None:
+        """A listener of the member's: controllers of a newer metadata.version may know directories."""
+        if now.features is not before.features:
+            self._call(())
+
+    def _call(self, due: Sequence[ReplicaLog]) -> None:
+        with self._worker.lock:
+            self._due.update(dict.fromkeys(due))
+            self._worker.call_locked()
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> float | None:
+        with self._worker.lock:
+            if self._stopping:
+                return None
+            due, self._due = self._due, {}
+            answered, self._answered = self._answered, []
+        now = self._clock.monotonic()
+        self._watched.update(due)
+        try:
+            return self._go_on(answered, now)
+        except Exception:  # the worker must live
+            logger.exception("it could not be seen to where replicas are: it is tried again")
+            self._send_from = now + RETRY_S
+            return RETRY_S
+
+    def _go_on(self, answered: Sequence[tuple[dict[ReplicaLog, _Asked], Any]], now: float) -> float | None:
+        for asked, answer in answered:
+            self._take_in(asked, answer, now)
+        self._look_for_room(now)
+        wanted = {log: wish for log in tuple(self._watched) if (wish := self._to_ask(log)) is not None}
+        if self._level() < SINCE:
+            wanted = {}
+        if wanted and not self._asked and now >= self._send_from:
+            self._send(dict(list(wanted.items())[:ASSIGNMENTS_MAX]))
+        waits = []
+        if any(log.core.storage_full for log in self._watched):
+            waits.append(self._look_at - now)
+        if wanted and not self._asked:
+            waits.append(self._send_from - now)
+        return max(0.0, min(waits)) if waits else None
+
+    def _to_ask(self, log: ReplicaLog) -> _Asked | None:
+        directory = self._review(log)
+        if directory is None:
+            self._taken.pop(log, None)
+            return None
+        asked = _Asked(directory, log.assignment.partition_epoch)
+        return None if self._taken.get(log) == asked else asked
+
+    def _review(self, log: ReplicaLog) -> bytes | None:
+        """Which directory is to be asked for now, None: nothing is."""
+        assignment = log.assignment
+        if log.deleted or not assignment.held:
+            self._watched.pop(log, None)
+            self._given_up.discard(log)
+            return None
+        others_in_sync = any(each != self._node_id for each in assignment.isr)
+        lost = assignment.directory == LOST
+        counted_on = self._node_id in assignment.isr or self._node_id in assignment.elr
+        was_cut = log.behind and log.damage_start is None
+        if not log.fit and (others_in_sync or (lost and (assignment.others_whole or (was_cut and counted_on)))):
+            if lost and log.damage_start is not None and not assignment.leads:
+                self._mend(log)
+            joined = others_in_sync and self._node_id in assignment.isr  # its leader knew no better
+            return LOST if joined or not lost else None
+        if assignment.directory != self._own:
+            return self._own
+        if log in self._given_up and assignment.leader_id == NO_LEADER:
+            return self._own  # asked again, they elect
+        self._given_up.discard(log)
+        if log.fit:
+            self._watched.pop(log, None)
+        return None
+
+    def _look_for_room(self, now: float) -> None:
+        """A replica that nobody writes to does not find out by itself that the disk has room again."""
+        full = [log for log in self._watched if log.core.storage_full]
+        if not full or now < self._look_at:
+            return
+        self._look_at = now + ROOM_S
+        if self._has_room():
+            for log in full:
+                log.core.storage_full = False
+
+    # --- requests and answers -----------------------------------------------------------------------------------------
+
+    def _send(self, wanted: dict[ReplicaLog, _Asked]) -> None:
+        by_directory: dict[bytes, dict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for log, (directory, _) in wanted.items():
+            by_directory[directory][log.topic_id].append(log.partition)
+            if directory == LOST:
+                self.given_up += log not in self._given_up
+                self._given_up.add(log)
+                logger.error(
+                    "a replica is not fit: the controllers are asked to have others lead, and not to count on it",
+                    extra=fields(
+                        log=log.name, damaged_from=log.damage_start, offline=log.offline, end=log.log_end_offset
+                    ),
+                )
+        self._asked = wanted
+        request = AssignReplicasToDirsRequest(
+            broker_id=self._node_id,
+            broker_epoch=self._epoch(),
+            directories=[
+                AssignReplicasToDirsRequestDirectoryData(
+                    id_=directory,
+                    topics=[
+                        AssignReplicasToDirsRequestTopicData(
+                            topic_id=topic_id,
+                            partitions=[
+                                AssignReplicasToDirsRequestPartitionData(partition_index=number) for number in numbers
+                            ],
+                        )
+                        for topic_id, numbers in topics.items()
+                    ],
+                )
+                for directory, topics in by_directory.items()
+            ],
+        )
+        try:
+            answer = self._ask(api.ASSIGN_REPLICAS_TO_DIRS, request)
+        except BaseException:
+            self._asked = {}
+            raise
+        answer.then(lambda response: self._on_answer(wanted, response))
+
+    def _on_answer(self, asked: dict[ReplicaLog, _Asked], answer: Any) -> None:
+        """An AssignReplicasToDirsResponse, or None where there was no controller to give one. Any thread."""
+        with self._worker.lock:
+            self._answered.append((asked, answer))
+            self._worker.call_locked()
+
+    def _take_in(self, asked: dict[ReplicaLog, _Asked], answer: Any, now: float) -> None:
+        """What was refused is asked for again a while later."""
+        self._asked = {}
+        code = None if answer is None else answer.error_code
+        if code != 0:
+            self._back_off(now)
+            logger.info("the controllers did not take where replicas are", extra=fields(code=code, count=len(asked)))
+            return
+        refused = {
+            (topic.topic_id, row.partition_index): row.error_code
+            for directory in answer.directories
+            for topic in directory.topics
+            for row in topic.partitions
+            if row.error_code
+        }
+        if refused:
+            self._back_off(now)
+        else:
+            self._refusals = 0
+        for log, each in asked.items():
+            found = refused.get((log.topic_id, log.partition))
+            if found is None:
+                self._taken[log] = each
+            else:
+                logger.info("the controllers did not take where a replica is", extra=fields(log=log.name, code=found))
+
+    def _back_off(self, now: float) -> None:
+        self._send_from = now + min(RETRY_S_MAX, RETRY_S * 2**self._refusals)
+        self._refusals = min(self._refusals + 1, 16)
+
+    # --- metrics, on any thread ---------------------------------------------------------------------------------------
+
+    def families(self) -> Iterator[Family]:
+        """A source of metrics."""
+        unfit = sum(not log.fit for log in tuple(self._watched))
+        yield Family(
+            "kafkalite_replicas_unfit",
+            "gauge",
+            "Replicas that are damaged, offline, or on a full disk, and have not been copied again.",
+            [("", unfit)],
+        )
+        yield Family(
+            "kafkalite_replicas_given_up",
+            "counter",
+            "Replicas that this broker took out of service because they were not fit.",
+            [("", self.given_up)],
+        )

@@ -1,0 +1,557 @@
+"""The threads that copy what other brokers lead: `num.replica.fetchers` for each leader; a partition has one of them.
+
+    kafkalite-fetcher-LEADER-N    asks the leader for news (`Follower`), and does to the logs what its answer says
+
+A fetcher has a connection of its own to the leader's listener for brokers. What is to be followed is put to it by the
+metadata thread and taken up before the next request. A log that leads meanwhile, or follows somebody else, refuses what
+comes too late by itself (LeaderChanged): nobody waits for a fetcher.
+
+A partition that is limited and behind is not asked for while the limit is used up
+(kafkalite.broker.cluster.replication_limits).
+
+Versions of requests follow from the cluster's metadata.version alone, as a Java broker's do.
+
+Source: ReplicaFetcherManager, ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import zlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.base.executors import THREADS
+from kafkalite.base.families import Family, labels
+from kafkalite.base.logging import fields
+from kafkalite.broker.cluster.connection import ConnectionFailed, LargeAnswers
+from kafkalite.broker.cluster.follower import UNDEFINED, Append, Diverged, Follower, Limits, Place, Step, place_to_cut
+from kafkalite.broker.cluster.replication_limits import ReplicationLimits, is_limited
+from kafkalite.broker.features import METADATA_VERSION
+from kafkalite.broker.log.assignment import LOST
+from kafkalite.broker.log.replica_log import OffsetsOutOfOrder, UnexpectedAppendOffset
+from kafkalite.broker.log.truncation import LeaderChanged
+from kafkalite.errors import CorruptMessage, StorageError
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.fetch import ReplicaState
+from kafkalite.wire.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from kafkalite._native.serve.quota import Meter
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.executors import Executors, Job
+    from kafkalite.broker.cluster.brokers import Brokers
+    from kafkalite.broker.cluster.connection import ControllerConnection
+    from kafkalite.broker.cluster.follower import Key
+    from kafkalite.broker.cluster.image import Image
+    from kafkalite.broker.log.assignment import Assignment
+    from kafkalite.broker.log.replica_log import ReplicaChange, ReplicaLog
+    from kafkalite.settings.broker import BrokerConfig
+    from kafkalite.wire.protocol.messages.fetch import FetchRequest
+
+logger = logging.getLogger("kafkalite.broker.cluster")
+
+CONNECT_TIMEOUT_S: Final = 10.0
+ROWS_MAX: Final = 10_000
+"""Partitions whose lag metrics tell."""
+WHOLE_ASKED_S: Final = 1.0
+"""Between two questions to a leader whether a replica has again what it had lost."""
+WHOLE_ASKED_MAX: Final = 20
+"""Such questions after one answer, so that other partitions are copied meanwhile."""
+LATEST: Final = -1
+EARLIEST: Final = -2
+EARLIEST_LOCAL: Final = -4
+_FETCH_VERSIONS: Final = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14), (0, 13))
+"""(metadata.version, version of Fetch from there on)"""
+_LIST_VERSIONS: Final = ((29, 11), (25, 10), (21, 9), (9, 8), (0, 7))
+_REPLICA_STATE_SINCE: Final = 15
+_EARLIEST_LOCAL_SINCE: Final = 8
+
+
+class OwnBroker(NamedTuple):
+    """Who asks, and what the cluster is now."""
+
+    node_id: int
+    image: Callable[[], Image]
+
+    @property
+    def epoch(self) -> int:
+        """Of its registration; -1: it has none."""
+        found = self.image().brokers.get(self.node_id)
+        return -1 if found is None else found.epoch
+
+    @property
+    def metadata_version(self) -> int:
+        """The level of the feature."""
+        return self.image().features.get(METADATA_VERSION, 0)
+
+
+@functools.cache
+def version_for(rows: tuple[tuple[int, int], ...], metadata_version: int) -> int:
+    """The version of a request at this level of metadata.version."""
+    return next(version for since, version in rows if metadata_version >= since)
+
+
+class Fetcher:
+    """One thread, see the module."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        number: int,
+        own: OwnBroker,
+        brokers: Brokers,
+        limits: Limits,
+        limit: Meter,
+        timeout_s: float,
+        large: LargeAnswers,
+        clock: Clock,
+        executors: Executors,
+    ) -> None:
+        self._leader_id = leader_id
+        self._own = own
+        self._brokers = brokers
+        self._timeout_s = timeout_s
+        self._large = large
+        self._clock = clock
+        self._client_id = f"broker-{own.node_id}-fetcher-{number}"
+        self.metrics_id = f"ReplicaFetcherThread-{number}-{leader_id}"
+        """What Kafka calls it in metrics."""
+        self.lags: dict[Key, tuple[str, int, int]] = {}
+        """(topic, partition, records below the leader's high watermark that are not here), as its last answers say."""
+        self._name = f"kafkalite-fetcher-{leader_id}-{number}"
+        self._follower = Follower(self._name, limits)
+        self._logs: dict[Key, ReplicaLog] = {}
+        self._unknown: set[Key] = set()  # those whose logs have still to be cut, as no epoch of theirs is known
+        self._limit = limit
+        self._limited: dict[Key, int] = {}
+        """Partitions that are limited and, as far as is known, behind, with the epochs that they are followed in."""
+        self._lacking: dict[Key, float] = {}
+        """Partitions whose logs have lost something, and when their leader may be asked whether it is there again."""
+        self._connection: ControllerConnection | None = None
+        self._worker = executors.worker(self._name, self._turn)
+        self._put: list[tuple[ReplicaLog, Assignment | None]] = []  # guarded by the worker's lock, as the next
+        self._stopping = False
+        self._answers = True  # whether the leader did last time
+
+    @property
+    def given_up(self) -> int:
+        """Partitions that are not followed until metadata says something else of them. Any thread."""
+        return self._follower.given_up
+
+    def start(self) -> None:
+        """Begins with what was put so far."""
+        self._worker.start()
+
+    def put(self, changes: Sequence[tuple[ReplicaLog, Assignment | None]]) -> None:
+        """What is to be followed from now on, or (None) not any longer, in this order. Any thread."""
+        with self._worker.lock:
+            self._put += changes
+            self._worker.call_locked()
+
+    def stop_soon(self) -> None:
+        """No request is sent any more, and one that is under way ends."""
+        with self._worker.lock:
+            self._stopping = True
+        if self._connection is not None:
+            self._connection.abort()
+
+    def stop(self) -> None:
+        """Returns when nothing is appended any more."""
+        self.stop_soon()
+        self._worker.stop()
+        if self._connection is not None:
+            self._connection.close()
+
+    # --- a turn -------------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> float | None:
+        """One request, if there is anything to ask for; the seconds until the next."""
+        with self._worker.lock:
+            if self._stopping:
+                return None
+            changes, self._put = self._put, []
+        try:
+            self._take(changes)
+            return self._fetch()
+        except Exception:  # the thread must live
+            logger.exception("a leader cannot be followed", extra=fields(fetcher=self._name))
+            self._follower.unanswered(self._clock.monotonic())
+            return self._follower.wait(self._clock.monotonic())
+
+    def _take(self, changes: Sequence[tuple[ReplicaLog, Assignment | None]]) -> None:
+        for log, assignment in changes:
+            key = (log.topic_id, log.partition)
+            if assignment is None:
+                self._follower.forget(key)
+                self._logs.pop(key, None)
+                self.lags.pop(key, None)
+                self._unknown.discard(key)
+                self._limited.pop(key, None)
+                self._lacking.pop(key, None)
+            elif self._follower.leader_epoch(key) != assignment.leader_epoch or self._logs.get(key) is not log:
+                self._logs[key] = log
+                self._begin(key, log, assignment.leader_epoch)
+            if assignment is not None and log.behind:
+                self._lacking.setdefault(key, 0.0)
+                self._mend(key, log, assignment)
+
+    def _begin(self, key: Key, log: ReplicaLog, leader_epoch: int) -> None:
+        """Begins to follow. A log that knows no epoch of its batches cannot be compared with its leader's: only what
+        all replicas had is kept, and nothing is taken of the leader before that is so."""
+        self._follower.follow(key, leader_epoch, place_of(log))
+        self._unknown.discard(key)
+        if self._is_limited(log):
+            self._limited[key] = leader_epoch
+        if log.epochs.latest == UNDEFINED and log.high_watermark < log.log_end_offset:
+            self._unknown.add(key)
+            self._change(key, log, leader_epoch, lambda: self._cut_unknown(key, log, leader_epoch))
+
+    def _cut_unknown(self, key: Key, log: ReplicaLog, leader_epoch: int) -> bool:
+        log.truncate_to(log.high_watermark, leader_epoch=leader_epoch)
+        self._unknown.discard(key)
+        return True
+
+    def _mend(self, key: Key, log: ReplicaLog, assignment: Assignment) -> None:
+        """Cuts a damaged log where the damage begins, once nobody counts on it: its leader gives the rest again."""
+        damage, epoch = log.damage_start, assignment.leader_epoch
+        if damage is None or assignment.directory != LOST or self._own.node_id in assignment.isr:
+            return
+        logger.warning(
+            "a damaged replica is cut at its damage, and copied again from its leader",
+            extra=fields(fetcher=self._name, log=log.name, offset=damage, log_end=log.log_end_offset),
+        )
+        self._change(key, log, epoch, lambda: log.truncate_to(damage, leader_epoch=epoch))
+
+    def _is_limited(self, log: ReplicaLog) -> bool:
+        return is_limited(log.config.follower_replication_throttled_replicas, log.partition, self._own.node_id)
+
+    def _hold_back(self, now: float) -> None:
+        """What is limited waits while the limit is used up; whether it still is limited is looked at again."""
+        if not self._limited or not self._limit.owes_ms(now):
+            return
+        self._follower.take_up(now)
+        for key, leader_epoch in tuple(self._limited.items()):
+            if not self._is_limited(self._logs[key]):
+                del self._limited[key]
+            elif self._follower.asks_for(key, leader_epoch):
+                self._follower.delay(key, leader_epoch, now)
+
+    def _count(self, log: ReplicaLog, step: Append) -> None:
+        """Counts what came of a partition against the limit, if that is about it."""
+        limited = self._is_limited(log)
+        if limited:
+            self._limit.charge(len(step.records), self._clock.monotonic())
+        if limited and step.high_watermark > log.log_end_offset:
+            self._limited[step.key] = step.leader_epoch
+        else:
+            self._limited.pop(step.key, None)
+
+    def _fetch(self) -> float | None:
+        self._hold_back(self._clock.monotonic())
+        request = self._follower.request(self._clock.monotonic())
+        if request is not None:
+            try:
+                response = self._ask(api.FETCH, self._fetch_version, self._signed(request))
+            except ConnectionFailed as error:
+                if self._answers and not self._stopping:
+                    logger.info("a leader does not answer", extra=fields(fetcher=self._name, reason=str(error)))
+                self._answers = False
+                self._follower.unanswered(self._clock.monotonic())
+            else:
+                self._answers = True
+                for step in self._follower.answered(response, self._clock.monotonic()):
+                    self._carry_out(step)
+                if self._connection is not None:
+                    self._connection.end_answer()
+                if self._lacking:
+                    self._look_at_lacking()
+        return self._follower.wait(self._clock.monotonic())
+
+    def _signed(self, request: FetchRequest) -> FetchRequest:
+        if self._fetch_version >= _REPLICA_STATE_SINCE:
+            request.replica_state = ReplicaState(replica_id=self._own.node_id, replica_epoch=self._own.epoch)
+        else:
+            request.replica_id = self._own.node_id
+        return request
+
+    @property
+    def _fetch_version(self) -> int:
+        return version_for(_FETCH_VERSIONS, self._own.metadata_version)
+
+    def _ask(self, key: int, version: int, request: object) -> Any:
+        """The leader's answer. ConnectionFailed."""
+        connection = self._connection
+        address = self._brokers.address(self._leader_id)
+        if connection is not None and (connection.closed or connection.address != address):
+            connection.close()
+            connection = self._connection = None
+        if connection is None:
+            if address is None:
+                raise ConnectionFailed(f"broker {self._leader_id} has no listener for brokers now")
+            connection = self._connection = self._brokers.connect(address, self._client_id, CONNECT_TIMEOUT_S)
+            if self._stopping:
+                connection.close()
+                raise ConnectionFailed("the broker stops")
+            connection.large = self._large
+        return connection.request(key, version, request, self._timeout_s, views=True)
+
+    # --- what an answer says ------------------------------------------------------------------------------------------
+
+    def _carry_out(self, step: Step) -> None:
+        log = self._logs[step.key]
+        if step.key in self._unknown:
+            self._change(step.key, log, step.leader_epoch, lambda: self._cut_unknown(step.key, log, step.leader_epoch))
+        elif isinstance(step, Append):
+            self._change(step.key, log, step.leader_epoch, lambda: self._append(log, step))
+        elif isinstance(step, Diverged):
+            self._change(step.key, log, step.leader_epoch, lambda: self._cut(log, step))
+        else:
+            self._change(step.key, log, step.leader_epoch, lambda: self._go_on(log, step.leader_epoch))
+
+    def _change(self, key: Key, log: ReplicaLog, leader_epoch: int, change: Callable[[], bool | None]) -> None:
+        """Does something to a log, and tells where it stands then. A change that says False has not helped: the
+        partition waits a while."""
+        named = fields(fetcher=self._name, log=log.name, epoch=leader_epoch)
+        try:
+            helped = change()
+        except LeaderChanged:
+            self._follower.give_up(key, leader_epoch)  # metadata has said so, and what is to be done comes
+            return
+        except ConnectionFailed as error:
+            helped = self._told(key, logging.INFO, "a leader does not answer", error, named)
+        except (CorruptMessage, OffsetsOutOfOrder, UnexpectedAppendOffset) as error:
+            helped = self._told(key, logging.WARNING, "a leader's records do not do", error, named)
+        except StorageError as error:
+            helped = self._told(key, logging.WARNING, "a replica cannot be written now", error, named)
+        except Exception:
+            if not log.deleted:
+                logger.exception("a partition is not followed any more until it has a new leader", extra=named)
+            self._follower.give_up(key, leader_epoch)
+            return
+        else:
+            if helped is not False:
+                self._follower.goes_well(key)
+        if log.offline:
+            self._follower.give_up(key, leader_epoch)
+            return
+        self._follower.stands(key, leader_epoch, place_of(log))
+        if helped is False:
+            self._follower.delay(key, leader_epoch, self._clock.monotonic())
+
+    def _told(self, key: Key, level: int, message: str, error: Exception, named: Mapping[str, Any]) -> bool:
+        """Logs what keeps a partition from being copied, once while it lasts. False: it has not helped."""
+        if not self._follower.is_news(key, type(error)):
+            level = logging.DEBUG
+        logger.log(level, message, extra={**named, **fields(reason=str(error))})
+        return False
+
+    def _append(self, log: ReplicaLog, step: Append) -> bool:
+        appended = log.append_as_follower(step.records, step.leader_epoch, step.high_watermark)
+        self.lags[step.key] = (log.topic, log.partition, max(0, step.high_watermark - log.log_end_offset))
+        self._count(log, step)
+        if log.log_start_offset < step.log_start <= log.log_end_offset:
+            log.advance_log_start(step.log_start, leader_epoch=step.leader_epoch)
+        if appended.size == 0 and step.records:
+            return False  # they are a newer leader's: metadata will tell
+        if log.behind:
+            self._lacking.setdefault(step.key, 0.0)
+            if log.epochs.latest == step.leader_epoch:
+                log.caught_up(step.high_watermark)
+        return True
+
+    def _look_at_lacking(self) -> None:
+        """Whether logs that had lost something have all that was acknowledged: below the leader's high watermark, once
+        they have records of its epoch. Until then that may be older than what was committed (KIP-207), and of a
+        partition that nobody writes to it is not said again: such a leader is asked where its log ends. Source:
+        Partition.isFollowerInSync."""
+        now = self._clock.monotonic()
+        left = WHOLE_ASKED_MAX
+        for key, ask_from in tuple(self._lacking.items()):
+            log, epoch = self._logs[key], self._follower.leader_epoch(key)
+            if not log.behind:
+                del self._lacking[key]
+            elif left and now >= ask_from and key not in self._unknown and self._follower.is_told(key, place_of(log)):
+                left -= 1
+                self._lacking[key] = now + WHOLE_ASKED_S
+                try:
+                    log.caught_up(self._list(log, epoch, LATEST))
+                except ConnectionFailed as error:
+                    logger.debug("a leader does not tell where its log ends", extra=fields(reason=str(error)))
+                    if self._connection is None or self._connection.closed:
+                        return  # it does not answer at all, or this has to end: the next request finds out
+
+    def _cut(self, log: ReplicaLog, step: Diverged) -> bool:
+        offset = place_to_cut(step, log.epoch_end(step.epoch), log.log_end_offset)
+        before = place_of(log)
+        if offset is not None:
+            if offset < log.high_watermark:
+                logger.warning(
+                    "records that consumers may have read are cut: the leader has another history",
+                    extra=fields(log=log.name, offset=offset, high_watermark=log.high_watermark),
+                )
+            log.truncate_to(max(offset, 0), leader_epoch=step.leader_epoch)
+        return place_of(log) != before
+
+    def _go_on(self, log: ReplicaLog, leader_epoch: int) -> bool:
+        """The leader's log and this one do not meet: what of this one is above the leader's end goes, or all of it
+        where it ends below the leader's start."""
+        before = place_of(log)
+        end = self._list(log, leader_epoch, LATEST)
+        if end < log.log_end_offset:
+            log.truncate_to(end, leader_epoch=leader_epoch)
+        else:
+            start = self._list(log, leader_epoch, EARLIEST_LOCAL)
+            if start > log.log_end_offset:
+                log.truncate_fully_and_start_at(start, leader_epoch=leader_epoch)
+        return place_of(log) != before
+
+    def _list(self, log: ReplicaLog, leader_epoch: int, what: int) -> int:
+        """An offset of the leader's. ConnectionFailed, also where it does not tell."""
+        version = version_for(_LIST_VERSIONS, self._own.metadata_version)
+        if what == EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
+            what = EARLIEST
+        part = ListOffsetsPartition(partition_index=log.partition, current_leader_epoch=leader_epoch, timestamp=what)
+        topic = ListOffsetsTopic(name=log.topic, partitions=[part])
+        answer = self._ask(api.LIST_OFFSETS, version, ListOffsetsRequest(replica_id=self._own.node_id, topics=[topic]))
+        found = answer.topics[0].partitions[0]
+        if found.error_code or found.offset < 0:
+            why = f"it answers {found.offset} with error {found.error_code}"
+            raise ConnectionFailed(f"broker {self._leader_id} does not tell offset {what} of {log.name}: {why}")
+        return int(found.offset)
+
+
+def place_of(log: ReplicaLog) -> Place:
+    """Where a log stands."""
+    return Place(log.log_end_offset, log.epochs.latest, log.log_start_offset)
+
+
+class Fetchers:
+    """All of them. `use` is a listener of AssignedLogs, `use_config` one of settings; any thread."""
+
+    def __init__(
+        self, own: OwnBroker, brokers: Brokers, config: BrokerConfig, clock: Clock, executors: Executors = THREADS
+    ) -> None:
+        self._own = own
+        self._brokers = brokers
+        self._config = config
+        self._clock = clock
+        self._executors = executors
+        self._lock = threading.Lock()
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}  # guarded by _lock, as the next
+        self._followed: dict[ReplicaLog, tuple[int, int]] = {}
+        self._ending: dict[Fetcher, Job] = {}
+        self._large = LargeAnswers(2 * config.replica_fetch_response_max_bytes)
+        self.limits = ReplicationLimits(config)
+        """Of this broker's partitions, those that it leads included."""
+
+    def use(self, changes: Sequence[ReplicaChange]) -> None:
+        """Follows what is to be followed from now on."""
+        with self._lock:
+            self._use([(change.log, change.now) for change in changes])
+
+    def mend(self, log: ReplicaLog) -> None:
+        """A replica that is followed is looked at again, since it is damaged; whom it follows is metadata's to say."""
+        with self._lock:
+            place, now = self._followed.get(log), log.assignment
+            if place is not None and place[0] == now.leader_id:
+                self._fetcher(*place).put([(log, now)])
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Settings were changed while running: the number of threads, or limits, may have been."""
+        self.limits.use_config(config)
+        with self._lock:
+            changed = config.num_replica_fetchers != self._config.num_replica_fetchers
+            self._config = config
+            if changed:
+                self._use([(log, log.assignment) for log in self._followed])
+
+    def _use(self, places: Sequence[tuple[ReplicaLog, Assignment]]) -> None:
+        put: dict[tuple[int, int], list[tuple[ReplicaLog, Assignment | None]]] = {}
+        for log, now in places:
+            before = self._followed.pop(log, None)
+            wanted = None
+            if now.held and not now.leads and now.leader_id >= 0:
+                wanted = self._followed[log] = (now.leader_id, self._number_of(log))
+            if before is not None and before != wanted:
+                put.setdefault(before, []).append((log, None))
+            if wanted is not None:
+                put.setdefault(wanted, []).append((log, now))
+        for place, changed in put.items():
+            self._fetcher(*place).put(changed)
+        for place in self._fetchers.keys() - set(self._followed.values()):
+            self._end(self._fetchers.pop(place))
+
+    def _end(self, fetcher: Fetcher) -> None:
+        """Nothing is followed by it any more. Nobody waits for it, but who stops."""
+
+        def end() -> None:
+            fetcher.stop()
+            with self._lock:
+                del self._ending[fetcher]
+
+        fetcher.stop_soon()
+        self._ending[fetcher] = self._executors.job("kafkalite-fetcher-end", end)
+
+    def _number_of(self, log: ReplicaLog) -> int:
+        return zlib.crc32(log.name.encode()) % self._config.num_replica_fetchers
+
+    def _fetcher(self, leader_id: int, number: int) -> Fetcher:
+        found = self._fetchers.get((leader_id, number))
+        if found is None:
+            config = self._config
+            limits = Limits(
+                wait_ms=config.replica_fetch_wait_max_ms,
+                min_bytes=config.replica_fetch_min_bytes,
+                response_bytes=config.replica_fetch_response_max_bytes,
+                partition_bytes=config.replica_fetch_max_bytes,
+                backoff_s=config.replica_fetch_backoff_ms / 1000,
+            )
+            timeout_s = config.replica_socket_timeout_ms / 1000
+            found = self._fetchers[leader_id, number] = Fetcher(
+                leader_id,
+                number,
+                self._own,
+                self._brokers,
+                limits,
+                self.limits.following,
+                timeout_s,
+                self._large,
+                self._clock,
+                self._executors,
+            )
+            found.start()
+        return found
+
+    def families(self) -> Iterator[Family]:
+        """How far what is here is behind its leaders: a source of metrics, named as Kafka's."""
+        with self._lock:
+            fetchers = list(self._fetchers.values())
+        lags = [(each.metrics_id, *lag) for each in fetchers for lag in tuple(each.lags.values())]
+        rows = [
+            (labels(clientId=name, topic=topic, partition=partition), lag)
+            for name, topic, partition, lag in lags[:ROWS_MAX]
+        ]
+        text = "Records of a partition that its leader's consumers may read, and that are not here yet."
+        yield Family("kafka_server_fetcherlagmetrics_consumerlag", "gauge", text, rows)
+        manager = labels(clientId="Replica")
+        text = "The largest of these."
+        most = max((lag for *_, lag in lags), default=0)
+        yield Family("kafka_server_replicafetchermanager_maxlag", "gauge", text, [(manager, most)])
+        text = "Partitions that are not followed until they have another leader."
+        failed = sum(each.given_up for each in fetchers)
+        yield Family("kafka_server_replicafetchermanager_failedpartitionscount", "gauge", text, [(manager, failed)])
+
+    def stop(self) -> None:
+        """Returns when nothing is appended any more."""
+        with self._lock:
+            fetchers, ending = list(self._fetchers.values()), list(self._ending.values())
+        for fetcher in fetchers:
+            fetcher.stop_soon()
+        for fetcher in fetchers:
+            fetcher.stop()
+        for job in ending:
+            job.join()

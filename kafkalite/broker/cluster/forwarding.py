@@ -1,0 +1,205 @@
+"""Clients' requests for the controller, passed on in Envelopes (KIP-590) and answered as the controller answers; and
+the broker's own (`ask`), but for those that keep it in the cluster.
+
+    forward(request) ─▶ queue ─▶ kafkalite-forwarder ─▶ Envelope to the quorum's leader ─▶ Deferred
+
+One request is under way at a time, on a connection of its own; a new leader is waited for, and asked again. The
+controller is told who the client is and where from, and decides whether he may.
+
+Source: ForwardingManager and NodeToControllerChannelManager of Kafka 4.1. forward belongs to any thread.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.base.deferred import Deferred, completed
+from kafkalite.base.logging import RepeatLogger, fields
+from kafkalite.broker.cluster.connection import ConnectionFailed, ControllerConnection, NotServed
+from kafkalite.broker.cluster.lifecycle import LOOK_AGAIN_S
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.envelope import EnvelopeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.executors import Executors
+    from kafkalite.broker.cluster.quorum import Address
+
+logger = RepeatLogger(logging.getLogger("kafkalite.broker.cluster"))
+
+RETRY_S_MAX: Final = 60.0
+"""How long a request may look for a controller."""
+REQUEST_TIMEOUT_S: Final = 30.0
+WAITING_BYTES_MAX: Final = 64 << 20
+"""Of requests that wait; one more is told at once that its time is over, so that its client tries again."""
+_PRINCIPAL_VERSION: Final = b"\0\0"
+_CORRELATION_ID_SIZE: Final = 4
+
+
+class Outcome(NamedTuple):
+    """What became of a request: the controller's `answer`, header and body, or None and why there is none."""
+
+    answer: bytes | None
+    code: ErrorCode = ErrorCode.NONE
+
+
+class _Waiting(NamedTuple):
+    key: int
+    message: object
+    size: int
+    give_up_at: float
+    ended: Callable[[Any], object]
+    """Called with the controller's response; with the code of why there is none."""
+
+
+class Forwarder:
+    """See the module. `leader` gives the quorum's; `open_to` a connection to it, the present one if that will do."""
+
+    def __init__(
+        self,
+        leader: Callable[[], Address | None],
+        open_to: Callable[[ControllerConnection | None, Address], ControllerConnection],
+        clock: Clock,
+        executors: Executors,
+        name: str = "kafkalite-forwarder",
+    ) -> None:
+        self._leader = leader
+        self._open_to = open_to
+        self._clock = clock
+        self._worker = executors.worker(name, self._turn)
+        self._waiting: deque[_Waiting] = deque()  # guarded by the worker's lock, as the next two
+        self._waiting_bytes = 0
+        self._stopping = False
+        self._connection: ControllerConnection | None = None
+
+    def start(self) -> None:
+        """Begins; requests before it wait."""
+        self._worker.start()
+
+    def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
+        """Passes on a whole request, header and body, of a client with this principal (`User:name`) and address."""
+        envelope = EnvelopeRequest(
+            request_data=request, request_principal=encode_principal(principal), client_host_address=packed(host)
+        )
+        outcome: Deferred[Outcome] = Deferred()
+        if not self._enqueue(api.ENVELOPE, envelope, len(request), lambda found: outcome.complete(_outcome(found))):
+            return completed(Outcome(None, ErrorCode.REQUEST_TIMED_OUT))
+        return outcome
+
+    def ask(self, key: int, message: object) -> Deferred[Any]:
+        """Sends a request of the broker's own: the controller's response, or None where none came in time.
+
+        Its top-level `error_code` NOT_CONTROLLER is not told: the next leader is asked.
+        """
+        answer: Deferred[Any] = Deferred()
+        if not self._enqueue(key, message, 0, lambda found: answer.complete(_response(found))):
+            return completed(None)
+        return answer
+
+    def _enqueue(self, key: int, message: object, size: int, ended: Callable[[Any], object]) -> bool:
+        with self._worker.lock:
+            full = self._waiting and self._waiting_bytes + size > WAITING_BYTES_MAX
+            if full or self._stopping:
+                return False
+            give_up_at = self._clock.monotonic() + RETRY_S_MAX
+            self._waiting.append(_Waiting(key, message, size, give_up_at, ended))
+            self._waiting_bytes += size
+            self._worker.call_locked()
+        return True
+
+    def stop(self) -> None:
+        """What waits is told that its time is over."""
+        with self._worker.lock:
+            self._stopping = True
+        if self._connection is not None:
+            self._connection.abort()
+        self._worker.stop()
+        if self._connection is not None:
+            self._connection.close()
+        while self._waiting:
+            self._waiting.popleft().ended(ErrorCode.REQUEST_TIMED_OUT)
+
+    def _turn(self) -> float | None:
+        """Asks for the first that waits; the seconds until the next turn."""
+        with self._worker.lock:
+            if self._stopping or not self._waiting:
+                return None
+            first = self._waiting[0]
+        try:
+            found = self._ask_leader(first.key, first.message)
+        except Exception:
+            logger.exception("a request could not be passed on to the controller")
+            found = ErrorCode.UNKNOWN_SERVER_ERROR
+        if found is None and self._clock.monotonic() < first.give_up_at:
+            return LOOK_AGAIN_S
+        with self._worker.lock:
+            self._waiting.popleft()
+            self._waiting_bytes -= first.size
+        first.ended(ErrorCode.REQUEST_TIMED_OUT if found is None else found)
+        return 0.0
+
+    def _ask_leader(self, key: int, message: object) -> Any:
+        """The response, or the code of why there will be none; None when there is no controller to say anything."""
+        leader = self._leader()
+        if leader is None:
+            return None
+        try:
+            connection = self._connection = self._open_to(self._connection, leader)
+            version = connection.version(key)
+            answer = connection.request(key, version, message, REQUEST_TIMEOUT_S)
+        except NotServed as error:  # those that wait behind it are not kept
+            logger.debug("%s", error)
+            return ErrorCode.UNSUPPORTED_VERSION
+        except ConnectionFailed as error:
+            logger.debug("%s", error)
+            return None
+        if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:  # CreateTopics has none for all
+            connection.close()
+            return None
+        return answer
+
+
+def _response(found: Any) -> Any:
+    return None if isinstance(found, ErrorCode) else found
+
+
+def _outcome(found: Any) -> Outcome:
+    """What became of a request that was passed on: by the response to its Envelope, or by why there is none."""
+    if isinstance(found, ErrorCode):
+        return Outcome(None, found)
+    if found.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        return Outcome(None, ErrorCode.UNSUPPORTED_VERSION)
+    if found.error_code or found.response_data is None or len(found.response_data) < _CORRELATION_ID_SIZE:
+        code = fields(code=found.error_code)
+        logger.warning("the controller refused what a client's request was passed on in", extra=code)
+        return Outcome(None, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return Outcome(bytes(found.response_data))
+
+
+def encode_principal(principal: str) -> bytes:
+    """A principal as controllers read it: Kafka's DefaultPrincipalData 0, never one that a token stands for."""
+    kind, _, name = principal.partition(":")
+    return _PRINCIPAL_VERSION + _compact(kind) + _compact(name) + b"\0\0"
+
+
+def packed(host: str) -> bytes:
+    """An address as 4 or 16 bytes; one of IPv4 inside IPv6 as the former."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).packed
+
+
+def _compact(text: str) -> bytes:
+    data = text.encode()
+    size, left = bytearray(), len(data) + 1
+    while left >= 0x80:
+        size.append(left & 0x7F | 0x80)
+        left >>= 7
+    size.append(left)
+    return bytes(size) + data

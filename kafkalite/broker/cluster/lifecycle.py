@@ -1,0 +1,308 @@
+"""A broker's life in a cluster, as the controllers have it: registered, beating, in service, taken out, gone.
+
+    REGISTERING ─▶ STARTING ─▶ IN_SERVICE ─▶ STOPPING ─▶ STOPPED
+         └────────────┴────────────┴────────────┴─────▶ FAILED
+
+Registration gives the broker its epoch. Until the controllers say that its metadata has caught up it asks to stay
+fenced and beats in quick turn; then, once it is ready to serve, it asks to be let in. A beat carries the offset of the
+metadata that is applied. Without beats for broker.session.timeout.ms, by the controllers' setting, they fence it; it
+goes on beating, and comes back. To stop, it says so in its beats, and keeps serving until it leads nothing more.
+
+Only one process may live under a node id: one whose registration was replaced fails.
+
+Source: BrokerLifecycleManager of Kafka 4.1. Events in, requests out; no I/O and no clock. One thread's.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.dataclass import dataclass
+from kafkalite.broker.cluster.records import METADATA_LEVELS, NOT_SERVED, taken_when_formatted
+from kafkalite.broker.features import METADATA_VERSION
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kafkalite.wire.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.broker.cluster.image import Address, Image
+    from kafkalite.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+    from kafkalite.wire.protocol.messages.broker_registration import BrokerRegistrationResponse
+
+CATCH_UP_S: Final = 0.01
+"""Between beats while the metadata is caught up with."""
+HAND_OVER_S: Final = 0.05
+"""Between the first two beats of a controlled shutdown."""
+HAND_OVER_AGAIN_S: Final = 0.5
+"""Between later ones, where beats are not more frequent anyway."""
+SESSION_OVER_S: Final = 0.5
+"""Between two registrations while the session of an earlier process is not over."""
+LOOK_AGAIN_S: Final = 0.1
+"""Before a request that went to no controller is sent again."""
+SHUTDOWN_S_MAX: Final = 300.0
+UNKNOWN_EPOCH: Final = -1
+
+FEATURES: Final = {
+    METADATA_VERSION: METADATA_LEVELS,
+    "kraft.version": (0, 1),
+    "transaction.version": (0, 2),
+    "group.version": (0, 1),
+    "eligible.leader.replicas.version": (0, 1),
+}
+"""What this release can do in a cluster: name → oldest and newest level."""
+
+_AGAIN_S: Final[Mapping[int, float]] = {
+    ErrorCode.NOT_CONTROLLER: LOOK_AGAIN_S,
+    ErrorCode.BROKER_ID_NOT_REGISTERED: LOOK_AGAIN_S,
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: SESSION_OVER_S,
+}
+"""After a registration that was refused for what passes; for anything else it is the interval of beats."""
+
+
+class Phase(enum.Enum):
+    """Where a broker is in its life."""
+
+    REGISTERING = "registering"
+    STARTING = "starting"
+    IN_SERVICE = "in service"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Who registers."""
+
+    node_id: int
+    cluster_id: str
+    incarnation: bytes
+    """Of this process; another one's is another."""
+    addresses: tuple[Address, ...]
+    rack: str | None
+    directory_id: bytes
+    previous_epoch: int = UNKNOWN_EPOCH
+    """The epoch in which an earlier process stopped cleanly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds, from the settings."""
+
+    registration_max: float
+    beat: float
+    session: float
+    start_max: float
+    """From the start to being in service."""
+
+
+class Lifecycle:
+    """See the module. Times are seconds of one monotonic clock. `serves`: whether it is ever to be let in."""
+
+    def __init__(self, node: Node, times: Times, now: float, *, serves: bool) -> None:
+        self.node = node
+        self.times = times
+        self.phase = Phase.REGISTERING
+        self.epoch = UNKNOWN_EPOCH
+        self.fenced = True
+        self.caught_up = False
+        self.failure = ""
+        """Why it FAILED, in one sentence."""
+        self.controllers_away = False
+        """Whether it FAILED because nobody took the registration in time."""
+        self.answered = 0
+        """How many beats the controllers have answered."""
+        self._serves = serves
+        self._ready = False
+        self._register_by = now + times.registration_max
+        self._next = now
+        self._last_beat = now  # that was answered
+        self._stop_by = 0.0
+        self._handing_over = 0
+        self._last_error = "no controller answered"
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to be sent."""
+        return self.phase in (Phase.STOPPED, Phase.FAILED)
+
+    @property
+    def api_key(self) -> int:
+        """What is sent next: BrokerRegistration, or BrokerHeartbeat."""
+        return api.BROKER_REGISTRATION if self.phase is Phase.REGISTERING else api.BROKER_HEARTBEAT
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next request is due; 0 when it is."""
+        return max(0.0, self._next - now)
+
+    def unheard_s(self, now: float) -> float:
+        """The seconds since the controllers answered."""
+        return max(0.0, now - self._last_beat)
+
+    def ready(self, now: float) -> None:
+        """All parts of the broker run: it may be let in."""
+        self._ready = True
+        if self.phase is Phase.STARTING:
+            self._next = now
+
+    def stop(self, now: float) -> None:
+        """Begins a controlled shutdown. One that was never let in has nothing to hand over, and stops at once."""
+        if self.ended or self.phase is Phase.STOPPING:
+            return
+        if self.phase is Phase.IN_SERVICE:
+            self.phase, self._next, self._stop_by = Phase.STOPPING, now, now + SHUTDOWN_S_MAX
+        else:
+            self.phase = Phase.STOPPED
+
+    def saw(self, image: Image) -> None:
+        """New metadata: fails if another process has taken this node id."""
+        present = image.brokers.get(self.node.node_id)
+        if self.epoch == UNKNOWN_EPOCH or present is None or self.ended:
+            return
+        if present.epoch > self.epoch and present.incarnation != self.node.incarnation:
+            self._fail(f"another broker has registered with node.id={self.node.node_id}: one of the two must go")
+
+    def request(self, applied_offset: int) -> BrokerRegistrationRequest | BrokerHeartbeatRequest:
+        """What to send now; `applied_offset` is the last record's of the published metadata, -1 of none."""
+        if self.phase is Phase.REGISTERING:
+            return self._registration()
+        return BrokerHeartbeatRequest(
+            broker_id=self.node.node_id,
+            broker_epoch=self.epoch,
+            current_metadata_offset=applied_offset,
+            want_fence=not self._wants_in,
+            want_shut_down=self.phase is Phase.STOPPING,
+        )
+
+    @property
+    def _wants_in(self) -> bool:
+        return self._serves and self._ready and self.caught_up
+
+    def _registration(self) -> BrokerRegistrationRequest:
+        node = self.node
+        return BrokerRegistrationRequest(
+            broker_id=node.node_id,
+            cluster_id=node.cluster_id,
+            incarnation_id=node.incarnation,
+            listeners=[
+                Listener(name=each.name, host=each.host, port=each.port, security_protocol=each.protocol)
+                for each in node.addresses
+            ],
+            features=[
+                Feature(name=name, min_supported_version=oldest, max_supported_version=newest)
+                for name, (oldest, newest) in FEATURES.items()
+            ],
+            rack=node.rack,
+            log_dirs=[node.directory_id],
+            previous_broker_epoch=node.previous_epoch,
+        )
+
+    def registered(self, response: BrokerRegistrationResponse, now: float, levels: Mapping[str, int]) -> None:
+        """The answer to a registration; `levels` are the cluster's features, where they are known."""
+        if self.phase is not Phase.REGISTERING:
+            return
+        code = response.error_code
+        if code == ErrorCode.NONE:
+            self.epoch, self.phase, self._next, self._last_beat = response.broker_epoch, Phase.STARTING, now, now
+            return
+        if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._fail(f"the controllers are of another cluster than {self.node.cluster_id}, the data directory's")
+        elif code == ErrorCode.INVALID_REGISTRATION:
+            self._fail("the controllers refuse this broker's registration: see their log for the reason")
+        elif code == ErrorCode.UNSUPPORTED_VERSION and (levels or now >= self._register_by):
+            self._fail(unsupported_features(levels))
+        else:
+            self._last_error = in_words(code)
+            self._again(now, _AGAIN_S.get(code, self.times.beat))
+
+    def beaten(self, response: BrokerHeartbeatResponse, now: float) -> None:
+        """The answer to a beat."""
+        if self.ended or self.phase is Phase.REGISTERING:
+            return
+        if response.error_code:
+            self._last_error = in_words(response.error_code)
+            self._again(now, LOOK_AGAIN_S if response.error_code == ErrorCode.NOT_CONTROLLER else self.times.beat)
+            return
+        self._last_beat = now
+        self.answered += 1
+        self.fenced = response.is_fenced
+        if self.phase is Phase.STOPPING:
+            self._hand_over(now, done=response.should_shut_down)
+            return
+        caught_up, self.caught_up = self.caught_up, self.caught_up or response.is_caught_up
+        if self.phase is Phase.STARTING and not self.fenced:
+            self.phase = Phase.IN_SERVICE
+        if not self.caught_up:
+            self._next = now + CATCH_UP_S
+        elif not caught_up and self._wants_in:
+            self._next = now
+        else:
+            self._next = now + self.times.beat
+
+    def unanswered(self, now: float, why: str, *, no_controller: bool = False) -> None:
+        """A request got no answer, or there was nobody to send it to."""
+        self._last_error = why
+        self._again(now, LOOK_AGAIN_S if no_controller else self.times.beat)
+
+    def _hand_over(self, now: float, *, done: bool) -> None:
+        self._handing_over += 1
+        if done or now >= self._stop_by:
+            self.phase = Phase.STOPPED
+        else:
+            self._next = now + (HAND_OVER_S if self._handing_over == 1 else min(HAND_OVER_AGAIN_S, self.times.beat))
+
+    def _again(self, now: float, delay_s: float) -> None:
+        self._next = now + delay_s
+        if self.phase is Phase.REGISTERING and now >= self._register_by:
+            self.controllers_away = True
+            self._fail(
+                f"no controller took the registration within {self.times.registration_max:g} s: {self._last_error}"
+            )
+        if self.phase is Phase.STOPPING and now >= min(self._stop_by, self._last_beat + self.times.session):
+            self.phase = Phase.STOPPED  # they have fenced it by now, or are gone
+
+    def _fail(self, why: str) -> None:
+        self.phase, self.failure = Phase.FAILED, why
+
+
+def unsupported_features(levels: Mapping[str, int]) -> str:
+    """Why a cluster with these features refuses this broker, in one sentence, and how its controllers are formatted so
+    that it does not."""
+    unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
+    other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]
+    if not unknown and not other:
+        return f"the cluster has features that this release does not do: {taken_when_formatted()}"
+    found = [f"{each}, which this release does not do" for each in unknown]
+    found += [
+        f"{name}={levels[name]}, of which this release does {FEATURES[name][0]} to {FEATURES[name][1]}"
+        for name in other
+    ]
+    off = " ".join(f"--feature {each.partition('=')[0]}=0" for each in unknown)
+    why = f"the cluster has {', and '.join(found)}"
+    if levels.get(METADATA_VERSION, 0) > FEATURES[METADATA_VERSION][1]:
+        # What that release has besides, newer ones have too.
+        return f"{why}: {taken_when_formatted(off or NOT_SERVED)}"
+    if other or not off:
+        return why
+    return (
+        f"{why}: leave it out when the controllers are formatted ({off}), or switch it off"
+        f" (kafka-features.sh downgrade {off})"
+    )
+
+
+def _is_done(name: str, level: int) -> bool:
+    oldest, newest = FEATURES[name]
+    return oldest <= level <= newest
+
+
+def in_words(code: int) -> str:
+    """The name of an error, and what it says."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return f"error {code}"
+    return f"{known.name} ({known.text})"

@@ -1,0 +1,471 @@
+"""A broker's membership in a cluster whose controllers are Apache Kafka's: threads round cores without I/O.
+
+    kafkalite-metadata    asks the quorum's leader for its log (`Observer`), publishes images
+    kafkalite-proposer    asks the leader for who is to be in sync (another `Forwarder`)
+    kafkalite-forwarder   passes clients' requests on to the leader (`Forwarder`)
+    kafkalite-heartbeat   registers and beats (`Lifecycle`), on a connection of its own, so that nothing holds up a beat
+
+Whoever wants to know of new metadata is in `listeners`: called on the metadata thread with the image before and the
+new one, in order, before a beat reports it as applied. What cannot be gone on with (metadata that is not understood, or
+another broker under the same id) is told to `on_fatal`, once; before it has started it is a StartupError instead.
+
+    start ─▶ wait_caught_up ─▶ whatever else the broker starts ─▶ enter ─▶ … ─▶ stop
+
+Both waits end early by `give_up`. `image` may be read by any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.executors import THREADS
+from kafkalite.broker.cluster.connection import ConnectionFailed, ControllerConnection
+from kafkalite.broker.cluster.creation import Creation
+from kafkalite.broker.cluster.forwarding import Forwarder
+from kafkalite.broker.cluster.image import EMPTY, Image
+from kafkalite.broker.cluster.lifecycle import Lifecycle, Phase, in_words
+from kafkalite.broker.cluster.observer import FETCH_OLDEST, Observer
+from kafkalite.broker.cluster.quorum import UNKNOWN, Address, Quorum
+from kafkalite.broker.cluster.records import MetadataFault
+from kafkalite.errors import ControllersAway, ErrorCode, StartGivenUp, StartupError
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.describe_cluster import DescribeClusterRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.deferred import Deferred
+    from kafkalite.base.executors import Event, Executors
+    from kafkalite.broker.cluster.forwarding import Outcome
+    from kafkalite.broker.cluster.lifecycle import Node, Times
+    from kafkalite.broker.cluster.security import Security
+
+logger = logging.getLogger("kafkalite.broker.cluster")
+
+FETCH_TIMEOUT_S: Final = 2.0 + 0.5
+"""Kafka's quorum.request.timeout.ms, and what the leader may wait for records."""
+NO_CONTROLLER_WAIT_S: Final = 0.5
+WAIT_S_MAX: Final = 3600.0
+"""Of one wait inside a longer one."""
+REGISTRATION_OLDEST: Final = 4
+"""The version that may claim a feature from level 0 on; every controller of Kafka 4 serves it."""
+_CONTROLLERS: Final = 2
+_PLACE: Final = "\0"
+_ENDPOINT_TYPE_SINCE: Final = 1
+
+
+class Connect(Protocol):
+    """How a connection to a controller is made: ConnectionFailed when it cannot be."""
+
+    def __call__(self, address: Address, client_id: str, timeout_s: float) -> ControllerConnection: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controllers:
+    """Where to begin looking for the quorum's leader."""
+
+    voters: Mapping[int, Address]
+    servers: tuple[Address, ...]
+    listener: str
+    security: Security | None = None
+    """What their listener asks for; None: nothing."""
+
+    def connect(self, address: Address, client_id: str, timeout_s: float) -> ControllerConnection:
+        """A connection that is ready for use. ConnectionFailed."""
+        return ControllerConnection.connect(address, client_id, timeout_s, self.security)
+
+    def quorum(self) -> Quorum:
+        """Of which nothing is known yet."""
+        return Quorum(self.voters, self.servers, self.listener)
+
+
+class Member:
+    """See the module. `serves`: whether it is ever to be let in, and given partitions."""
+
+    def __init__(
+        self,
+        node: Node,
+        controllers: Controllers,
+        times: Times,
+        clock: Clock,
+        *,
+        serves: bool,
+        on_fatal: Callable[[BaseException], None],
+        executors: Executors = THREADS,
+        connect: Connect | None = None,
+    ) -> None:
+        self.image: Image = EMPTY
+        self.listeners: list[Callable[[Image, Image], None]] = []
+        self._node = node
+        self._times = times
+        self._clock = clock
+        self._on_fatal = on_fatal
+        self._connect = connect or controllers.connect
+        self._client_id = f"broker-{node.node_id}"
+        self._observer = Observer(node.node_id, node.cluster_id, node.directory_id, controllers.quorum())
+        self._lifecycle = Lifecycle(node, times, clock.monotonic(), serves=serves)  # guarded by _beating.lock
+        self._following = executors.worker("kafkalite-metadata", self._follow)
+        self._beating = executors.worker("kafkalite-heartbeat", self._beat)
+        self._forwarder = Forwarder(lambda: self._observer.quorum.leader, self._opened, clock, executors)
+        self._proposer = Forwarder(
+            lambda: self._observer.quorum.leader, self._opened, clock, executors, "kafkalite-proposer"
+        )
+        self.controller_apis: Mapping[int, tuple[int, int]] = {}
+        """API → oldest and newest version that the controller serves."""
+        self.creation = Creation(self.forward, lambda: self.controller_apis, self.ask)
+        self._log_connection: ControllerConnection | None = None  # replaced by its thread alone, as the next
+        self._beat_connection: ControllerConnection | None = None
+        self._serves = serves
+        self._stopping = False
+        self._applied_offset = -1  # of the last image that every listener was called with
+        self._epoch_told = -1  # of this process's own registration, by the metadata
+        self._publishing = False  # whether listeners are being called
+        self._refusal = (0, 0)  # API and code of the last answer; the heartbeat's thread's
+        self._fault: BaseException | None = None
+        self._begun = False  # whether faults are told to on_fatal
+        self._start_by = clock.monotonic() + times.start_max
+        self._caught_up = executors.event()  # or it failed, as the next
+        self._entered = executors.event()
+        self._ended = executors.event()
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to follow and to register."""
+        self._following.start()
+        self._beating.start()
+        self._forwarder.start()
+        self._proposer.start()
+
+    def wait_caught_up(self) -> None:
+        """Returns when the broker is registered and its metadata caught up; StartupError when that failed."""
+        self._wait(self._caught_up, "its metadata has not caught up")
+
+    def enter(self) -> None:
+        """All parts of the broker run: if it serves, returns when it was let in, and its image says so, too, so that
+        clients are told of it. StartupError."""
+        if self._serves:
+            with self._beating.lock:
+                self._lifecycle.ready(self._clock.monotonic())
+                self._beating.call_locked()
+            self._wait(self._entered, "the controllers have not let it in")
+        self._begun = True
+
+    def give_up(self) -> None:
+        """Ends the waits of a start, now and later, by StartGivenUp. Any thread."""
+        if not self._begun:
+            self._fail(StartGivenUp("the broker was stopped before it served"))
+
+    def _wait(self, event: Event, otherwise: str) -> None:
+        while not event.is_set() and (left := self._start_by - self._clock.monotonic()) > 0:
+            event.wait(min(left, WAIT_S_MAX))
+        if isinstance(self._fault, StartGivenUp):
+            raise self._fault
+        if self._fault is not None:
+            kind = ControllersAway if isinstance(self._fault, ControllersAway) else StartupError
+            raise kind(str(self._fault)) from self._fault
+        if not event.is_set():
+            raise ControllersAway(
+                f"the broker is registered with the controllers, but {otherwise} within {self._times.start_max:g} s"
+                " (server.max.startup.time.ms)"
+            )
+
+    def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
+        """Passes a client's request on to the controller; see `Forwarder.forward`."""
+        return self._forwarder.forward(request, principal, host)
+
+    def ask(self, key: int, message: object) -> Deferred[Any]:
+        """Sends the controller a request of the broker's own; see `Forwarder.ask`."""
+        return self._forwarder.ask(key, message)
+
+    def propose(self, key: int, message: object) -> Deferred[Any]:
+        """As `ask`, beside what others ask: for what a leader proposes, which must not wait for clients' requests."""
+        return self._proposer.ask(key, message)
+
+    @property
+    def progress(self) -> str:
+        """How far it is on its way into service, in words. Any thread."""
+        lifecycle = self._lifecycle
+        if lifecycle.phase is Phase.REGISTERING:
+            return "not registered yet"
+        caught_up = "metadata caught up" if lifecycle.caught_up else f"metadata up to offset {self._applied_offset}"
+        return f"registered, {caught_up}, {lifecycle.answered} heartbeats answered"
+
+    @property
+    def incarnation(self) -> bytes:
+        """Of this process, as its registration has it."""
+        return self._node.incarnation
+
+    @property
+    def phase(self) -> Phase:
+        """Where it is in its life."""
+        return self._lifecycle.phase
+
+    @property
+    def fenced(self) -> bool:
+        """Whether the controllers keep it out of service."""
+        return self._lifecycle.fenced
+
+    @property
+    def epoch(self) -> int:
+        """What its registration was given, whoever tells it first, the answer or the metadata; -1 before."""
+        return max(self._lifecycle.epoch, self._epoch_told)
+
+    @property
+    def controller_id(self) -> int:
+        """Who leads the quorum, as far as is known; -1: nobody, or one whose id is not known yet."""
+        quorum = self._observer.quorum
+        return UNKNOWN if quorum.leader is None else quorum.leader_id
+
+    @property
+    def controller_seen(self) -> bool:
+        """Whether somebody is known to lead the quorum."""
+        return self._observer.quorum.leader is not None
+
+    @property
+    def metadata_end(self) -> int:
+        """The offset behind the last record of metadata that is known to be committed."""
+        return self._observer.committed_end
+
+    def heard_seconds_ago(self) -> float:
+        """Since a controller answered a beat, or the registration."""
+        return self._lifecycle.unheard_s(self._clock.monotonic())
+
+    def stop(self, *, controlled: bool = True) -> None:
+        """Leaves: asks the controllers to move away what it leads, and waits until they have or are out of reach."""
+        if controlled:
+            with self._beating.lock:
+                self._lifecycle.stop(self._clock.monotonic())
+                self._beating.call_locked()
+            self._ended.wait()
+        self._stopping = True
+        self._forwarder.stop()
+        self._proposer.stop()
+        for connection in (self._log_connection, self._beat_connection):
+            if connection is not None:
+                connection.abort()
+        self._following.stop()
+        self._beating.stop()
+        for connection in (self._log_connection, self._beat_connection):
+            if connection is not None:
+                connection.close()
+
+    # --- metadata, on its thread --------------------------------------------------------------------------------------
+
+    def _follow(self) -> float | None:
+        """A turn of the metadata thread; the seconds until the next."""
+        if self._stopping or self._fault is not None:
+            return None
+        try:
+            return self._ask_for_metadata()
+        except MetadataFault as error:
+            self._fail(error)
+        except Exception as error:
+            logger.exception("the cluster's metadata cannot be followed")
+            self._fail(error)
+        return None
+
+    def _ask_for_metadata(self) -> float:
+        """One request for the log, or for a snapshot."""
+        observer = self._observer
+        try:
+            connection = self._log_connection = self._opened(self._log_connection, observer.quorum.address)
+            key = observer.api_key
+            version = connection.version(key, FETCH_OLDEST if key == api.FETCH else 0)
+            response = connection.request(key, version, observer.request(version), FETCH_TIMEOUT_S)
+        except ConnectionFailed as error:
+            delay_s = observer.failed()
+            logger.debug("%s", error)
+            return delay_s
+        image, delay_s = observer.fetched(response) if key == api.FETCH else observer.snapshot(response)
+        if image is not None:
+            self._publish(image)
+        return delay_s
+
+    def _publish(self, image: Image) -> None:
+        self._check_no_controller(image)
+        before, self.image = self.image, image
+        self._publishing = True
+        for listener in self.listeners:
+            try:
+                listener(before, image)
+            except MetadataFault:
+                raise  # it must not be gone on without
+            except Exception:
+                logger.exception("metadata up to offset %d could not be carried out everywhere", image.offset)
+        self._publishing = False
+        self._applied_offset = image.offset
+        with self._beating.lock:
+            self._lifecycle.saw(image)
+            failed = self._lifecycle.phase is Phase.FAILED
+        self._note_entered()
+        if failed:
+            self._call_beat()
+
+    def _check_no_controller(self, image: Image) -> None:
+        """MetadataFault where this broker has the place of a node that was broker and controller in one: the quorum
+        counts on it, and would miss it. An image from before this process registered says nothing of it: the node may
+        have been taken out of the quorum since."""
+        node = self._node
+        own = image.brokers.get(node.node_id)
+        if own is None or own.incarnation != node.incarnation:
+            return
+        self._epoch_told = own.epoch
+        fixed = not image.voters and node.node_id in image.controllers  # whose directories nobody tells
+        if fixed or image.voter_directories.get(node.node_id) == node.directory_id:
+            raise MetadataFault(
+                f"node.id: node {node.node_id} is one of the cluster's controllers, too, which kafkalite cannot be: "
+                "take it out of the quorum first (kafka-metadata-quorum.sh remove-controller), or choose another broker"
+            )
+
+    # --- registration and beats, on their thread ----------------------------------------------------------------------
+
+    def _beat(self) -> float | None:
+        """A turn of the heartbeat thread; the seconds until the next."""
+        try:
+            return self._register_or_beat()
+        except Exception as error:
+            logger.exception("the broker cannot tell the controllers that it lives")
+            self._fail(error)
+            self._ended.set()
+            return None
+
+    def _register_or_beat(self) -> float | None:
+        """One registration or beat, if it is time."""
+        with self._beating.lock:
+            lifecycle = self._lifecycle
+            now = self._clock.monotonic()
+            wait_s, ended = lifecycle.wait(now), lifecycle.ended or self._stopping
+            key, request = lifecycle.api_key, lifecycle.request(self._applied_offset)
+        if ended:
+            self._end()
+            return None
+        if wait_s > 0:
+            return wait_s
+        answer, why = self._ask_leader(key, request)
+        with self._beating.lock:
+            now, fenced = self._clock.monotonic(), lifecycle.fenced
+            if answer is None:
+                lifecycle.unanswered(now, why, no_controller=self._observer.quorum.leader is None)
+            elif key == api.BROKER_REGISTRATION:
+                lifecycle.registered(answer, now, self.image.features)
+            else:
+                lifecycle.beaten(answer, now)
+            wait_s, ended = lifecycle.wait(now), lifecycle.ended
+        if lifecycle.fenced != fenced:
+            logger.info("the controllers %s this broker", "fence" if lifecycle.fenced else "let in")
+        if lifecycle.caught_up:
+            self._caught_up.set()
+        self._note_entered()
+        if ended:
+            self._end()
+            return None
+        return wait_s
+
+    def _ask_leader(self, key: int, request: object) -> tuple[Any, str]:
+        """The leader's answer, else None and why there is none."""
+        leader = self._observer.quorum.leader
+        if leader is None:
+            return None, "no controller is known to lead"
+        try:
+            connection = self._beat_connection = self._opened(self._beat_connection, leader)
+            self.controller_apis = connection.versions
+            version = connection.version(key, REGISTRATION_OLDEST if key == api.BROKER_REGISTRATION else 0)
+            answer = connection.request(key, version, request, self._times.beat)
+        except ConnectionFailed as error:
+            return None, str(error)
+        refusal, self._refusal = self._refusal, (key, answer.error_code)
+        if answer.error_code:
+            if refusal != self._refusal:  # else it was told
+                why = in_words(answer.error_code)
+                logger.info("the controller refused this broker's %s: %s", api.APIS[key].name, why)
+            if answer.error_code == ErrorCode.NOT_CONTROLLER:
+                connection.close()
+        return answer, ""
+
+    def _end(self) -> None:
+        """Nothing more is to be sent."""
+        if self._lifecycle.phase is Phase.FAILED:
+            kind = ControllersAway if self._lifecycle.controllers_away else StartupError
+            self._fail(kind(self._lifecycle.failure))
+        self._ended.set()
+
+    # --- both ---------------------------------------------------------------------------------------------------------
+
+    def _note_entered(self) -> None:
+        """It is in service once the controllers say so and every listener knows."""
+        own = self.image.brokers.get(self._node.node_id)
+        known = own is not None and own.epoch == self._lifecycle.epoch and not own.fenced and not self._publishing
+        if known and self._lifecycle.phase is Phase.IN_SERVICE:
+            self._entered.set()
+
+    def _opened(self, connection: ControllerConnection | None, address: Address) -> ControllerConnection:
+        """The connection, if it is one to this address; else a new one."""
+        if connection is not None:
+            if connection.address == address and not connection.closed:
+                return connection
+            connection.close()
+        opened = self._connect(address, self._client_id, self._times.beat)
+        if self._stopping:
+            opened.close()
+            raise ConnectionFailed("the broker stops")
+        return opened
+
+    def _call_beat(self) -> None:
+        with self._beating.lock:
+            self._beating.call_locked()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._fault is not None:
+            return
+        self._fault = error
+        self._caught_up.set()
+        self._entered.set()
+        if self._begun:
+            self._on_fatal(error)
+
+
+def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, clock: Clock, given_up: Event) -> str:
+    """The id of the cluster, from whichever controller answers first. StartupError when none does in this time, or
+    (StartGivenUp) when nobody waits for it any longer."""
+    give_up_at = clock.monotonic() + timeout_s
+    while True:
+        found, reasons = _ask_cluster_id(controllers, client_id)
+        if found:
+            return found
+        if clock.monotonic() + NO_CONTROLLER_WAIT_S >= give_up_at:
+            raise ControllersAway(f"no controller tells the cluster's id: {'; '.join(once_each(reasons))}")
+        if given_up.wait(NO_CONTROLLER_WAIT_S):
+            raise StartGivenUp("the broker was stopped before it served")
+
+
+def once_each(reasons: Mapping[Address, str]) -> list[str]:
+    """What keeps several nodes from answering, with all of their addresses where it is the same."""
+    alike: dict[str, list[str]] = {}
+    for address, reason in reasons.items():
+        alike.setdefault(reason.replace(str(address), _PLACE), []).append(str(address))
+    return [reason.replace(_PLACE, ", ".join(addresses)) for reason, addresses in alike.items()]
+
+
+def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, dict[Address, str]]:
+    """The id, else why each controller did not tell it."""
+    reasons = {}
+    for address in dict.fromkeys((*controllers.servers, *controllers.voters.values())):
+        try:
+            connection = controllers.connect(address, client_id, FETCH_TIMEOUT_S)
+            try:
+                version = connection.version(api.DESCRIBE_CLUSTER, _ENDPOINT_TYPE_SINCE)
+                request = DescribeClusterRequest(endpoint_type=_CONTROLLERS)
+                answer = connection.request(api.DESCRIBE_CLUSTER, version, request, FETCH_TIMEOUT_S)
+            finally:
+                connection.close()
+        except ConnectionFailed as error:
+            reasons[address] = str(error)
+            continue
+        if not answer.error_code and answer.cluster_id:
+            return str(answer.cluster_id), {}
+        reasons[address] = f"the node at {address} is no controller"
+    return "", reasons

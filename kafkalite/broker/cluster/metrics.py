@@ -1,0 +1,128 @@
+"""What a broker tells of its cluster at a scrape: brokers, controller, partitions, elections, its own place in it.
+
+All of it is counted in the image that the broker goes by, so that every broker tells the same of the cluster, as soon
+as it has heard of it: alert rules take the largest of what brokers say. Elections are counted when images change.
+
+Source of names: BrokerServerMetrics, ReplicaManager and KafkaRaftMetrics of Kafka 4.1, as Prometheus's JMX exporter
+writes them; what a Java broker has no name for begins with kafkalite_cluster_.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.base.families import Family
+from kafkalite.broker.cluster.image import EMPTY, RECOVERED
+from kafkalite.broker.cluster.lifecycle import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.broker.cluster.image import Image, PartitionState
+    from kafkalite.broker.cluster.member import Member
+
+NOBODY: Final = -1
+_STATES: Final = {
+    Phase.REGISTERING: 1,
+    Phase.STARTING: 1,
+    Phase.IN_SERVICE: 3,
+    Phase.STOPPING: 6,
+    Phase.STOPPED: 7,
+    Phase.FAILED: 7,
+}
+"""BrokerState of Kafka: 1 starting, 3 running, 6 pending controlled shutdown, 7 shutting down."""
+
+
+class Partitions(NamedTuple):
+    """Of the whole cluster."""
+
+    total: int
+    offline: int
+    """Without a leader."""
+    under_replicated: int
+    """With a replica out of sync."""
+
+
+def partitions_of(image: Image) -> Partitions:
+    """Looks at each of them."""
+    count = offline = under_replicated = 0
+    for topic in image.topics.values():
+        for each in topic.partitions.values():
+            count += 1
+            offline += each.leader == NOBODY
+            under_replicated += len(each.isr) < len(each.replicas)
+    return Partitions(count, offline, under_replicated)
+
+
+class ClusterMetrics:
+    """See the module. `use` is a listener of the member's, `families` a source of metrics."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._elections = 0
+        self._unclean = 0
+
+    def use(self, before: Image, now: Image) -> None:
+        """Counts the partitions that have another leader than before."""
+        if before is EMPTY or now.topics is before.topics:
+            return
+        for topic_id, topic in now.topics.items():
+            known = before.topics.get(topic_id)
+            if known is topic or known is None:
+                continue
+            for number, each in topic.partitions.items():
+                then = known.partitions.get(number)
+                if then is not None and then is not each and each.leader not in (NOBODY, then.leader):
+                    self._elections += 1
+                    self._unclean += _unclean(then, each)
+
+    def families(self) -> Iterator[Family]:
+        """On any thread."""
+        member, image = self._member, self._member.image
+        partitions = partitions_of(image)
+        fenced = sum(each.fenced for each in image.brokers.values())
+        leader = member.controller_id
+        for name, value, text in (
+            ("kafka_server_kafkaserver_brokerstate", _STATES[member.phase], "1 starting, 3 running, 6 handing over."),
+            ("kafka_server_broker_metadata_metrics_last_applied_record_offset", image.offset, "Of the metadata log."),
+            (
+                "kafkalite_cluster_fenced",
+                int(member.fenced),
+                "Whether the controllers keep this broker out of service.",
+            ),
+            ("kafkalite_cluster_controller_id", leader, "Who leads the quorum, as far as is known here; -1: nobody."),
+            (
+                "kafkalite_cluster_controller_seen",
+                int(member.controller_seen),
+                "Whether a controller is known to lead.",
+            ),
+            ("kafkalite_cluster_heard_seconds_ago", member.heard_seconds_ago(), "Since a controller answered a beat."),
+            (
+                "kafkalite_cluster_metadata_lag_records",
+                max(0, member.metadata_end - 1 - image.offset),
+                "Of the metadata log, what is committed and not applied here.",
+            ),
+            ("kafka_brokers", len(image.brokers), "Registered brokers."),
+            ("kafkalite_cluster_fenced_brokers", fenced, "Registered brokers that are out of service."),
+            ("kafkalite_cluster_partitions", partitions.total, "Partitions of the whole cluster."),
+            (
+                "kafkalite_cluster_offline_partitions",
+                partitions.offline,
+                "Of the whole cluster, those without a leader.",
+            ),
+            (
+                "kafkalite_cluster_under_replicated_partitions",
+                partitions.under_replicated,
+                "Of the whole cluster, those with a replica out of sync.",
+            ),
+        ):
+            yield Family(name, "gauge", text, [("", value)])
+        for name, value, text in (
+            ("kafkalite_cluster_elections", self._elections, "Partitions that got another leader, since the start."),
+            ("kafkalite_cluster_unclean_elections", self._unclean, "Of those, leaders that were not in sync."),
+        ):
+            yield Family(name, "counter", text, [("", value)])
+
+
+def _unclean(then: PartitionState, now: PartitionState) -> bool:
+    return now.recovery != RECOVERED and then.recovery == RECOVERED

@@ -1,0 +1,75 @@
+"""From the image of a cluster to the logs of a broker: which partitions are here, and which it leads in which epoch.
+
+Nothing is opened before this process's registration is in the image: an earlier one is a part of the truth, and would
+make strays of what is the broker's. From then on each image's difference to the one before counts.
+
+Source: ReplicaManager.applyDelta and LocalReplicaChanges of Kafka 4.1. The metadata thread's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.broker.cluster.image import EMPTY, RECOVERED
+from kafkalite.broker.cluster.settings import topic_config
+from kafkalite.broker.log.assigned import AssignedTopic
+from kafkalite.broker.log.assignment import LOST, NOWHERE, Assignment
+
+if TYPE_CHECKING:
+    from kafkalite.broker.cluster.image import Image, PartitionState, TopicState
+    from kafkalite.broker.log.assigned import AssignedLogs
+
+
+class Partitions:
+    """See the module; `use` is a listener of the member's."""
+
+    def __init__(self, logs: AssignedLogs, node_id: int, incarnation: bytes) -> None:
+        self._logs = logs
+        self._node_id = node_id
+        self._incarnation = incarnation
+        self._used = EMPTY
+        """The image that the logs go by."""
+
+    def use(self, _before: Image, now: Image) -> None:
+        """The logs go by this image from now on."""
+        own = now.brokers.get(self._node_id)
+        if self._used is EMPTY and (own is None or own.incarnation != self._incarnation):
+            return
+        before = self._used
+        if before is not EMPTY and now.topics is before.topics:
+            self._used = now
+            return
+        removed = [topic_id for topic_id in before.topics if topic_id not in now.topics]
+        changed = [
+            self._assigned(topic, now)
+            for topic_id, topic in now.topics.items()
+            if before.topics.get(topic_id) is not topic
+        ]
+        if changed or removed or before is EMPTY:
+            self._logs.use_topics(changed, removed)
+        self._used = now  # not before: what could not be carried out is a part of the next image's difference
+
+    def _assigned(self, topic: TopicState, image: Image) -> AssignedTopic:
+        count = max(topic.partitions, default=-1) + 1
+        known = [topic.partitions.get(number) for number in range(count)]
+        partitions = [NOWHERE if each is None else self._assignment(each) for each in known]
+        return AssignedTopic(topic.name, topic.id, topic_config(self._logs.config, image, topic.name), partitions)
+
+    def _assignment(self, partition: PartitionState) -> Assignment:
+        own = self._node_id
+        held = own in partition.replicas
+        places = zip(partition.replicas, partition.directories, strict=True) if LOST in partition.directories else ()
+        return Assignment(
+            held=held,
+            leads=held and partition.leader == own,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replicas=partition.replicas,
+            isr=partition.isr,
+            elr=partition.elr,
+            partition_epoch=partition.epoch,
+            recovering=partition.recovery != RECOVERED,
+            directory=partition.directories[partition.replicas.index(own)] if held else b"",
+            lost=tuple(node for node, place in places if place == LOST),
+            others_whole=any(each != own for each in (*partition.isr, *partition.elr)),
+        )

@@ -1,0 +1,208 @@
+"""The other brokers of a cluster, as this one asks them things: a way to each API of each of them, with a thread.
+
+    lane(node, api).put(item) ─▶ those that wait, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
+
+One request says one thing of each: what contradicts something in it goes with the next, since answers tell of whom they
+are, and not of which of two. One request of a lane is under way at a time, on a connection of its own (`Brokers`); what
+comes meanwhile waits, and goes with the next. Where no answer comes, whoever asked is told, and asks again if he wants
+to: nothing is sent twice here.
+
+Any thread; `settle` is called on the lane's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from kafkalite.base.executors import THREADS
+from kafkalite.base.logging import fields
+from kafkalite.broker.cluster.connection import ConnectionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from kafkalite.base.executors import Executors
+    from kafkalite.broker.cluster.brokers import Brokers
+    from kafkalite.broker.cluster.connection import ControllerConnection
+    from kafkalite.broker.cluster.quorum import Address
+
+    Says: TypeAlias = Callable[[Any], tuple[Hashable, Hashable]]
+
+logger = logging.getLogger("kafkalite.broker.cluster")
+
+CONNECT_TIMEOUT_S: Final = 5.0
+REQUEST_TIMEOUT_S: Final = 30.0
+"""Kafka's request.timeout.ms."""
+ITEMS_MAX: Final = 1000
+"""Of one request."""
+
+
+def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[Any]]:
+    """What waits: as much as goes into one request, and the rest."""
+    if says is None:
+        return waiting[:ITEMS_MAX], waiting[ITEMS_MAX:]
+    said: dict[Hashable, Hashable] = {}
+    together: list[Any] = []
+    left: list[Any] = []
+    for item in waiting:
+        about, what = says(item)
+        fits = len(together) < ITEMS_MAX and said.setdefault(about, what) == what
+        (together if fits else left).append(item)
+    return together, left
+
+
+class Lane:
+    """The way to one API of one broker."""
+
+    def __init__(
+        self,
+        name: str,
+        brokers: Brokers,
+        node_id: int,
+        request: tuple[int, int],
+        build: Callable[[Sequence[Any]], object],
+        settle: Callable[[Sequence[Any], Any], None],
+        says: Says | None,
+        client_id: str,
+        executors: Executors,
+    ) -> None:
+        """`request` is the API's key and the oldest version that will do."""
+        self._name = name
+        self._brokers = brokers
+        self._node_id = node_id
+        self._key, self._oldest = request
+        self._build = build
+        self._settle = settle
+        self._says = says
+        self._client_id = client_id
+        self._worker = executors.worker(name, self._turn)
+        self._waiting: list[Any] = []  # guarded by the worker's lock, as the next
+        self._stopping = False
+        self._connection: ControllerConnection | None = None
+        self._answers = True  # whether it did last time
+        self._worker.start()
+
+    def put(self, item: Any) -> None:
+        """It goes with the next request. One that comes too late gets no answer, which is told at once."""
+        with self._worker.lock:
+            late = self._stopping
+            if not late:
+                self._waiting.append(item)
+                self._worker.call_locked()
+        if late:
+            self._settle([item], None)
+
+    def stop_soon(self) -> None:
+        """Ends what is under way."""
+        with self._worker.lock:
+            self._stopping = True
+        if self._connection is not None:
+            self._connection.abort()
+
+    def stop(self) -> None:
+        """Ends what is under way; what waits gets no answer. At most a connection that is being made is waited for."""
+        self.stop_soon()
+        self._worker.stop()
+        if self._connection is not None:
+            self._connection.close()
+        left, self._waiting = self._waiting, []
+        if left:
+            self._settle(left, None)
+
+    def _turn(self) -> float | None:
+        with self._worker.lock:
+            if self._stopping or not self._waiting:
+                return None
+            items, self._waiting = _that_agree(self._waiting, self._says)
+        answer = self._ask(items)
+        try:
+            self._settle(items, answer)
+        except Exception:
+            logger.exception("an answer of another broker could not be taken in", extra=fields(lane=self._name))
+        return 0.0
+
+    def _ask(self, items: Sequence[Any]) -> Any:
+        """The answer, None where there is none."""
+        address = self._brokers.address(self._node_id)
+        if address is None:
+            return None
+        try:
+            connection = self._opened(address)
+            version = connection.version(self._key, self._oldest)
+            answer = connection.request(self._key, version, self._build(items), REQUEST_TIMEOUT_S)
+        except ConnectionFailed as error:
+            news = self._answers and not self._stopping
+            logger.log(logging.WARNING if news else logging.DEBUG, "%s", error)
+            self._answers = False
+        except Exception:
+            logger.exception("another broker could not be asked", extra=fields(lane=self._name))
+        else:
+            self._answers = True
+            return answer
+        return None
+
+    def _opened(self, address: Address) -> ControllerConnection:
+        present = self._connection
+        if present is not None and present.address == address and not present.closed:
+            return present
+        if present is not None:
+            present.close()
+        opened = self._connection = self._brokers.connect(address, self._client_id, CONNECT_TIMEOUT_S)
+        if self._stopping:
+            opened.close()
+            raise ConnectionFailed("the broker stops")
+        return opened
+
+
+class Peers:
+    """See the module. `node_id` is this broker's."""
+
+    def __init__(self, brokers: Brokers, node_id: int, *, executors: Executors = THREADS) -> None:
+        self._brokers = brokers
+        self._client_id = f"broker-{node_id}-peer"
+        self._executors = executors
+        self._lock = threading.Lock()
+        self._lanes: dict[tuple[int, int], Lane] = {}  # guarded by _lock
+        self._stopped = False
+
+    def lane(
+        self,
+        node_id: int,
+        api_key: int,
+        oldest: int,
+        build: Callable[[Sequence[Any]], object],
+        settle: Callable[[Sequence[Any], Any], None],
+        says: Says | None = None,
+    ) -> Lane:
+        """The way to an API of a broker, made when it is first asked for. `build` makes a request of items, `settle` is
+        given them with the answer, None where none came; `says` tells of an item what it is about, and what it says of
+        that: no request says two things of one."""
+        with self._lock:
+            found = self._lanes.get((node_id, api_key))
+            if found is None:
+                found = self._lanes[node_id, api_key] = Lane(
+                    f"kafkalite-peer-{node_id}-{api_key}",
+                    self._brokers,
+                    node_id,
+                    (api_key, oldest),
+                    build,
+                    settle,
+                    says,
+                    self._client_id,
+                    self._executors,
+                )
+                if self._stopped:
+                    found.stop()
+            return found
+
+    def stop(self) -> None:
+        """Asks nobody anything from then on."""
+        with self._lock:
+            self._stopped = True
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.stop_soon()
+        for lane in lanes:
+            lane.stop()

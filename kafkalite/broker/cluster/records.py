@@ -1,0 +1,183 @@
+"""The batches of a cluster's metadata log as records: one frame a value, in Kafka's own schemas.
+
+    value    frame version, api key and record version, an unsigned varint each; then the record at that version
+    control  key: int16 version, int16 type; value: the record, which begins with its own version
+
+Batches are those of any log (format 2), never compressed by Kafka's controllers, and read all the same where they are.
+A record that this release does not know, or that has bytes left over, is a fault: skipping it would make an image that
+differs from the controller's. Control records that tell a broker nothing are passed over.
+
+Source: MetadataRecordSerde and ControlRecordUtils of Kafka 4.1; schemas of 4.4. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite._native.wire.batch import HEADER_SIZE, BatchError, check
+from kafkalite._native.wire.codec import CodecError, Program
+from kafkalite.broker.cluster import control_types, metadata_types
+from kafkalite.wire.record.batches import next_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite._native.wire.batch import BatchInfo
+
+FRAME_VERSION: Final = 1
+METADATA_LEVELS: Final = (7, 33)
+"""Levels of metadata.version whose records are known: the oldest, 3.3-IV3, and the newest, 4.4-IV2."""
+NEWEST_RELEASE: Final = "4.4"
+"""Of Apache Kafka, whose metadata.version is the newest of these levels."""
+NOT_SERVED: Final = "--feature share.version=0 --feature streams.version=0"
+"""What clusters of that release have unless they are formatted so."""
+CONTROL_TYPES: Final = {row[0]: row[1:] for row in control_types.ROWS}
+"""Control records that are read: type → class, oldest and newest version."""
+RECORD_TYPES: Final = {row[0]: row[1:] for row in metadata_types.ROWS}
+"""The same for metadata, by key."""
+_NAMESPACES: Final = {False: vars(metadata_types), True: vars(control_types)}
+_VARINT_SIZE_MAX: Final = 10
+_DECOMPRESSED_SIZE_MAX: Final = 64 << 20
+
+
+class MetadataFault(Exception):
+    """The metadata log says what cannot be applied; the message is one sentence. The broker cannot go on by it."""
+
+
+def taken_when_formatted(off: str = NOT_SERVED) -> str:
+    """The end of a sentence: how controllers of a later release are formatted, `off` being what is not done here."""
+    return f"controllers that are formatted with --release-version {NEWEST_RELEASE} {off} take it"
+
+
+class Batch(NamedTuple):
+    """One batch of the log, read."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    """Of the quorum's leader that wrote it."""
+    records: tuple[tuple[int, Any], ...]
+    """(offset, record), each of a class of `metadata_types` or `control_types`."""
+
+
+def read_batches(data: bytes | memoryview) -> Iterator[Batch]:
+    """The complete batches of a piece of the log; a cut-off last one ends the walk. MetadataFault."""
+    view = memoryview(data)
+    position = 0
+    try:
+        while (info := next_whole(view, position)) is not None:
+            batch = view[position : position + info.size]
+            check(batch)
+            yield Batch(info.base_offset, info.last_offset, info.leader_epoch, _records(info, batch))
+            position += info.size
+    except (BatchError, ValueError) as error:
+        raise MetadataFault(f"a batch of the metadata log cannot be read: {error}") from error
+
+
+def whole_size(data: bytes | bytearray | memoryview) -> int:
+    """The bytes of the complete batches at the beginning. MetadataFault."""
+    position = 0
+    try:
+        while (info := next_whole(data, position)) is not None:
+            position += info.size
+    except BatchError as error:
+        raise MetadataFault(f"a batch of the metadata log cannot be read: {error}") from error
+    return position
+
+
+def decode_value(value: bytes | memoryview) -> Any:
+    """The record in a value of a data batch. MetadataFault for one that this release does not know."""
+    version, position = _unsigned(value, 0)
+    if version != FRAME_VERSION:
+        raise MetadataFault(f"a metadata record has frame version {version}, this release reads {FRAME_VERSION}")
+    key, position = _unsigned(value, position)
+    version, position = _unsigned(value, position)
+    row = RECORD_TYPES.get(key)
+    if row is None:
+        raise MetadataFault(f"metadata record {key} is not known to this release")
+    cls, oldest, newest = row
+    if not oldest <= version <= newest:
+        raise MetadataFault(f"{cls.__name__} {version} is not known to this release, which reads {oldest} to {newest}")
+    return _decode(cls, version, False, memoryview(value)[position:])
+
+
+def encode_value(record: object, version: int) -> bytes:
+    """The value of a data batch that holds a record at this version."""
+    (key,) = (key for key, row in RECORD_TYPES.items() if row[0] is type(record))
+    assert key < 0x80 and version < 0x80, "one byte each"  # noqa: PT018  # both, or the frame is another
+    return bytes((FRAME_VERSION, key, version)) + _program(RECORD_TYPES[key][0], version, False).encode(record)
+
+
+def _records(info: BatchInfo, batch: memoryview) -> tuple[tuple[int, Any], ...]:
+    data = batch[HEADER_SIZE:]
+    if info.codec:
+        from kafkalite.wire.record.compression import decompress
+
+        data = memoryview(decompress(info.codec, data, _DECOMPRESSED_SIZE_MAX))
+    found = []
+    position = 0
+    for _ in range(info.record_count):
+        size, position = _signed(data, position)
+        end = position + size
+        _, at = _signed(data, position + 1)  # behind the attributes: the timestamp, which nobody asks for
+        offset_delta, at = _signed(data, at)
+        key, at = _bytes(data, at)
+        value, at = _bytes(data, at)
+        if not position < at <= end <= len(data):
+            raise MetadataFault(f"the record at offset {info.base_offset + offset_delta} contradicts its size")
+        record = _control(key, value) if info.is_control else decode_value(value or b"")
+        if record is not None:
+            found.append((info.base_offset + offset_delta, record))
+        position = end
+    return tuple(found)
+
+
+def _control(key: memoryview | None, value: memoryview | None) -> Any:
+    """A control record, None for one that tells a broker nothing."""
+    if key is None or value is None or len(key) < 4 or len(value) < 2:
+        raise MetadataFault("a control record of the metadata log is cut off")
+    row = CONTROL_TYPES.get(int.from_bytes(key[2:4], "big"))
+    if row is None:
+        return None
+    cls, oldest, newest = row
+    version = int.from_bytes(value[:2], "big")
+    if not oldest <= version <= newest:
+        raise MetadataFault(f"{cls.__name__} {version} is not known to this release, which reads {oldest} to {newest}")
+    return _decode(cls, version, True, value)
+
+
+def _decode(cls: type, version: int, control: bool, body: memoryview) -> Any:
+    try:
+        return _program(cls, version, control).decode(body)
+    except CodecError as error:
+        raise MetadataFault(f"{cls.__name__} {version} cannot be read: {error}") from error
+
+
+@lru_cache(maxsize=128)
+def _program(cls: type, version: int, control: bool) -> Program:
+    return Program(cls, version, True, _NAMESPACES[control])
+
+
+def _bytes(data: memoryview, position: int) -> tuple[memoryview | None, int]:
+    size, position = _signed(data, position)
+    if size < 0:
+        return None, position
+    return data[position : position + size], position + size
+
+
+def _signed(data: memoryview, position: int) -> tuple[int, int]:
+    value, position = _unsigned(data, position)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def _unsigned(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for index in range(_VARINT_SIZE_MAX):
+        if position + index >= len(data):
+            break
+        byte = data[position + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, position + index + 1
+    raise MetadataFault("a metadata record is cut off")

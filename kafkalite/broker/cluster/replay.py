@@ -1,0 +1,80 @@
+"""Committed batches in, images out: what is published, and when.
+
+An image is published for whole groups of batches, never for half of a transaction of the controller's: what stands
+between BeginTransaction and its end is built and held back, and dropped when it is aborted. The offset of an image is
+that of the last record that holds in it; beats report it.
+
+Source: MetadataBatchLoader and SnapshotGenerator of Kafka 4.1. Pure; one thread's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.broker.cluster.control_types import SnapshotFooterRecord, SnapshotHeaderRecord
+from kafkalite.broker.cluster.image import EMPTY, Delta, Image
+from kafkalite.broker.cluster.metadata_types import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+from kafkalite.broker.cluster.records import Batch, MetadataFault, read_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Replay:
+    """The image so far; see the module."""
+
+    def __init__(self) -> None:
+        self.image: Image = EMPTY
+        """What was published last."""
+        self.end_offset = 0
+        """Behind the last batch that was applied, published or not."""
+        self.last_epoch = 0
+        """Of that batch."""
+        self._delta = Delta(EMPTY)
+        self._before: Image | None = None  # what holds while a transaction is open
+
+    def apply(self, batches: Iterable[Batch]) -> Image | None:
+        """Applies committed batches in order; the image to be published now, None when there is nothing new."""
+        for batch in batches:
+            for offset, record in batch.records:
+                self._apply(offset, record, batch.epoch)
+            self.end_offset, self.last_epoch = batch.last_offset + 1, batch.epoch
+        image = self._before
+        if image is None:
+            if self.end_offset - 1 == self.image.offset:
+                return None
+            image = self._delta.build(self.end_offset - 1, self.last_epoch)
+        if image.offset <= self.image.offset:
+            return None
+        self.image = image
+        return image
+
+    def load(self, data: bytes | bytearray, end_offset: int, epoch: int) -> Image:
+        """The image of a whole snapshot, which replaces all there was. MetadataFault when it is not whole."""
+        delta = Delta(EMPTY)
+        first = last = None
+        for batch in read_batches(memoryview(data)):
+            for _, record in batch.records:
+                first, last = first or record, record
+                delta.apply(record)
+        if not isinstance(first, SnapshotHeaderRecord) or not isinstance(last, SnapshotFooterRecord):
+            raise MetadataFault(f"the snapshot of the metadata log at {end_offset} is not whole")
+        self.image = delta.build(end_offset - 1, epoch)
+        self.end_offset, self.last_epoch = end_offset, epoch
+        self._delta, self._before = delta, None
+        return self.image
+
+    def _apply(self, offset: int, record: object, epoch: int) -> None:
+        match record:
+            case BeginTransactionRecord():
+                if self._before is not None:
+                    raise MetadataFault(f"the metadata log begins a transaction inside another one, at {offset}")
+                self._before = self._delta.build(offset - 1, epoch)
+            case EndTransactionRecord() | AbortTransactionRecord():
+                if self._before is None:
+                    raise MetadataFault(f"the metadata log ends a transaction that it never began, at {offset}")
+                if isinstance(record, AbortTransactionRecord):
+                    self._delta = Delta(self._before)
+                self._before = None
+            case _:
+                self._delta.apply(record)

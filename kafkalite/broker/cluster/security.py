@@ -1,0 +1,137 @@
+"""TLS and SASL of connections that a broker opens in its cluster: to controllers, and to the other brokers.
+
+    whom          the listener that asks for it                                       mechanism, sasl.mechanism.…
+    controllers   the first of controller.listener.names                              controller.protocol
+    brokers       inter.broker.listener.name, or security.inter.broker.protocol's     inter.broker.protocol
+
+    listener.security.protocol.map=CONTROLLER:SASL_SSL,INSIDE:SASL_SSL,…
+    listener.name.controller.ssl.truststore.location=ca.pem                    or without the prefix
+    listener.name.inside.scram-sha-512.sasl.jaas.config=…ScramLoginModule required username="b7" password="…";
+
+Mechanisms are SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN. Host names are checked, unless
+ssl.endpoint.identification.algorithm is empty. TLS is the standard library's. Any thread.
+
+Source: ChannelBuilders.clientChannelBuilder of Kafka 4.1, as NodeToControllerChannelManager and BrokerBlockingSender
+use it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.errors import ConfigError
+from kafkalite.security import jaas
+from kafkalite.security.sasl import PLAIN, Refused
+from kafkalite.security.scram import HASHES, ScramClient
+from kafkalite.settings.areas.cluster import BROKERS_MECHANISM_KEY, MECHANISM_KEY
+from kafkalite.settings.areas.tls import NAME_CHECK_KEY, TLS_SETTINGS
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Callable
+
+    from kafkalite.settings.broker import BrokerConfig
+
+logger = logging.getLogger("kafkalite.broker.cluster")
+
+HANDSHAKE_VERSION: Final = 1
+AUTHENTICATE_VERSION: Final = 2
+
+
+class Door(NamedTuple):
+    """A listener of others, as the settings have it."""
+
+    listener: str
+    protocol: str
+    mechanism: str
+    mechanism_key: str
+    whose: str
+
+
+def of_controllers(config: BrokerConfig) -> Security | None:
+    """What the controllers' listener asks for, None: nothing. ConfigError."""
+    name, mechanism = config.controller_listener_names[0], config.sasl_mechanism_controller_protocol
+    return _made(config, Door(name, config.controller_protocol, mechanism, MECHANISM_KEY, "the controllers"))
+
+
+def of_brokers(config: BrokerConfig) -> Security | None:
+    """What the listener that brokers use among themselves asks for, None: nothing. ConfigError."""
+    listener, mechanism = config.inner_listener, config.sasl_mechanism_inter_broker_protocol
+    return _made(config, Door(listener.name, listener.protocol, mechanism, BROKERS_MECHANISM_KEY, "other brokers"))
+
+
+def _made(config: BrokerConfig, door: Door) -> Security | None:
+    return None if door.protocol == "PLAINTEXT" else Security(config, door)
+
+
+class Security:
+    """See the module."""
+
+    def __init__(self, config: BrokerConfig, door: Door) -> None:
+        """ConfigError for what cannot be read, or says nobody's name."""
+        self._config = config
+        self._door = door
+        self._context = self._tls() if door.protocol.endswith("SSL") else None
+        self.mechanism = door.mechanism if door.protocol.startswith("SASL") else None
+        """How the broker signs in; None: it does not."""
+        self._user, self._password = ("", "") if self.mechanism is None else self._login(self.mechanism)
+
+    def reload(self) -> None:
+        """Reads the certificates again, for connections from now on; what is wrong with them is logged, and the old
+        stay."""
+        if self._context is None:
+            return
+        try:
+            self._context = self._tls()
+        except ConfigError as error:
+            logger.warning("certificates for connections to %s stay as they were: %s", self._door.whose, error)
+
+    def _tls(self) -> ssl.SSLContext:
+        from kafkalite.security.ssl_contexts import context_of_client
+
+        given, texts = self._config.static_texts, {}
+        for key in (*TLS_SETTINGS, NAME_CHECK_KEY):
+            for name in (key, f"listener.name.{self._door.listener.lower()}.{key}"):
+                if name in given:
+                    texts[key] = given[name]
+        return context_of_client(texts)
+
+    def _login(self, mechanism: str) -> tuple[str, str]:
+        door = self._door
+        key = f"listener.name.{door.listener.lower()}.{mechanism.lower()}.{jaas.KEY}"
+        module = jaas.parse(self._config.static_texts.get(key, ""), key)
+        if module.kind != ("SCRAM" if mechanism in HASHES else mechanism):
+            raise ConfigError(key, f"names a login module of {module.kind}, and {door.mechanism_key} is {mechanism}")
+        user, password = module.options.get("username"), module.options.get("password")
+        if not user or not password:
+            raise ConfigError(key, f"has no username and password, by which the broker signs in at {door.whose}")
+        return user, password
+
+    def wrap(self, sock: socket.socket, host: str) -> socket.socket:
+        """The socket to go on with, its handshake done; OSError (ssl.SSLError among them) when there is none."""
+        return sock if self._context is None else self._context.wrap_socket(sock, server_hostname=host)
+
+    def sign_in(self, ask: Callable[[int, int, object], Any]) -> int:
+        """The whole exchange; how long the session lasts in ms, 0 for ever. Refused.
+
+        `ask` sends a request of (API key, version) and gives its answer.
+        """
+        assert self.mechanism is not None, "asked for"
+        shaken = ask(api.SASL_HANDSHAKE, HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=self.mechanism))
+        if shaken.error_code:
+            raise Refused(f"{', '.join(shaken.mechanisms) or 'no mechanism'} is offered, not {self.mechanism}")
+        client = None if self.mechanism == PLAIN else ScramClient(self.mechanism, self._user, self._password)
+        token = f"\0{self._user}\0{self._password}".encode() if client is None else client.respond(b"")
+        while True:
+            answer = ask(api.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, SaslAuthenticateRequest(auth_bytes=token))
+            if answer.error_code:
+                raise Refused(answer.error_message or f"error {answer.error_code}")
+            if client is not None:
+                token = client.respond(bytes(answer.auth_bytes))
+            if client is None or client.done:
+                return int(answer.session_lifetime_ms)

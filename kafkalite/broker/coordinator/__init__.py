@@ -1,0 +1,34 @@
+"""Consumer groups: who is in them, who reads what, how far they got. Transactions: who writes, and what comes of it.
+
+    groups        GroupCoordinator: finds groups, their life from first use to deletion, loading, expiry
+    base          what groups of both protocols have
+    member_memory what members hold, charged to their clients
+    group         Group: the state machine of one group (classic protocol)
+    members       what a group knows of one member
+    consumer_group        ConsumerGroup: one group of the newer protocol (KIP-848)
+    consumer_turns        how requests and timeouts change such a group: turn by turn, each one write
+    classic_members       members of such a group that speak the classic protocol
+    conversion            what a group of one kind is as one of the other
+    consumer_state        what such a group is, and a member's next step towards its target
+    consumer_records      its records, in Kafka's schemas
+    consumer_replay       groups out of those records
+    assignors             who shall read what, as pure functions
+    topic_regex           subscriptions by regular expression
+    offsets       a group's committed offsets and when they expire
+    transactions  TransactionCoordinator: finds transactional ids, makes changes durable, timeouts, loading, expiry
+    transaction   the rules: what an id may do next
+    transaction_records   the records of transactional ids, in Kafka's schemas
+    markers       brings a transaction's outcome into the logs of its partitions
+    producer_ids  ids for producers, none given twice
+    state_log     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reading it
+    home          where something of a group or an id is kept, and in which leader epoch
+    log_writer    writes to one partition, in order, many with one flush
+    records       the records of groups, in Kafka's schemas
+    timers        one clock-driven queue for every timeout
+
+Requests come as messages of `kafkalite.wire.protocol`; who cannot be answered at once gets a
+`kafkalite.base.deferred.Deferred`.
+
+Lock order: a transactional id's lock ▸ a group's lock ▸ the tables', the timers', the state log's (leaves all three).
+Answers are delivered, and other rooms called back, with none of them held.
+"""

@@ -1,0 +1,149 @@
+"""What coordinators of a broker that stood alone have written, made fit for a cluster, whose topics have other ids.
+
+A group's position tells the id of its topic, and would count as that of a topic that is gone: it is written again
+without one. Members of the newer protocol have partitions by such ids: they are taken out, as if their sessions had
+ended, and join again; the groups stay, with their epochs and positions. Groups of the older protocol know names alone.
+
+Blocks. Nobody else writes to these logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.wire.codec import CodecError
+from kafkalite.base.dataclass import dataclass
+from kafkalite.broker.coordinator import consumer_records, records, transaction_records
+from kafkalite.broker.coordinator.consumer_records import kind_of
+from kafkalite.broker.coordinator.state_log import NO_PRODUCER, Marker, append_records, entries_of
+from kafkalite.broker.coordinator.transaction import TransactionState
+from kafkalite.errors import StartupError
+from kafkalite.wire.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kafkalite.broker.coordinator.records import Record
+    from kafkalite.broker.log.partition_log import PartitionLog
+
+MEMBERSHIP: Final = (consumer_records.CURRENT, consumer_records.TARGET_MEMBER, consumer_records.MEMBER)
+"""Kinds of records about one member, in the order in which Kafka takes them away."""
+UNDER_WAY: Final = frozenset(
+    {
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_COMMIT,
+        TransactionState.PREPARE_ABORT,
+        TransactionState.PREPARE_EPOCH_FENCE,
+    }
+)
+
+
+@dataclass(slots=True)
+class Groups:
+    """What `__consumer_offsets` has."""
+
+    names: set[str] = field(default_factory=set)
+    positions: int = 0
+    """Committed offsets of partitions."""
+
+
+@dataclass(slots=True)
+class Transactions:
+    """What `__transaction_state` has."""
+
+    ids: int = 0
+    """How many transactional ids there are."""
+    producer_ids: set[int] = field(default_factory=set)
+    under_way: list[str] = field(default_factory=list)
+    """Transactional ids whose transaction has not ended."""
+
+
+def look_at_groups(partitions: Iterable[PartitionLog]) -> Groups:
+    """KafkaError, or StartupError, for what cannot be read."""
+    found = Groups()
+    for log in partitions:
+        with _readable(log):
+            for key in _latest(log):
+                _count(found, key)
+    return found
+
+
+def fit_groups(partitions: Iterable[PartitionLog], now_ms: int) -> None:
+    """Writes what has to be said anew, durably; nothing where that was done. KafkaError, StartupError."""
+    for log in partitions:
+        with _readable(log):
+            changes = _changes(_latest(log))
+        if changes:
+            append_records(log, changes, now_ms)
+        log.flush()
+
+
+def look_at_transactions(partitions: Iterable[PartitionLog]) -> Transactions:
+    """KafkaError, or StartupError, for what cannot be read."""
+    found = Transactions()
+    for log in partitions:
+        with _readable(log):
+            for key, value in _latest(log).items():
+                metadata = transaction_records.read_value(value)
+                found.ids += 1
+                found.producer_ids.add(metadata.producer_id)
+                if metadata.state in UNDER_WAY:
+                    found.under_way.append(transaction_records.read_key(key))
+    found.under_way.sort()
+    return found
+
+
+@contextlib.contextmanager
+def _readable(log: PartitionLog) -> Iterator[None]:
+    try:
+        yield
+    except CodecError as error:
+        raise StartupError(f"{log.name} has a record that this release cannot read: {error}") from error
+
+
+def _latest(log: PartitionLog) -> dict[bytes, bytes]:
+    """The value of each key, as all that was committed has it."""
+    present: dict[bytes, bytes] = {}
+    pending: dict[int, list[Record]] = {}
+    for entry in entries_of(log):
+        if isinstance(entry, Marker):
+            written = pending.pop(entry.producer_id, [])
+            for key, value in written if entry.commit else ():
+                _put(present, key, value)
+        elif entry.producer_id == NO_PRODUCER:
+            _put(present, entry.key, entry.value)
+        else:
+            pending.setdefault(entry.producer_id, []).append((entry.key, entry.value))
+    return present
+
+
+def _put(present: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
+    if value is None:
+        present.pop(key, None)
+    else:
+        present[key] = value
+
+
+def _count(found: Groups, key: bytes) -> None:
+    kind = kind_of(key)
+    about = records.read_key(key)
+    if about is not None:
+        found.names.add(about.group)
+        found.positions += kind in records.OFFSET_KINDS
+    elif kind == consumer_records.GROUP:
+        found.names.add(consumer_records.read_key(key)[0])
+
+
+def _changes(present: dict[bytes, bytes]) -> list[Record]:
+    changes: list[Record] = []
+    for key, value in present.items():
+        if kind_of(key) in records.OFFSET_KINDS:
+            position = records.read_offset(value)
+            if position.topic_id != ZERO_UUID:
+                position.topic_id = ZERO_UUID
+                changes.append((key, records.offset_record("", "", 0, position)[1]))
+    for kind in MEMBERSHIP:
+        changes += [(key, None) for key in present if kind_of(key) == kind]
+    return changes

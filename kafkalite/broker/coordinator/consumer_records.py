@@ -1,0 +1,248 @@
+"""The records of `__consumer_offsets` that belong to the newer group protocol (KIP-848), in Kafka's own schemas.
+
+    kind  key               value                                          version
+    3     group             its epoch, and a hash of the topics it reads   0
+    4     group             (Kafka 4.0: those topics; read over)
+    5     group, member     who it is and what it subscribes to            0
+    6     group             epoch of the target assignment                 0
+    7     group, member     what it shall have                             0
+    8     group, member     what it has, and what it is to give up         0
+    16    group, expression the topics it means                            0
+
+All values are flexible; a tombstone deletes its key. Assignments are kept sorted, so that equal ones have equal bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from kafkalite._native.wire.codec import CodecError, Program
+from kafkalite.base.dataclass import dataclass
+from kafkalite.wire.protocol.schema import ZERO_UUID, FieldTable
+
+if TYPE_CHECKING:
+    from kafkalite.broker.coordinator.assignors import Assignment
+    from kafkalite.broker.coordinator.records import Record
+
+GROUP, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT, EXPRESSION = 3, 4, 5, 6, 7, 8, 16
+KINDS: Final = frozenset({GROUP, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT, EXPRESSION})
+VERSION: Final = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupKey:
+    """Kinds 3, 4 and 6: which group."""
+
+    group_id: str = ""
+
+    FIELDS: ClassVar[FieldTable] = (("group_id", "string", "0"),)
+
+
+@dataclass(slots=True, kw_only=True)
+class MemberKey:
+    """Kinds 5, 7 and 8: which member; kind 16: which expression, in the place of the member's id."""
+
+    group_id: str = ""
+    member_id: str = ""
+
+    FIELDS: ClassVar[FieldTable] = (("group_id", "string", "0"), ("member_id", "string", "0"))
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupValue:
+    """Kind 3."""
+
+    epoch: int = 0
+    metadata_hash: int = 0
+
+    FIELDS: ClassVar[FieldTable] = (("epoch", "int32", "0+"), ("metadata_hash", "int64", "0+", "", "0:0+"))
+
+
+@dataclass(slots=True, kw_only=True)
+class ClassicProtocol:
+    """Part of ClassicMemberMetadata."""
+
+    name: str = ""
+    metadata: bytes = b""
+
+    FIELDS: ClassVar[FieldTable] = (("name", "string", "0+"), ("metadata", "bytes", "0+"))
+
+
+@dataclass(slots=True, kw_only=True)
+class ClassicMemberMetadata:
+    """Part of MemberValue: there for a member that speaks the classic protocol in a group of the newer one."""
+
+    session_timeout_ms: int = 0
+    supported_protocols: list[ClassicProtocol] = field(default_factory=list)
+
+    FIELDS: ClassVar[FieldTable] = (
+        ("session_timeout_ms", "int32", "0+"),
+        ("supported_protocols", "[]ClassicProtocol", "0+"),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class MemberValue:
+    """Kind 5. Timeout in ms.
+
+    As in Kafka's schema the classic metadata is empty by default, not null; so null is written, and one that has no
+    protocols, or was not written, stands for null too.
+    """
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: list[str] = field(default_factory=list)
+    subscribed_topic_regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic_member_metadata: ClassicMemberMetadata | None = field(default_factory=ClassicMemberMetadata)
+
+    FIELDS: ClassVar[FieldTable] = (
+        ("instance_id", "string", "0+", "0+"),
+        ("rack_id", "string", "0+", "0+"),
+        ("client_id", "string", "0+"),
+        ("client_host", "string", "0+"),
+        ("subscribed_topic_names", "[]string", "0+"),
+        ("subscribed_topic_regex", "string", "0+", "0+"),
+        ("rebalance_timeout_ms", "int32", "0+"),
+        ("server_assignor", "string", "0+", "0+"),
+        ("classic_member_metadata", "ClassicMemberMetadata", "0+", "0+", "0:0+"),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class TargetValue:
+    """Kind 6."""
+
+    assignment_epoch: int = 0
+
+    FIELDS: ClassVar[FieldTable] = (("assignment_epoch", "int32", "0+"),)
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicPartitions:
+    """Part of TargetMemberValue and CurrentValue."""
+
+    topic_id: bytes = ZERO_UUID
+    partitions: list[int] = field(default_factory=list)
+
+    FIELDS: ClassVar[FieldTable] = (("topic_id", "uuid", "0+"), ("partitions", "[]int32", "0+"))
+
+
+@dataclass(slots=True, kw_only=True)
+class TargetMemberValue:
+    """Kind 7."""
+
+    topic_partitions: list[TopicPartitions] = field(default_factory=list)
+
+    FIELDS: ClassVar[FieldTable] = (("topic_partitions", "[]TopicPartitions", "0+"),)
+
+
+@dataclass(slots=True, kw_only=True)
+class CurrentValue:
+    """Kind 8."""
+
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: int = 0
+    assigned_partitions: list[TopicPartitions] = field(default_factory=list)
+    partitions_pending_revocation: list[TopicPartitions] = field(default_factory=list)
+
+    FIELDS: ClassVar[FieldTable] = (
+        ("member_epoch", "int32", "0+"),
+        ("previous_member_epoch", "int32", "0+"),
+        ("state", "int8", "0+"),
+        ("assigned_partitions", "[]TopicPartitions", "0+"),
+        ("partitions_pending_revocation", "[]TopicPartitions", "0+"),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class ExpressionValue:
+    """Kind 16. Version counts Kafka's metadata, which has no likeness here; the timestamp is in ms."""
+
+    topics: list[str] = field(default_factory=list)
+    version: int = 0
+    timestamp: int = 0
+
+    FIELDS: ClassVar[FieldTable] = (
+        ("topics", "[]string", "0+"),
+        ("version", "int64", "0+"),
+        ("timestamp", "int64", "0+"),
+    )
+
+
+Value = GroupValue | MemberValue | TargetValue | TargetMemberValue | CurrentValue | ExpressionValue
+
+_VALUES: Final[dict[int, type]] = {
+    GROUP: GroupValue,
+    MEMBER: MemberValue,
+    TARGET: TargetValue,
+    TARGET_MEMBER: TargetMemberValue,
+    CURRENT: CurrentValue,
+    EXPRESSION: ExpressionValue,
+}
+_KINDS_OF: Final = {message: kind for kind, message in _VALUES.items()}
+_OF_A_GROUP: Final = frozenset({GROUP, TOPICS, TARGET})
+
+
+@lru_cache(maxsize=16)
+def _program(message: type) -> Program:
+    return Program(message, VERSION, message not in {GroupKey, MemberKey}, globals())
+
+
+def _key(kind: int, group_id: str, member_id: str) -> bytes:
+    key = GroupKey(group_id=group_id) if kind in _OF_A_GROUP else MemberKey(group_id=group_id, member_id=member_id)
+    return kind.to_bytes(2, "big") + _program(type(key)).encode(key)  # type: ignore[arg-type]  # classes can be hashed
+
+
+def record(group_id: str, member_id: str, value: Value) -> Record:
+    """A record of the kind that its value tells. `member_id`: an expression for kind 16, nothing for a group's own."""
+    message = type(value)
+    key = _key(_KINDS_OF[message], group_id, member_id)
+    return key, VERSION.to_bytes(2, "big") + _program(message).encode(value)  # type: ignore[arg-type]  # as above
+
+
+def tombstone(kind: int, group_id: str, member_id: str = "") -> Record:
+    """What deletes a record of a kind."""
+    return _key(kind, group_id, member_id), None
+
+
+def kind_of(key: bytes) -> int:
+    """The kind of any record of the topic; CodecError when the key is shorter than that."""
+    if len(key) < 2:
+        raise CodecError("a record of two bytes at least was expected")
+    return int.from_bytes(key[:2], "big", signed=True)
+
+
+def read_key(key: bytes) -> tuple[str, str]:
+    """(group id, member id or expression or nothing) of a key of one of our kinds. CodecError."""
+    if kind_of(key) in _OF_A_GROUP:
+        return _program(GroupKey).decode(key[2:]).group_id, ""
+    decoded = _program(MemberKey).decode(key[2:])
+    return decoded.group_id, decoded.member_id
+
+
+def read_value(kind: int, data: bytes) -> Value:
+    """The value of a record of a kind that is kept (not 4). CodecError."""
+    version = kind_of(data)
+    if version != VERSION:
+        raise CodecError(f"version {version} of a record of kind {kind} is not known")
+    return _program(_VALUES[kind]).decode(data[2:])  # type: ignore[no-any-return]
+
+
+def topic_partitions(assignment: Assignment) -> list[TopicPartitions]:
+    """As records keep an assignment."""
+    return [
+        TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+        for topic_id, numbers in sorted(assignment.items())
+    ]
+
+
+def assignment_of(rows: list[TopicPartitions]) -> Assignment:
+    """As records kept it."""
+    return {row.topic_id: frozenset(row.partitions) for row in rows if row.partitions}

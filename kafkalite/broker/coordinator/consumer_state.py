@@ -1,0 +1,313 @@
+"""What a group of the newer protocol (KIP-848) is at one moment, and how a member gets from what it has to its target.
+
+    group epoch          rises when members, subscriptions or their topics change
+    assignment epoch     the group epoch for which the target assignment was made
+    member epoch         the assignment epoch that a member has arrived at
+
+    Stable ──target is newer──▶ has something to give up? ──yes──▶ Unrevoked ──gave it up──┐
+      ▲                                   │ no ◀──────────────────────────────────────────┘
+      │                                   ▼
+      └──────all of it is free── takes what is free ──some is not──▶ Unreleased ──somebody let go──▶ (again)
+
+A partition has one owner at a time: a member's from when it is assigned until the member has given it up, or is out.
+
+A member that speaks the classic protocol takes the same steps, one with each join; its generation is its epoch.
+
+Thread rule: members never change; a state belongs to its group and is guarded by the group's lock. `reconciled` is a
+pure function.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import field, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.base.dataclass import dataclass
+from kafkalite.broker.coordinator import consumer_records as stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.broker.coordinator.assignors import Assignment, Partition
+
+AWAY_EPOCH: Final = -2
+"""The member epoch of a static member that left for now."""
+
+
+class MemberState(IntEnum):
+    """Where a member is on its way to its target, numbered as Kafka's records number it."""
+
+    STABLE = 0
+    UNREVOKED = 1
+    UNRELEASED = 2
+    UNKNOWN = 127
+
+
+class ClassicMember(NamedTuple):
+    """What is known of a member that speaks the classic protocol in a group of the newer one."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+    def metadata(self) -> stored.ClassicMemberMetadata:
+        """As kind 5 keeps it."""
+        return stored.ClassicMemberMetadata(
+            session_timeout_ms=self.session_timeout_ms,
+            supported_protocols=[stored.ClassicProtocol(name=name, metadata=data) for name, data in self.protocols],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    """One member. Timeout in ms."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] = frozenset()
+    expression: str = ""
+    assignor: str | None = None
+    classic: ClassicMember | None = None
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = field(default_factory=dict)
+    revoking: Assignment = field(default_factory=dict)
+
+    def arrived_at(self, epoch: int) -> bool:
+        """Whether it has all that a target assignment gave it, and nothing else."""
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def identity(self) -> stored.MemberValue:
+        """As kind 5 keeps it."""
+        return stored.MemberValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=sorted(self.topics),
+            subscribed_topic_regex=self.expression,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            server_assignor=self.assignor,
+            classic_member_metadata=None if self.classic is None else self.classic.metadata(),
+        )
+
+    def position(self) -> stored.CurrentValue:
+        """As kind 8 keeps it."""
+        return stored.CurrentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            assigned_partitions=stored.topic_partitions(self.assigned),
+            partitions_pending_revocation=stored.topic_partitions(self.revoking),
+        )
+
+
+def partitions_in(*assignments: Assignment) -> Iterator[Partition]:
+    """Every partition of some assignments."""
+    for assignment in assignments:
+        for topic, numbers in assignment.items():
+            for number in numbers:
+                yield topic, number
+
+
+def contains(assignment: Assignment, part: Assignment) -> bool:
+    """Whether an assignment has all of another one."""
+    return all(numbers <= assignment.get(topic, frozenset()) for topic, numbers in part.items())
+
+
+class ConsumerState:
+    """All of a group but its offsets."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.target_epoch = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.owners: dict[Partition, str] = {}
+        self.static_ids: dict[str, str] = {}
+        self.expressions: dict[str, frozenset[str]] = {}
+        """Regular expression → the topics it means."""
+        self._subscribed: frozenset[str] | None = None
+
+    def copy(self) -> ConsumerState:
+        """One that may be changed without this one noticing."""
+        copy = ConsumerState()
+        copy.epoch, copy.metadata_hash, copy.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
+        copy.members, copy.targets = dict(self.members), dict(self.targets)
+        copy.owners, copy.static_ids = dict(self.owners), dict(self.static_ids)
+        copy.expressions = dict(self.expressions)
+        copy._subscribed = self._subscribed
+        return copy
+
+    def put(self, member: ConsumerMember) -> None:
+        """A member as it is now."""
+        before = self.members.get(member.member_id)
+        if before is not None:
+            self._disown(before)
+        self.members[member.member_id] = member
+        for partition in partitions_in(member.assigned, member.revoking):
+            self.owners[partition] = member.member_id
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+        self._subscribed = None
+
+    def remove(self, member_id: str) -> None:
+        """A member is out, with what it was to have."""
+        member = self.members.pop(member_id)
+        self.targets.pop(member_id, None)
+        self._disown(member)
+        if member.instance_id is not None and self.static_ids.get(member.instance_id) == member_id:
+            del self.static_ids[member.instance_id]
+        self._subscribed = None
+
+    def _disown(self, member: ConsumerMember) -> None:
+        for partition in partitions_in(member.assigned, member.revoking):
+            if self.owners.get(partition) == member.member_id:
+                del self.owners[partition]
+
+    def set_expression(self, expression: str, topics: frozenset[str] | None) -> None:
+        """What an expression means; None when nobody uses it any more."""
+        if topics is None:
+            self.expressions.pop(expression, None)
+        else:
+            self.expressions[expression] = topics
+        self._subscribed = None
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The names that a member subscribes to, in both ways; whether such topics exist is another question."""
+        return member.topics | self.expressions.get(member.expression, frozenset())
+
+    def subscribed(self) -> frozenset[str]:
+        """The names that anybody subscribes to."""
+        if self._subscribed is None:
+            self._subscribed = frozenset().union(*(self.topics_of(member) for member in self.members.values()))
+        return self._subscribed
+
+    def uses(self, expression: str) -> bool:
+        """Whether a member subscribes by an expression."""
+        return any(member.expression == expression for member in self.members.values())
+
+    def must_join_again(self, member: ConsumerMember) -> bool:
+        """Whether a classic member has something to learn that only a join tells it: a newer target, partitions to
+        give up, or that all it waits for is free."""
+        if member.epoch < self.epoch or member.state is MemberState.UNREVOKED:
+            return True
+        return member.state is MemberState.UNRELEASED and not self._waits_for_others(member)
+
+    def _waits_for_others(self, member: ConsumerMember) -> bool:
+        """Whether somebody has a partition that a member is to get."""
+        missing = set(partitions_in(self.targets.get(member.member_id, {}))) - set(partitions_in(member.assigned))
+        return not missing.isdisjoint(self.owners)
+
+    def assignor(self, default: str) -> str:
+        """The one that most members ask for."""
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return min(votes, key=lambda name: (-votes[name], name)) if votes else default
+
+    def hash_of(self, topics: Mapping[str, Topic]) -> int:
+        """Changes when a subscribed topic comes, goes, or gets partitions; 0 for no topics, as in Kafka."""
+        found = sorted(self.subscribed() & topics.keys())
+        if not found:
+            return 0
+        import hashlib  # with it comes libcrypto, which a broker without such a group can start without
+
+        digest = hashlib.blake2b(digest_size=8)
+        for name in found:
+            digest.update(f"{name}\0{len(topics[name].partitions)}\0".encode() + topics[name].id)
+        return int.from_bytes(digest.digest(), "big", signed=True)
+
+    @property
+    def name(self) -> str:
+        """Kafka's name for how far the group is."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        arrived = all(member.arrived_at(self.target_epoch) for member in self.members.values())
+        return "Stable" if arrived else "Reconciling"
+
+
+def spoken_by(members: Iterable[ConsumerMember]) -> set[str]:
+    """The classic protocols that all of these have, as far as they speak the classic protocol."""
+    spoken = [{name for name, _ in member.classic.protocols} for member in members if member.classic is not None]
+    return set.intersection(*spoken) if spoken else set()
+
+
+def topic_ids(names: Iterable[str], topics: Mapping[str, Topic]) -> frozenset[bytes]:
+    """The ids of those that exist."""
+    return frozenset(topics[name].id for name in names if name in topics)
+
+
+def reconciled(
+    member: ConsumerMember,
+    *,
+    target_epoch: int,
+    target: Assignment,
+    owners: Mapping[Partition, str],
+    readable: frozenset[bytes],
+    owned: Assignment | None,
+    subscription_changed: bool,
+) -> ConsumerMember:
+    """The member's next step towards its target; itself when there is nothing it can do now.
+
+    `owned` is what the client says it has, None when it did not say; `readable` the ids of the topics it subscribes to:
+    what else it has is taken from it at once, whatever the target says.
+    """
+    if member.state is MemberState.STABLE and member.epoch == target_epoch:
+        return _without_unread(member, readable, owned) if subscription_changed else member
+    if member.state is MemberState.UNREVOKED and _still_has(owned, member.revoking):
+        return _without_unread(member, readable, owned) if subscription_changed else member
+    wanted = {topic: numbers for topic, numbers in target.items() if topic in readable}
+    kept, revoking, taken, missing = {}, {}, {}, False
+    for topic in wanted.keys() | member.assigned.keys():
+        has = member.assigned.get(topic, frozenset())
+        wants = wanted.get(topic, frozenset())
+        keeps = has & wants
+        free = frozenset(n for n in wants - has if owners.get((topic, n), member.member_id) == member.member_id)
+        missing = missing or free != wants - has
+        kept[topic], revoking[topic], taken[topic] = keeps, has - keeps, keeps | free
+    revoking = _filled(revoking)
+    if revoking and _still_has(owned, revoking):
+        # One that has given up what it was asked to, and is asked for more, is one epoch further on the way.
+        epoch = member.epoch + (member.state is MemberState.UNREVOKED)
+        return _moved(member, MemberState.UNREVOKED, epoch, _filled(kept), revoking)
+    state = MemberState.UNRELEASED if missing else MemberState.STABLE
+    return _moved(member, state, target_epoch, _filled(taken), {})
+
+
+def _moved(
+    member: ConsumerMember, state: MemberState, epoch: int, assigned: Assignment, revoking: Assignment
+) -> ConsumerMember:
+    moved = replace(member, state=state, epoch=epoch, assigned=assigned, revoking=revoking)
+    return member if moved == member else replace(moved, previous_epoch=member.epoch)
+
+
+def _without_unread(member: ConsumerMember, readable: frozenset[bytes], owned: Assignment | None) -> ConsumerMember:
+    """A member that changed its subscription gives up what it no longer reads, before there is a new target."""
+    unread = {topic: numbers for topic, numbers in member.assigned.items() if topic not in readable}
+    if not unread:
+        return member
+    kept = {topic: numbers for topic, numbers in member.assigned.items() if topic in readable}
+    revoking = dict(member.revoking)
+    for topic, numbers in unread.items():
+        revoking[topic] = revoking.get(topic, frozenset()) | numbers
+    if _still_has(owned, revoking):
+        return _moved(member, MemberState.UNREVOKED, member.epoch, kept, revoking)
+    return _moved(member, member.state, member.epoch, kept, {})
+
+
+def _still_has(owned: Assignment | None, given_up: Assignment) -> bool:
+    """Whether the client has, or may have, something that it is to give up."""
+    return owned is None or any(numbers & given_up.get(topic, frozenset()) for topic, numbers in owned.items())
+
+
+def _filled(assignment: Mapping[bytes, frozenset[int]]) -> Assignment:
+    return {topic: numbers for topic, numbers in assignment.items() if numbers}

@@ -1,0 +1,196 @@
+"""Brings the outcome of a transaction into the logs of its partitions: one marker each.
+
+    write(marker, partitions, done) ─┬─▶ writer of a partition ─▶ append, flush ─┬─▶ all of them durable ─▶ done()
+                                     └─▶ the groups, for __consumer_offsets     ─┘
+                                            a failure ─▶ once more, after a while
+
+A partition whose topic is gone needs no marker. Neither does one that knows a later epoch of the producer, since that
+epoch ended whatever was open before. One that was ended by a coordinator of a later epoch (its files come from a Kafka
+cluster) gets the marker in that epoch's name, as there is no other coordinator now. Everything else, a full disk, a
+partition that is offline, is tried again until it works, ever more slowly: what was decided is never given up. What
+fails is told once, then ever more rarely, and when it is over.
+
+In a cluster there are other coordinators and other leaders: markers for what others lead go to them, and one in the
+name of an earlier epoch than a partition has seen is given up, since its successor writes it.
+
+Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, with no
+lock held. The lock is a leaf.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
+from kafkalite.broker.coordinator.log_writer import LogWriter
+from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
+from kafkalite.broker.coordinator.troubles import Troubles
+from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.base.pool import IoPool
+    from kafkalite.broker.coordinator.groups import GroupCoordinator
+    from kafkalite.broker.coordinator.mark import Mark
+    from kafkalite.broker.coordinator.remote import Remote
+    from kafkalite.broker.coordinator.timers import TimerQueue
+    from kafkalite.broker.coordinator.troubles import Trouble
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.broker.log.partition_log import PartitionLog
+    from kafkalite.model import TopicPartition
+
+logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
+
+RETRY_S_MIN: Final = 0.1
+RETRY_S_MAX: Final = 5.0
+
+_NOTHING_OPEN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
+"""Refusals that mean that the partition has nothing of the transaction open."""
+
+_NOT_SERVED: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""What a groups' partition says that is not led or read here (any more): as of any other, the marker is sent again.
+Source: TransactionMarkerRequestCompletionHandler of Kafka, to which these codes are illegal."""
+_OUTDATED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+
+
+class MarkerWriter:
+    """Writes markers for the transaction coordinator, and for whoever sends WriteTxnMarkers."""
+
+    def __init__(self, logs: LogManager, groups: GroupCoordinator, pool: IoPool, timers: TimerQueue) -> None:
+        self._logs = logs
+        self._groups = groups
+        self._pool = pool
+        self._timers = timers
+        self._lock = threading.Lock()
+        self._writers: dict[TopicPartition, LogWriter] = {}  # guarded by _lock
+        self._troubles = Troubles(timers.clock)
+        self.remote: Remote | None = None
+        """In a cluster: who brings markers to partitions that others lead."""
+
+    def write(self, mark: Mark, partitions: Iterable[TopicPartition], done: Callable[[], object]) -> None:
+        """Calls `done` once, when no partition waits for its marker any longer."""
+        wanted = sorted(partitions)  # a set of them has another order in each process
+        left = len(wanted)
+
+        def settled() -> None:
+            nonlocal left
+            with self._lock:
+                left -= 1
+                last = left == 0
+            if last:
+                done()
+
+        if not wanted:
+            done()
+        for partition in wanted:
+            self._write_until_done(mark, partition, settled, RETRY_S_MIN)
+
+    def _write_until_done(
+        self, mark: Mark, partition: TopicPartition, settled: Callable[[], object], delay_s: float
+    ) -> None:
+        def written(code: int) -> None:
+            if code == 0 or code in (_NOTHING_OPEN if self.remote is None else self._settles(partition)):
+                if code:
+                    logger.info("a transaction's end needs no marker", extra=_fields(mark, partition, code))
+                if (past := self._troubles.over(partition)) is not None:
+                    logger.warning("markers can be written again", extra=_fields(mark, partition, code, past))
+                settled()
+                return
+            if (trouble := self._troubles.failed(partition)) is not None:
+                told = _fields(mark, partition, code, trouble)
+                logger.warning("a marker could not be written, it is tried again", extra=told)
+            again = min(delay_s * 2, RETRY_S_MAX)
+            self._timers.timer(lambda: self._write_until_done(mark, partition, settled, again)).set(delay_s)
+
+        if self.remote is None:
+            self._append(mark, mark.append_as_only_coordinator, partition, written)
+            return
+        leader = self._led_elsewhere(partition)
+        if leader is None:
+            self._append(mark, mark.append, partition, written)
+        else:
+            self.remote.write_marker(leader, mark, partition, written)
+
+    def _led_elsewhere(self, partition: TopicPartition) -> int | None:
+        """Which other broker leads a partition, -1 nobody; None: this one, or it is gone."""
+        topic = self._logs.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.partitions):
+            return None
+        log = topic.partitions[partition.partition]
+        return None if log.led else int(log.core.leader_id)
+
+    def _settles(self, partition: TopicPartition) -> frozenset[ErrorCode]:
+        """What ends the attempts for a partition in a cluster: a later epoch of the producer or of this coordinator;
+        that the partition is gone, which this broker has to know itself: another may not have heard of it yet."""
+        topic = self._logs.topics.get(partition.topic)
+        gone = topic is None or partition.partition >= len(topic.partitions)  # made again with fewer
+        return _OUTDATED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if gone else _OUTDATED
+
+    def write_one(self, mark: Mark, partition: TopicPartition, callback: Callable[[int], object]) -> None:
+        """One marker, tried once; callback(0) when it is durable, or the code of what went wrong."""
+        self._append(mark, mark.append, partition, callback)
+
+    def _append(
+        self,
+        mark: Mark,
+        append: Callable[[PartitionLog], int],
+        partition: TopicPartition,
+        callback: Callable[[int], object],
+    ) -> None:
+        if partition.topic == OFFSETS_TOPIC:
+            if partition.partition >= len(self._groups.log.partitions):
+                callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return
+            self._groups.write_marker(
+                partition.partition,
+                append,
+                mark.producer_id,
+                mark.producer_epoch,
+                commit=mark.commit,
+                callback=lambda code: callback(ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_SERVED else code),
+            )
+            return
+
+        def written(code: int) -> None:
+            with self._lock:
+                if self._writers.get(partition) is writer and writer.idle:
+                    del self._writers[partition]
+            callback(code)
+
+        with self._lock:
+            writer = self._writers.get(partition) or self._new_writer_locked(partition)
+        writer.write(append, written)
+
+    def _new_writer_locked(self, partition: TopicPartition) -> LogWriter:
+        def find() -> PartitionLog:
+            topic = self._logs.topics.get(partition.topic)
+            if topic is None or not 0 <= partition.partition < len(topic.partitions):
+                raise UnknownTopicOrPartition(f"{partition} is gone")
+            log: PartitionLog = topic.partitions[partition.partition]
+            if not log.led:
+                raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} is led elsewhere")
+            return log
+
+        writer = LogWriter(
+            f"{partition.topic}-{partition.partition}", find, self._pool, flush=self._logs.config.flush_on_acks_all
+        )
+        self._writers[partition] = writer
+        return writer
+
+
+def _fields(mark: Mark, partition: TopicPartition, code: int, trouble: Trouble | None = None) -> Mapping[str, Any]:
+    known = code in ErrorCode.__members__.values()  # another broker may have said one that this release has not
+    error = ErrorCode(code).name if known else code
+    more = {} if trouble is None else {"failures": trouble.failures, "seconds": round(trouble.seconds, 1)}
+    return fields(
+        topic=partition.topic, partition=partition.partition, producer_id=mark.producer_id, error=error, **more
+    )

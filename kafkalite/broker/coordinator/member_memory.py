@@ -1,0 +1,115 @@
+"""Charge what a group keeps of each member to the client that said it.
+
+Metadata and subscriptions stay until the member leaves, so waiting does not make room for more of them: a join that
+does not fit is refused with GROUP_MAX_SIZE_REACHED, as by the other limits of groups. Members that a start reads from
+the log are charged to no client.
+
+Thread rule: guarded by the lock of the group that it belongs to.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.serve.memory import KIND_GROUPS
+from kafkalite.base.logging import RepeatLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite._native.serve.memory import Charge, MemoryCeiling
+    from kafkalite.broker.coordinator.consumer_state import ConsumerMember
+    from kafkalite.broker.coordinator.members import Member, Protocols
+    from kafkalite.broker.limits.holder import Holder
+
+MEMBER_SIZE: Final = 2000
+"""Bytes of a member besides what its client says: ids, timers and their entries in tables."""
+NAME_SIZE: Final = 100
+"""Bytes of a name, besides its characters."""
+PARTITION_SIZE: Final = 200
+"""Bytes of an assigned partition: an entry in a set, and one in the table of owners."""
+
+_log: Final = RepeatLogger(logging.getLogger(__name__))
+
+
+class MemberMemory:
+    """The charges of one group's members, by member id."""
+
+    __slots__ = ("_ceiling", "_charges", "_known")
+
+    def __init__(self, ceiling: MemoryCeiling | None, before: MemberMemory | None = None) -> None:
+        """`ceiling` None: nothing is counted. `before` is that of the group whose members this one takes over."""
+        self._ceiling = ceiling
+        self._charges: dict[str, tuple[Charge, Holder | None]] = {}
+        self._known = {} if before is None else before.holders()
+
+    def holders(self) -> dict[str, Holder | None]:
+        """Return who each member is charged to."""
+        return {member_id: holder for member_id, (_, holder) in self._charges.items()}
+
+    def admits(self, member_id: str, size: int, holder: Holder | None) -> bool:
+        """Return whether a member may be of so many bytes; a refusal is logged, at most once a minute."""
+        if self._ceiling is None:
+            return True
+        found = self._charges.get(member_id)
+        if found is not None:
+            fits = found[0].may_become(size, lasting=True)
+        else:
+            fits = self._ceiling.of(holder).admits(size, lasting=True)
+        if not fits:
+            held = self._ceiling.of(holder).held
+            _log.warning(
+                "%s holds %d bytes and is refused a group member of %d: broker.memory.max (%d) leaves it no more",
+                holder,
+                held,
+                size,
+                self._ceiling.size_max,
+                kind="group member",
+            )
+        return fits
+
+    def put(self, member_id: str, size: int, holder: Holder | None = None) -> None:
+        """Charge a member that is of so many bytes now; a new one to `holder`."""
+        if self._ceiling is None:
+            return
+        found = self._charges.get(member_id)
+        if found is not None:
+            found[0].resize(size)
+            return
+        holder = holder or self._known.pop(member_id, None)
+        self._charges[member_id] = self._ceiling.of(holder).charge(KIND_GROUPS, size), holder
+
+    def rename(self, old_id: str, new_id: str) -> None:
+        """Keep the charge of a member under its new id."""
+        found = self._charges.pop(old_id, None)
+        if found is not None:
+            self._charges[new_id] = found
+
+    def drop(self, member_id: str) -> None:
+        """Give back what a member held."""
+        self._charges.pop(member_id, None)
+
+    def keep(self, member_ids: Iterable[str]) -> None:
+        """Give back what all other members held."""
+        kept = frozenset(member_ids)
+        for member_id in [known for known in self._charges if known not in kept]:
+            self.drop(member_id)
+
+
+def protocols_size(protocols: Protocols) -> int:
+    """Return about how many bytes a classic member's metadata takes."""
+    return sum(NAME_SIZE + len(name) + len(metadata) for name, metadata in protocols)
+
+
+def classic_size(member: Member) -> int:
+    """Return about how many bytes a member of the classic protocol takes."""
+    return MEMBER_SIZE + protocols_size(member.protocols) + len(member.assignment)
+
+
+def consumer_size(member: ConsumerMember) -> int:
+    """Return about how many bytes a member of the newer protocol takes."""
+    names = sum(map(len, member.topics)) + NAME_SIZE * len(member.topics) + len(member.expression)
+    partitions = sum(map(len, member.assigned.values())) + sum(map(len, member.revoking.values()))
+    classic = 0 if member.classic is None else protocols_size(member.classic.protocols)
+    return MEMBER_SIZE + names + PARTITION_SIZE * partitions + classic

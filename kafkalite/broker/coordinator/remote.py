@@ -1,0 +1,215 @@
+"""In a cluster: what coordinators and leaders ask of each other, where one broker is not both.
+
+    write_marker   the end of a transaction to the leader of a partition of it    WriteTxnMarkers (KIP-98)
+    ask            whether a transaction may have, or already has, a partition    AddPartitionsToTxn 4-5 (KIP-890)
+
+What is asked of one broker is collected while it answers, and goes to it together. A broker that cannot be reached is
+an answer, too: one that makes whoever asked come again.
+
+Source: TransactionMarkerChannelManager and AddPartitionsToTxnManager of Kafka 4.1. Any thread; callbacks are called on
+a thread of the peer's, which they must not hold up.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kafkalite.base.deferred import Deferred, completed
+from kafkalite.base.logging import RepeatLogger
+from kafkalite.broker.coordinator.state_log import TRANSACTIONS_TOPIC
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from kafkalite.wire.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from kafkalite.broker.coordinator.mark import Ask, Mark
+    from kafkalite.broker.coordinator.state_log import StateLog
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.model import TopicPartition
+
+logger = RepeatLogger(logging.getLogger(__name__))
+
+NOBODY: Final = -1
+VERIFYING_SINCE: Final = 4
+"""First version of AddPartitionsToTxn between brokers."""
+
+
+class Lane(Protocol):
+    """The way to one API of one broker: what is put in goes in order, together where it waits."""
+
+    def put(self, item: Any) -> None:
+        """Any thread."""
+
+
+class Peers(Protocol):
+    """The other brokers."""
+
+    def lane(
+        self,
+        node_id: int,
+        api_key: int,
+        oldest: int,
+        build: Callable[[Sequence[Any]], object],
+        settle: Callable[[Sequence[Any], Any], None],
+        says: Callable[[Any], tuple[Hashable, Hashable]],
+    ) -> Lane:
+        """The way to an API of a broker. `build` makes a request of items, `settle` is given them with the answer, None
+        where none came. `says`: (what an item is about, what it says of that); a request says one thing of each."""
+
+
+class _MarkerTo(NamedTuple):
+    mark: Mark
+    partition: TopicPartition
+    callback: Callable[[int], object]
+
+
+class _AskTo(NamedTuple):
+    ask: Ask
+    answer: Deferred[int]
+
+
+class Remote:
+    """See the module. `log` is where transactional ids are kept."""
+
+    def __init__(self, logs: LogManager, log: StateLog, peers: Peers) -> None:
+        self._logs = logs
+        self._log = log
+        self._peers = peers
+
+    def write_marker(
+        self, node_id: int, mark: Mark, partition: TopicPartition, callback: Callable[[int], object]
+    ) -> None:
+        """Has the leader write it; callback(0) when it is durable there, or a code."""
+        if node_id == NOBODY:
+            callback(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+        lane = self._peers.lane(node_id, api.WRITE_TXN_MARKERS, 1, _markers, _marked, _mark_of)
+        lane.put(_MarkerTo(mark, partition, callback))
+
+    def ask(self, ask: Ask) -> Deferred[int]:
+        """Asks the transaction's coordinator: 0, or the code that says why not."""
+        topic = self._logs.topics.get(TRANSACTIONS_TOPIC)
+        if topic is None:
+            return completed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        log = topic.partitions[self._log.partition_of(ask.transactional_id)]
+        if log.core.leader_id == NOBODY or log.led:
+            return completed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        answer: Deferred[int] = Deferred()
+        lane = self._peers.lane(
+            log.core.leader_id, api.ADD_PARTITIONS_TO_TXN, VERIFYING_SINCE, _asks, _asked, _asker_of
+        )
+        lane.put(_AskTo(ask, answer))
+        return answer
+
+
+def _mark_of(item: _MarkerTo) -> tuple[int, Mark]:
+    """A coordinator and one before it may end a producer's transactions at the same time."""
+    return item.mark.producer_id, item.mark
+
+
+def _asker_of(item: _AskTo) -> tuple[str, tuple[int, int, bool]]:
+    """A producer and one that it has fenced may write at the same time: what the one may, the other may not."""
+    ask = item.ask
+    return ask.transactional_id, (ask.producer_id, ask.epoch, ask.only_verify)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic → partitions, each once."""
+    found: dict[str, list[int]] = {}
+    for topic, number in dict.fromkeys(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _markers(items: Sequence[_MarkerTo]) -> object:
+    partitions: dict[Mark, list[TopicPartition]] = {}
+    for item in items:
+        partitions.setdefault(item.mark, []).append(item.partition)
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=mark.producer_id,
+                producer_epoch=mark.producer_epoch,
+                transaction_result=mark.commit,
+                topics=[
+                    WritableTxnMarkerTopic(name=name, partition_indexes=numbers)
+                    for name, numbers in _by_topic(wanted).items()
+                ],
+                coordinator_epoch=mark.coordinator_epoch,
+                transaction_version=mark.transaction_version,
+            )
+            for mark, wanted in partitions.items()
+        ]
+    )
+
+
+def _tell(callback: Callable[[int], object], code: int) -> None:
+    """One who fails at it keeps nobody else from being told."""
+    try:
+        callback(code)
+    except Exception:
+        logger.exception("what another broker answered could not be taken in")
+
+
+def _marked(items: Sequence[_MarkerTo], answer: Any) -> None:
+    codes = {
+        (marker.producer_id, topic.name, each.partition_index): each.error_code
+        for marker in (() if answer is None else answer.markers)
+        for topic in marker.topics
+        for each in topic.partitions
+    }
+    for item in items:
+        key = (item.mark.producer_id, *item.partition)
+        _tell(item.callback, codes.get(key, int(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+
+
+def _asks(items: Sequence[_AskTo]) -> object:
+    partitions: dict[tuple[str, int, int, bool], list[TopicPartition]] = {}
+    for ask, _ in items:
+        partitions.setdefault((ask.transactional_id, ask.producer_id, ask.epoch, ask.only_verify), []).append(
+            ask.partition
+        )
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                verify_only=only_verify,
+                topics=[
+                    AddPartitionsToTxnTopic(name=name, partitions=numbers)
+                    for name, numbers in _by_topic(wanted).items()
+                ],
+            )
+            for (transactional_id, producer_id, epoch, only_verify), wanted in partitions.items()
+        ]
+    )
+
+
+def _asked(items: Sequence[_AskTo], answer: Any) -> None:
+    failed = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    codes = {
+        (result.transactional_id, topic.name, each.partition_index): each.partition_error_code
+        for result in (() if answer is None or answer.error_code else answer.results_by_transaction)
+        for topic in result.topic_results
+        for each in topic.results_by_partition
+    }
+    if answer is not None and answer.error_code:
+        failed = int(answer.error_code)
+    for ask, told in items:
+        code = codes.get((ask.transactional_id, *ask.partition), failed)
+        if code == ErrorCode.TRANSACTION_ABORTABLE and not ask.abortable:
+            code = int(ErrorCode.INVALID_TXN_STATE)
+        _tell(told.complete, code)

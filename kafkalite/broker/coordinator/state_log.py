@@ -1,0 +1,341 @@
+"""A topic in which a coordinator keeps what must outlive the broker: `__consumer_offsets` or `__transaction_state`.
+
+    write(key, records, callback) ─▶ writer of the key's partition ─▶ safe ─▶ callback, in the order of the writes
+    entries(log) ─▶ at start: every record and every transaction marker of a partition, in order, once all are durable
+    when_read(number) ─▶ in a cluster: what was read is on all replicas in sync, too
+
+All records of one owner (a group, a transactional id) go to one partition, chosen as Kafka does: abs(Java's hashCode of
+the owner's name) modulo the number of partitions. The topic is made by the first write.
+
+Thread rule: writes from any thread, they do not wait; callbacks as `log_writer` says. The lock is a leaf: nothing is
+called while it is held.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+
+from kafkalite.broker.coordinator.home import NO_EPOCH, Home
+from kafkalite.broker.coordinator.log_writer import LogWriter, when_safe
+from kafkalite.errors import ErrorCode, InvalidTxnState, TopicAlreadyExists, error_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.pool import IoPool
+    from kafkalite.broker.coordinator.led import LedPartitions
+    from kafkalite.broker.coordinator.records import Record
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.broker.log.partition_log import AppendInfo, PartitionLog
+    from kafkalite.wire.record.batches import Producer
+    from kafkalite.wire.record.columns import RecordColumns
+
+T = TypeVar("T")
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+READ_SIZE: Final = 1024 * 1024
+"""Bytes read at a time while loading."""
+BATCH_ROOM: Final = 64
+"""Bytes of max.message.bytes that are left for a batch's header."""
+NO_PRODUCER: Final = -1
+
+
+class Stored(NamedTuple):
+    """A record as it stands in the log. The producer is -1 for one that belongs to no transaction."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    producer_id: int = NO_PRODUCER
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction in this partition."""
+
+    producer_id: int
+    commit: bool
+
+
+class Watch:
+    """Whether a producer's transaction has ended in a partition, since another broker was asked about it. A marker of
+    `ended_by` or a later epoch ends it; one of an earlier epoch ended the transaction before."""
+
+    __slots__ = ("ended", "ended_by", "home", "producer_id")
+
+    def __init__(self, home: Home, producer_id: int, ended_by: int) -> None:
+        self.home = home
+        self.producer_id = producer_id
+        self.ended_by = ended_by
+        self.ended = False
+
+
+def java_hash(text: str) -> int:
+    """java.lang.String.hashCode: over UTF-16 units, as a signed 32-bit number."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(data), 2):
+        value = (31 * value + (data[position] << 8 | data[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def partition_of(owner: str, partition_count: int) -> int:
+    """The partition that keeps an owner's records."""
+    value = java_hash(owner)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+class StateLog:
+    """Reads and writes one such topic."""
+
+    def __init__(
+        self,
+        name: str,
+        logs: LogManager,
+        pool: IoPool,
+        clock: Clock,
+        *,
+        partition_count: int,
+        segment_bytes: int,
+        in_sync: bool,
+    ) -> None:
+        """`in_sync`: nothing is written while fewer replicas are in sync than the topic wants (`LogWriter`)."""
+        self.name = name
+        self._in_sync = in_sync
+        self._logs = logs
+        self._pool = pool
+        self._clock = clock
+        self._partition_count = partition_count
+        self._segment_bytes = segment_bytes
+        self._lock = threading.Lock()
+        self._creating = threading.Lock()
+        self._writers: dict[int, LogWriter] = {}  # guarded by _lock
+        self.led: LedPartitions | None = None
+        """In a cluster: which partitions are led here; None: all are."""
+
+    @property
+    def partition_count(self) -> int:
+        """Of the topic as it is, or as it will be made."""
+        topic = self._logs.topics.get(self.name)
+        return self._partition_count if topic is None else len(topic.partitions)
+
+    @property
+    def partitions(self) -> tuple[PartitionLog, ...]:
+        """The logs; none before the first write."""
+        topic = self._logs.topics.get(self.name)
+        return () if topic is None else tuple(topic.partitions)
+
+    def partition_of(self, owner: str) -> int:
+        """The partition that keeps an owner's records."""
+        return partition_of(owner, self.partition_count)
+
+    def waits_for_others(self, owner: str) -> bool:
+        """Whether what is written of an owner now waits for other brokers."""
+        partitions = self.partitions
+        log = partitions[self.partition_of(owner)] if self.led is not None and partitions else None
+        return log is not None and log.led and log.REPLICATED and log.core.followers is not None
+
+    def write(
+        self,
+        owner: str,
+        records: list[Record],
+        callback: Callable[[int], object],
+        producer: Producer | None = None,
+        watch: Watch | None = None,
+        home: Home | None = None,
+    ) -> None:
+        """Appends records of an owner; callback(0) when they are durable, or a code of Kafka's when they are not.
+
+        With a producer they are part of its transaction and hold only after its commit marker; with `watch` they are
+        refused (INVALID_TXN_STATE) where it has seen that end. `home`, in a cluster: what they say was decided there;
+        they are refused (NOT_COORDINATOR) in any other leader epoch.
+        """
+
+        def append(log: PartitionLog) -> int:
+            if watch is not None and watch.ended:
+                raise InvalidTxnState(f"{log.name}: the transaction may have ended meanwhile")
+            return append_records(log, records, self._clock.time_ms(), producer)
+
+        self.append(home or self.home_of(owner), append, callback)
+
+    def record_size_max(self) -> int:
+        """Return the bytes of the largest record that the topic takes, or would if it were made now."""
+        topic = self._logs.topics.get(self.name)
+        size_max = self._logs.config.message_max_bytes if topic is None else topic.config.max_message_bytes
+        return max(size_max - BATCH_ROOM, 1)
+
+    def home_of(self, owner: str) -> Home:
+        """Where an owner is kept, and, in a cluster, in which leader epoch it is served now."""
+        number = self.partition_of(owner)
+        return Home(number, NO_EPOCH) if self.led is None else self.led.home(number)
+
+    def lookup(self, owner: str, ask: Callable[[], tuple[T | None, int]]) -> tuple[T | None, int]:
+        """What `ask` finds of an owner, or None, and why nothing can be said of it now. That it is unknown is asked
+        again until both questions were one coordinator's to answer: it may have been dropped, or read, in between."""
+        home: Home | None = None
+        while True:
+            found, code = ask()
+            if code or found is not None or self.led is None:
+                return found, code
+            before, home = home, self.home_of(owner)
+            if before == home:
+                return None, 0
+
+    def append(self, home: Home, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
+        """Something else than records, in its order among them: see `LogWriter.write`."""
+        partition = home.partition
+        if self.led is not None:
+            append = _in_epoch(append, home.epoch)
+        with self._lock:
+            writer = self._writers.get(partition)
+            if writer is None:
+                writer = self._writers[partition] = LogWriter(
+                    f"{self.name}-{partition}",
+                    lambda: self._log(partition),
+                    self._pool,
+                    flush=self._logs.config.flush_on_acks_all,
+                    in_sync=self._in_sync,
+                )
+        writer.write(append, callback)
+
+    def _log(self, partition: int) -> PartitionLog:
+        log: PartitionLog = self._topic().partitions[partition]
+        if not log.led:
+            raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is led elsewhere")
+        return log
+
+    def _topic(self) -> Topic:
+        topic = self._logs.topics.get(self.name)
+        if topic is not None:
+            return topic
+        with self._creating:
+            settings = {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(self._segment_bytes),
+            }
+            try:
+                return self._logs.create_topic(self.name, self._partition_count, settings)
+            except TopicAlreadyExists:
+                return self._logs.topics[self.name]
+
+    def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
+        """callback(0) when all that a partition has now, and was read in this leader epoch, is safe; a code when this
+        epoch ends before. It was written by an earlier leader, whose clients may have been told nothing of it."""
+        log = self.partitions[number]
+        when_safe(log, log.log_end_offset, epoch, callback, flush=False)
+
+    def entries(self, log: PartitionLog) -> Iterator[Stored | Marker]:
+        """Every record that has a key, and every marker, in the order of the log. KafkaError when something cannot be
+        read, or be put on the disk.
+
+        What a killed process has left is in the page cache, perhaps nowhere else. Answers will rest on it, some of them
+        without a write of their own, so it is synced before it counts.
+        """
+        if self._logs.config.flush_on_acks_all and log.flushed_offset < log.log_end_offset:
+            log.flush()
+        return entries_of(log)
+
+
+def append_records(log: PartitionLog, records: list[Record], now_ms: int, producer: Producer | None = None) -> int:
+    """Appends records as one batch where they fit in one; the log's end after them."""
+    from kafkalite.wire.record.batches import NOBODY, encode_batch
+    from kafkalite.wire.record.columns import Record as Row
+    from kafkalite.wire.record.columns import RecordColumns
+
+    columns = RecordColumns.from_records(Row(-1, now_ms, key, value) for key, value in records)
+    size_max = max(log.config.max_message_bytes - BATCH_ROOM, 1)
+    first = 0
+    end_offset = -1
+    while first < len(columns):
+        batch, count = encode_batch(columns, first, size_max=size_max, producer=producer or NOBODY)
+        end_offset = (log.append if producer is None else log.append_internal)(batch).end_offset
+        first += count
+    return end_offset
+
+
+def entries_of(log: PartitionLog) -> Iterator[Stored | Marker]:
+    """Every record that has a key, and every marker, in the order of the log. KafkaError when something cannot be
+    read."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, READ_SIZE)
+        if not data:
+            return
+        offset = yield from _entries_in(data, offset)
+
+
+class _LogInEpoch:
+    """A log in one leader epoch: what others refuse, it refuses in any other, under the log's lock."""
+
+    __slots__ = ("_epoch", "_log")
+
+    def __init__(self, log: PartitionLog, epoch: int) -> None:
+        self._log = log
+        self._epoch = epoch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def append(self, batch: bytes | bytearray) -> AppendInfo:
+        return self._log.append(batch, in_epoch=self._epoch)
+
+    def append_internal(self, batch: bytes | bytearray) -> AppendInfo:
+        return self._log.append_internal(batch, in_epoch=self._epoch)
+
+    def append_marker(self, *mark: int, commit: bool, transaction_version: int) -> int:
+        return self._log.append_marker(
+            *mark, commit=commit, transaction_version=transaction_version, in_epoch=self._epoch
+        )
+
+
+def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[PartitionLog], int]:
+    """What was decided in one leader epoch is not written in another one: by then it was read and unsaid."""
+
+    def checked(log: PartitionLog) -> int:
+        if not log.led or log.leader_epoch != epoch:
+            raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is not served here in epoch {epoch}")
+        return append(cast("PartitionLog", _LogInEpoch(log, epoch)))
+
+    return checked
+
+
+def _entries_in(data: bytes, offset: int) -> Generator[Stored | Marker, None, int]:
+    """What stands in whole batches; returns the offset after them."""
+    from kafkalite.wire.record.batches import BatchReader, decode, whole_batches
+
+    batches = list(whole_batches(data))
+    if not any(info.is_transactional or info.is_control for _, info in batches):
+        with BatchReader() as reader:
+            behind = reader.read(data, offset)
+            columns = reader.take()
+        yield from _records(columns, NO_PRODUCER)
+        return behind
+    for position, info in batches:
+        batch = memoryview(data)[position : position + info.size]
+        if info.is_control:
+            yield Marker(info.producer_id, _is_commit(batch))
+        else:
+            producer_id = info.producer_id if info.is_transactional else NO_PRODUCER
+            yield from _records(decode(batch, offset), producer_id)
+    return batches[-1][1].last_offset + 1
+
+
+def _records(columns: RecordColumns, producer_id: int) -> Iterator[Stored]:
+    for offset, key, value in zip(columns.offsets.tolist(), columns.keys, columns.values, strict=True):
+        if key is not None:
+            yield Stored(offset, key, value, producer_id)
+
+
+def _is_commit(batch: memoryview) -> bool:
+    """Whether a control batch is a commit marker: its one record's key is int16 version, int16 type."""
+    from kafkalite._native.wire.batch import HEADER_SIZE, MARKER_COMMIT, read_info
+    from kafkalite._native.wire.columns import ColumnBuilder
+    from kafkalite.wire.record.batches import columns_from
+
+    builder = ColumnBuilder()
+    builder.add(read_info(batch), batch[HEADER_SIZE:])
+    keys = list(columns_from(builder).keys)
+    return any(key is not None and int.from_bytes(key[2:4], "big") == MARKER_COMMIT for key in keys)

@@ -1,0 +1,288 @@
+"""What a transactional id may do next: Kafka's rules as functions from how it stands to how it would stand (KIP-98,
+360, 890).
+
+                  add partitions                end                       markers are in the logs
+    Empty ───────────────────────▶ Ongoing ─────────▶ PrepareCommit ──────────────────────────▶ CompleteCommit
+      ▲                             ▲    └──────────▶ PrepareAbort  ──────────────────────────▶ CompleteAbort
+      └─ InitProducerId             └──── add partitions ──────────────────────────────────────────────┘
+
+Prepare is the point of no return: once it is durable the outcome is decided. An Ongoing transaction is aborted for its
+producer, with the epoch raised so that the producer is fenced, when it takes too long or when InitProducerId comes.
+
+Two protocols live side by side, chosen by the version of each request:
+
+    TV1   the producer says which partitions it will write to; its epoch stays from one transaction to the next, so that
+          a late request can hit a later transaction
+    TV2   (KIP-890) writing adds the partition; each end raises the epoch by one and the answer tells the new one, so
+          that whatever is late carries an old epoch. A repeated end has the epoch one behind
+
+Epochs end at 32767, which no producer is given: the id rotates to a new producer id before. In the TV2 rotation the
+markers carry 32767 and the new id holds from Complete on.
+
+Thread rule: immutable values and pure functions; nothing here knows a lock, a clock or a disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.base.dataclass import dataclass
+from kafkalite.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kafkalite.model import TopicPartition
+
+NO_PRODUCER_ID: Final = -1
+NO_EPOCH: Final = -1
+EPOCH_MAX: Final = 32767
+EPOCH_LAST: Final = EPOCH_MAX - 1
+"""The last one a producer is given."""
+TV1: Final = 0
+"""What Kafka calls transaction version 0 and 1: to clients they are the same."""
+TV2: Final = 2
+
+
+class TransactionState(IntEnum):
+    """The numbers are those in the log."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        """As clients see it: PrepareCommit."""
+        return self.name.title().replace("_", "")
+
+
+EMPTY, ONGOING, DEAD = TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.DEAD
+PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+LABELS: Final = {state.label: state for state in TransactionState}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """How a transactional id stands. Times in ms since 1970, -1 for none."""
+
+    producer_id: int
+    epoch: int = NO_EPOCH
+    timeout_ms: int = 0
+    state: TransactionState = EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = -1
+    update_ms: int = -1
+    previous_producer_id: int = NO_PRODUCER_ID
+    """The one before the last rotation."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """The one to come with Complete."""
+    last_epoch: int = NO_EPOCH
+    """The producer's epoch before its last InitProducerId, which may be repeated. Not in the log, as in Kafka."""
+    client_version: int = TV1
+    """Of the protocol in which the last transaction was written or ended."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no epoch is left that a producer could be given."""
+        return self.epoch >= EPOCH_LAST
+
+    @property
+    def commits(self) -> bool:
+        """Whether a prepared or complete transaction is committed."""
+        return self.state in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
+
+
+class Outcome(NamedTuple):
+    """What comes of a request: the metadata to be made durable, or None and the error code to answer at once."""
+
+    code: int
+    next: Metadata | None = None
+
+
+def initialise(now: Metadata, asked: tuple[int, int] | None, timeout_ms: int, time_ms: int, spare_id: int) -> Outcome:
+    """InitProducerId. `asked` is the (producer id, epoch) the client brings along (KIP-360); `spare_id` a new producer
+    id, used when the epochs are exhausted. CONCURRENT_TRANSACTIONS together with metadata: an open transaction has to
+    be aborted first, the client is to come again."""
+    if now.state in PREPARED:
+        return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if asked is not None and not _may_continue(now, *asked):
+        return Outcome(ErrorCode.PRODUCER_FENCED)
+    if now.state is ONGOING:
+        return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS, fence(now, time_ms, spare_id))
+    fresh = replace(
+        now, state=EMPTY, timeout_ms=timeout_ms, partitions=frozenset(), start_ms=-1, update_ms=time_ms,
+        next_producer_id=NO_PRODUCER_ID,
+    )  # fmt: skip
+    if now.exhausted and (asked is None or asked[1] == now.epoch):
+        last_epoch = NO_EPOCH if asked is None else now.epoch
+        rotated = replace(
+            fresh, producer_id=spare_id, previous_producer_id=now.producer_id, epoch=0, last_epoch=last_epoch
+        )
+        return Outcome(0, rotated)
+    if asked is None:
+        return Outcome(0, replace(fresh, epoch=now.epoch + 1, last_epoch=NO_EPOCH))
+    if now.epoch == NO_EPOCH or asked[1] == now.epoch:
+        return Outcome(0, replace(fresh, epoch=now.epoch + 1, last_epoch=now.epoch))
+    if asked[1] == now.last_epoch:
+        return Outcome(0, fresh)  # it asked before, and did not get the answer
+    return Outcome(ErrorCode.PRODUCER_FENCED)
+
+
+def _may_continue(now: Metadata, producer_id: int, epoch: int) -> bool:
+    """Whether a producer that was given this id may go on under the transactional id."""
+    if now.epoch == NO_EPOCH or producer_id == now.producer_id:
+        return True
+    return producer_id == now.previous_producer_id and epoch >= EPOCH_LAST
+
+
+def add(
+    now: Metadata,
+    producer_id: int,
+    epoch: int,
+    partitions: frozenset[TopicPartition],
+    client_version: int,
+    time_ms: int,
+    count_max: int,
+) -> Outcome:
+    """Partitions join the transaction, which begins with its first ones. 0 without metadata: they are in it."""
+    code = _identity_error(now, producer_id, epoch)
+    if code:
+        return Outcome(code)
+    if now.state in PREPARED:
+        return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if now.state is ONGOING and partitions <= now.partitions:
+        return Outcome(0)
+    together = partitions | now.partitions if now.state is ONGOING else partitions
+    if len(together) > count_max:
+        return Outcome(ErrorCode.POLICY_VIOLATION)
+    return Outcome(
+        0,
+        replace(
+            now,
+            state=ONGOING,
+            partitions=together,
+            start_ms=now.start_ms if now.state is ONGOING else time_ms,
+            update_ms=time_ms,
+            client_version=client_version,
+        ),
+    )
+
+
+def verify(now: Metadata, producer_id: int, epoch: int, partition: TopicPartition) -> int:
+    """Whether a partition is in the producer's open transaction: 0, or TRANSACTION_ABORTABLE and the like (KIP-890)."""
+    code = _identity_error(now, producer_id, epoch)
+    if code:
+        return code
+    if now.state in PREPARED:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    return 0 if now.state is ONGOING and partition in now.partitions else ErrorCode.TRANSACTION_ABORTABLE
+
+
+def _identity_error(now: Metadata, producer_id: int, epoch: int) -> int:
+    if now.state in PREPARED and now.next_producer_id != NO_PRODUCER_ID and producer_id == now.next_producer_id:
+        return 0 if epoch == 0 else ErrorCode.PRODUCER_FENCED  # it rotates; the producer was told already
+    if producer_id != now.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return 0 if epoch == now.epoch > NO_EPOCH else ErrorCode.PRODUCER_FENCED
+
+
+def end(
+    now: Metadata, producer_id: int, epoch: int, *, commit: bool, client_version: int, time_ms: int, spare_id: int
+) -> Outcome:
+    """EndTxn. 0 without metadata: it was ended so before."""
+    if client_version >= TV2:
+        return _end_v2(now, producer_id, epoch, commit=commit, time_ms=time_ms, spare_id=spare_id)
+    if producer_id != now.producer_id:
+        return Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if _identity_error(now, producer_id, epoch):
+        return Outcome(ErrorCode.PRODUCER_FENCED)
+    if now.state is ONGOING:
+        return Outcome(0, _prepare(now, commit=commit, client_version=TV1, time_ms=time_ms, spare_id=spare_id))
+    if now.state is EMPTY or commit != now.commits:
+        return Outcome(ErrorCode.INVALID_TXN_STATE)
+    return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS if now.state in PREPARED else 0)
+
+
+def _end_v2(now: Metadata, producer_id: int, epoch: int, *, commit: bool, time_ms: int, spare_id: int) -> Outcome:
+    """KIP-890: the same epoch means the next transaction, the epoch one behind (a retry) the last one."""
+    overflow = producer_id == now.previous_producer_id and epoch == EPOCH_LAST and now.epoch == 0
+    retry = overflow or (producer_id == now.producer_id and now.epoch == epoch + 1)
+    current = _identity_error(now, producer_id, epoch) == 0
+    if producer_id not in {now.producer_id, now.next_producer_id} and not overflow:
+        return Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if now.state in PREPARED:
+        if current:
+            return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if not retry:
+            return Outcome(ErrorCode.PRODUCER_FENCED)
+        return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS if commit == now.commits else ErrorCode.INVALID_TXN_STATE)
+    if now.state in COMPLETE and retry:
+        return Outcome(0 if commit == now.commits else ErrorCode.INVALID_TXN_STATE)
+    if not current:
+        return Outcome(ErrorCode.PRODUCER_FENCED)
+    if now.state is not ONGOING and commit:
+        return Outcome(ErrorCode.INVALID_TXN_STATE)
+    return Outcome(0, _prepare(now, commit=commit, client_version=TV2, time_ms=time_ms, spare_id=spare_id))
+
+
+def _prepare(now: Metadata, *, commit: bool, client_version: int, time_ms: int, spare_id: int) -> Metadata:
+    state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+    prepared = replace(
+        now,
+        state=state,
+        start_ms=now.start_ms if now.state is ONGOING else time_ms,
+        update_ms=time_ms,
+        client_version=client_version,
+    )
+    if client_version < TV2:
+        return prepared
+    rotates = now.exhausted
+    return replace(
+        prepared,
+        epoch=now.epoch + 1,
+        last_epoch=now.epoch,
+        next_producer_id=spare_id if rotates else NO_PRODUCER_ID,
+        partitions=now.partitions if now.state is ONGOING else frozenset(),
+    )
+
+
+def fence(now: Metadata, time_ms: int, spare_id: int) -> Metadata:
+    """An open transaction is aborted without its producer, whose epoch is over. The epoch rises by one in both
+    protocols."""
+    assert now.state is ONGOING, "only an open transaction is aborted"
+    rotates = now.client_version >= TV2 and now.exhausted
+    return replace(
+        now,
+        state=TransactionState.PREPARE_ABORT,
+        epoch=now.epoch + 1,
+        last_epoch=NO_EPOCH,
+        next_producer_id=spare_id if rotates else NO_PRODUCER_ID,
+        update_ms=time_ms,
+    )
+
+
+def complete(now: Metadata, time_ms: int) -> Metadata:
+    """The markers are in the logs."""
+    assert now.state in PREPARED, "only a prepared transaction is completed"
+    done = replace(
+        now,
+        state=TransactionState.COMPLETE_COMMIT if now.commits else TransactionState.COMPLETE_ABORT,
+        partitions=frozenset(),
+        update_ms=time_ms,
+    )
+    if now.next_producer_id == NO_PRODUCER_ID:
+        return done
+    return replace(
+        done,
+        producer_id=now.next_producer_id,
+        previous_producer_id=now.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        epoch=0,
+    )

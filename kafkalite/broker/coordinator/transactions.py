@@ -1,0 +1,1135 @@
+"""The coordinator of all transactions: finds them, makes their changes durable, ends what was begun.
+
+    start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving, what was prepared is finished first ─▶ stop
+
+Each change goes the same way: a rule of `transaction` says what the id would become; that is written to
+`__transaction_state`; when it is durable it holds, and whoever asked is answered. While it is on its way the id is
+*changing*, and other requests are told to come again (CONCURRENT_TRANSACTIONS). A durable Prepare is answered at once;
+then the markers are written, and Complete when all of them are durable. A crash anywhere is taken up at the next start.
+
+A partition of `__transaction_state` that cannot be read keeps its ids from being served.
+
+A producer continues as soon as its EndTxn is answered, so its next request meets the markers on their way. Kafka
+answers CONCURRENT_TRANSACTIONS then (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` where a leader asks).
+Here the request waits, for transaction.completion.wait.max.ms at most:
+
+    waits       AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, InitProducerId; Produce 12 and TxnOffsetCommit 5, which add
+                a partition by themselves
+    until       the transaction is complete; then the rules of `transaction` judge it like a request that comes then. It
+                is refused when its client's connection ends, the broker stops, or another broker coordinates the id
+    in order    EndTxn and InitProducerId, then partitions, which are added together. So a late EndTxn never meets the
+                transaction that begins after its own, and a new producer fences the one whose partitions wait
+
+In TV1 a late request has the epoch of the next transaction, too. A client that repeats a request on another connection
+has closed the first one, and what waits there is dropped.
+
+Thread rule: any thread may call anything; nothing here waits for a disk. Lock order: an id's lock ▸ a group's lock ▸
+leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Answers are given with no lock held.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite._native.serve.admission import ADMITS_FROM
+from kafkalite._native.wire.codec import CodecError
+from kafkalite.base.deferred import Deferred, completed
+from kafkalite.base.executors import THREADS
+from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
+from kafkalite.broker.coordinator import transaction as rules
+from kafkalite.broker.coordinator.base import write_error
+from kafkalite.broker.coordinator.home import NO_EPOCH, Home
+from kafkalite.broker.coordinator.mark import Ask, Mark
+from kafkalite.broker.coordinator.markers import MarkerWriter
+from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Marker, StateLog
+from kafkalite.broker.coordinator.transaction import (
+    COMPLETE,
+    DEAD,
+    EMPTY,
+    NO_PRODUCER_ID,
+    ONGOING,
+    PREPARED,
+    TV1,
+    TV2,
+    Metadata,
+    Outcome,
+)
+from kafkalite.broker.coordinator.transaction_records import read_key, read_value, transaction_record
+from kafkalite.broker.coordinator.troubles import Troubles
+from kafkalite.broker.limits.shares import Shares, note_refusal
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.executors import Executors, Job
+    from kafkalite.base.pool import IoPool
+    from kafkalite.broker.coordinator.groups import GroupCoordinator, Offset
+    from kafkalite.broker.coordinator.producer_ids import IdSource
+    from kafkalite.broker.coordinator.remote import Remote
+    from kafkalite.broker.coordinator.timers import Timer, TimerQueue
+    from kafkalite.broker.limits.holder import Holder
+    from kafkalite.broker.log.assigned import AssignedLogs
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.broker.log.partition_log import PartitionLog
+    from kafkalite.settings.broker import BrokerConfig
+
+logger = logging.getLogger(__name__)
+repeats = RepeatLogger(logger, lines=EVENT_LINES)
+
+COMPLETE_RETRY_S_MIN: Final = 0.1
+COMPLETE_RETRY_S_MAX: Final = 5.0
+ABORT_RETRY_S: Final = 1.0
+LOADING_LOOK_S: Final = 0.2
+"""How often a stop is looked for while groups are loaded."""
+PRODUCE_ABORTABLE_SINCE: Final = 11
+"""First version of Produce whose clients know TRANSACTION_ABORTABLE."""
+OFFSETS_ADD_SINCE: Final = 5
+OFFSETS_ABORTABLE_SINCE: Final = 4
+"""The same of TxnOffsetCommit."""
+
+_UNEXPECTED_BY_PRODUCERS: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What a producer does not expect of Produce; NOT_ENOUGH_REPLICAS makes every one of them try again."""
+
+
+class _Wait:
+    """A request that waits for a change of its id, or for the markers."""
+
+    __slots__ = ("deadline", "refuse")
+
+    def __init__(self, refuse: Callable[[int], object]) -> None:
+        """`refuse` answers it with a code. It is called unlocked."""
+        self.refuse = refuse
+        self.deadline = math.inf
+
+
+class _Add(_Wait):
+    """Partitions that wait to be added."""
+
+    __slots__ = ("epoch", "partitions", "producer_id", "version")
+
+    def __init__(
+        self,
+        producer_id: int,
+        epoch: int,
+        partitions: frozenset[TopicPartition],
+        version: int,
+        answer: Deferred[int],
+    ) -> None:
+        super().__init__(answer.complete)
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.partitions = partitions
+        self.version = version
+
+
+class _Change(_Wait):
+    """EndTxn or InitProducerId."""
+
+    __slots__ = ("attempt",)
+
+    def __init__(self, attempt: Callable[[], bool], refuse: Callable[[int], object]) -> None:
+        """`attempt` judges it, under the lock and while nothing is being written; False: it has to wait."""
+        super().__init__(refuse)
+        self.attempt = attempt
+
+
+class Transaction:
+    """One transactional id. `now` is what is durable, `coming` what is being written."""
+
+    def __init__(
+        self, transactional_id: str, now: Metadata, home: Home | None = None, holder: Holder | None = None
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.holder = holder
+        """Who began it, and is charged for it; None: it was read from the log."""
+        self.home = home
+        """In a cluster: where it was read or begun. What was decided in that epoch is written in no other, and said in
+        its name, so that it counts no more once a later coordinator has spoken. None: there is no other coordinator."""
+        self.now = now
+        self.coming: Metadata | None = None
+        self.dead = False
+        self.changes: list[_Change] = []
+        """What waits, in the order of arrival; these before those."""
+        self.adds: list[_Add] = []
+        self.patience: Timer | None = None
+        """Ends their waits."""
+        self.completing = False
+        """Whether its markers are on their way."""
+        self.deadline = math.inf
+        """When an open transaction has taken too long: seconds of the monotonic clock."""
+        self.timer: Timer | None = None
+        self.dropped = False
+        """Whether another coordinator has it now, or this one from its log again."""
+        self._lock = threading.Lock()
+        self._outbox: list[Callable[[], object]] = []
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.transactional_id!r} {self.now.state.label}>"
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Holds the lock; what was put into the outbox meanwhile is called after it."""
+        self._lock.acquire()
+        try:
+            yield
+        finally:
+            outbox, self._outbox = self._outbox, []
+            self._lock.release()
+            for deliver in outbox:
+                deliver()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request waits."""
+        return bool(self.changes or self.adds)
+
+    def has_waiting(self, wait: _Wait) -> bool:
+        """Whether this request waits."""
+        return wait in self.changes or wait in self.adds
+
+    def take_waiting(self, wanted: Callable[[_Wait], bool]) -> list[_Wait]:
+        """Those of the requests that wait which are wanted; they wait no longer."""
+        taken: list[_Wait] = [wait for wait in (*self.changes, *self.adds) if wanted(wait)]
+        self.changes = [change for change in self.changes if change not in taken]
+        self.adds = [add for add in self.adds if add not in taken]
+        return taken
+
+    def later_locked(self, deliver: Callable[[], object]) -> None:
+        """To be called once the lock is given back."""
+        self._outbox.append(deliver)
+
+
+class EndAnswer:
+    """What EndTxn is answered: an error code, and in TV2 what the producer is called from now on."""
+
+    __slots__ = ("code", "epoch", "producer_id")
+
+    def __init__(self, code: int, producer_id: int = NO_PRODUCER_ID, epoch: int = rules.NO_EPOCH) -> None:
+        self.code = int(code)
+        self.producer_id = producer_id
+        self.epoch = epoch
+
+
+class TransactionCoordinator:
+    """All transactional ids of this broker. It is the gate that Produce asks, too."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        pool: IoPool,
+        clock: Clock,
+        groups: GroupCoordinator,
+        producer_ids: IdSource,
+        timers: TimerQueue,
+        *,
+        executors: Executors = THREADS,
+    ) -> None:
+        self._config = config
+        self._executors = executors
+        self._logs = logs
+        self._pool = pool
+        self._clock = clock
+        self._groups = groups
+        self._timers = timers
+        self.producer_ids = producer_ids
+        self.log = StateLog(
+            TRANSACTIONS_TOPIC,
+            logs,
+            pool,
+            clock,
+            partition_count=config.transaction_state_log_num_partitions,
+            segment_bytes=config.transaction_state_log_segment_bytes,
+            in_sync=True,
+        )
+        self.markers = MarkerWriter(logs, groups, pool, timers)
+        self._unfinished = Troubles(clock)
+        self._lock = threading.Lock()
+        self._transactions: dict[str, Transaction] = {}  # guarded by _lock
+        self._shares = Shares()  # of them; guarded by _lock
+        self._unreadable: set[int] = set()
+        self._loaded = executors.event()
+        self._stopped = False
+        self._finishes = False  # whether markers may be written: the groups, whose offsets they decide, are loaded
+        self._loader: Job | None = None
+        self._expiry = timers.timer(self._expire)
+        self._remote: Remote | None = None  # in a cluster: other brokers
+
+    # --- start and stop -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to load; ids are served as soon as that is done."""
+        self._schedule_expiry()
+        if all(log.log_end_offset == 0 for log in self.log.partitions):
+            self._loaded.set()
+            if self._groups.wait_loaded(0):
+                self._finishes = True
+                return
+        self._loader = self._executors.job("kafkalite-transaction-loader", self._load)
+
+    def coordinate_led(self, logs: AssignedLogs, remote: Remote) -> None:
+        """In a cluster: from now on the ids of those partitions are served that are led here; what others have to do
+        with goes to `remote`. Once, after start."""
+        self._remote = self.markers.remote = remote
+        from kafkalite.broker.coordinator.led import LedPartitions
+
+        self.log.led = LedPartitions(TRANSACTIONS_TOPIC, self, self._executors)
+        self.log.led.start()
+        logs.leadership[TRANSACTIONS_TOPIC] = self.log.led.take
+
+    def stop(self) -> None:
+        """Serves nothing from then on, and answers those who wait to be added."""
+        self._stopped = True
+        self._expiry.cancel()
+        if self.log.led is not None:
+            self.log.led.stop()
+        if self._loader is not None:
+            self._loader.join()
+        for transaction in self.all():
+            with transaction.changing():
+                self._refuse_waiting_locked(transaction, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def wait_loaded(self, timeout_s: float) -> bool:
+        """Whether loading ended in time."""
+        return self._loaded.wait(timeout_s)
+
+    def error_of(self, transactional_id: str) -> int:
+        """Why nothing can be said of an id now, 0 when it can."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        if self._stopped:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._loaded.is_set():
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if self.log.led is not None:
+            return self.log.led.error_of(self.log.partition_of(transactional_id))
+        if self._unreadable and self.log.partition_of(transactional_id) in self._unreadable:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return 0
+
+    @property
+    def loading_error(self) -> int:
+        """Why not all ids can be listed now."""
+        if self._stopped:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if self.log.led is not None and self.log.led.loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return 0 if self._loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    # --- the table ----------------------------------------------------------------------------------------------------
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """An id that is known."""
+        return self._transactions.get(transactional_id)
+
+    def lookup(self, transactional_id: str) -> tuple[Transaction | None, int]:
+        """An id that is known, or None, and why nothing can be said of it now."""
+
+        def ask() -> tuple[Transaction | None, int]:
+            code = int(self.error_of(transactional_id))
+            return None if code else self.find(transactional_id), code
+
+        return self.log.lookup(transactional_id, ask)
+
+    @property
+    def count(self) -> int:
+        """Transactional ids there are."""
+        return len(self._transactions)
+
+    def all(self) -> list[Transaction]:
+        """Every id, in no order."""
+        with self._lock:
+            return list(self._transactions.values())
+
+    def _find_or_new(self, transactional_id: str, producer_id: int, holder: Holder | None) -> Transaction | None:
+        """None when transaction.max.ids has no room for another of this holder, or the id is not served any more."""
+        with self._lock:
+            found = self._transactions.get(transactional_id)
+            if found is None and self._shares.admits(holder, len(self._transactions), self._config.transaction_max_ids):
+                home = None if self.log.led is None else self.log.home_of(transactional_id)
+                if home is None or home.epoch != NO_EPOCH:  # else it would hide what is about to be read
+                    found = Transaction(transactional_id, Metadata(producer_id=producer_id), home, holder)
+                    self._transactions[transactional_id] = found
+                    self._shares.add(holder)
+            return found
+
+    def _refuse_id(self, transactional_id: str, holder: Holder | None) -> int:
+        """Return why there can be no such id now. POLICY_VIOLATION, where transaction.max.ids has no room, ends a Java
+        producer at once, and librdkafka reports it when the time that it was given to initialise is over."""
+        code = self.error_of(transactional_id)
+        if code:
+            return code
+        note_refusal(holder, "transaction.max.ids", self._config.transaction_max_ids, self._shares.of(holder))
+        return ErrorCode.POLICY_VIOLATION
+
+    def _forget(self, transaction: Transaction) -> None:
+        """Takes an id out of the table, unless another has its place."""
+        with self._lock:
+            if self._transactions.get(transaction.transactional_id) is transaction:
+                del self._transactions[transaction.transactional_id]
+                self._shares.remove(transaction.holder)
+
+    # --- a change -----------------------------------------------------------------------------------------------------
+
+    def _change_locked(self, transaction: Transaction, coming: Metadata, done: Callable[[int], object]) -> None:
+        """Makes `coming` durable; done(0) then, or done(code) and nothing has changed. `done` is called unlocked."""
+        assert transaction.coming is None, "one change of an id at a time"
+        transaction.coming = coming
+
+        def stored(code: int) -> None:
+            with transaction.changing():
+                transaction.coming = None
+                if code == 0:
+                    transaction.now = coming
+                transaction.later_locked(lambda: done(write_error(code)))
+                self._settled_locked(transaction)
+
+        record = transaction_record(transaction.transactional_id, None if coming.state is DEAD else coming)
+        self.log.write(transaction.transactional_id, [record], stored, home=transaction.home)
+
+    def _settled_locked(self, transaction: Transaction) -> None:
+        """Nothing is being written now: goes on with what waited for that."""
+        now = transaction.now
+        if transaction.dropped:
+            self._refuse_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
+            return
+        if now.state not in PREPARED:
+            transaction.completing = False
+        if now.state is not ONGOING and transaction.timer is not None and transaction.coming is None:
+            transaction.timer.cancel()
+        if now.state is DEAD:
+            transaction.dead = True
+            self._forget(transaction)
+        elif now.state in PREPARED:
+            if self._finishes and not transaction.completing:
+                transaction.completing = True
+                transaction.later_locked(lambda: self._write_markers(transaction, now))
+        elif now.state is ONGOING and self._clock.monotonic() >= transaction.deadline:
+            self._abort_locked(transaction)
+        self._serve_waiting_locked(transaction)
+
+    # --- requests that wait -------------------------------------------------------------------------------------------
+
+    def _wait_locked(self, transaction: Transaction, wait: _Wait, answer: Deferred[Any]) -> None:
+        """Takes in a request that may have to wait."""
+        queue: list[Any] = transaction.adds if isinstance(wait, _Add) else transaction.changes
+        queue.append(wait)
+        self._serve_waiting_locked(transaction)
+        if not transaction.has_waiting(wait):
+            return
+        wait_s = self._config.transaction_completion_wait_max_ms / 1000
+        wait.deadline = self._clock.monotonic() + wait_s
+        answer.abandoned = lambda: self._abandon(transaction, wait)
+        if transaction.patience is None:
+            transaction.patience = self._timers.timer(lambda: self._give_up(transaction))
+        if not transaction.patience.armed:
+            transaction.patience.set(wait_s)
+
+    def _serve_waiting_locked(self, transaction: Transaction) -> None:
+        """Judges those who wait, as long as nothing is being written."""
+        waiting, transaction.changes = transaction.changes, []
+        for number, change in enumerate(waiting):
+            if transaction.coming is not None:
+                transaction.changes += waiting[number:]
+                break
+            if not change.attempt():
+                transaction.changes.append(change)
+        if transaction.coming is None and transaction.adds:
+            self._add_waiting_locked(transaction)
+        if transaction.patience is not None and not transaction.waits:
+            transaction.patience.cancel()
+
+    @staticmethod
+    def _refuse_locked(transaction: Transaction, wait: _Wait, code: int) -> None:
+        transaction.later_locked(lambda: wait.refuse(int(code)))
+
+    def _refuse_waiting_locked(self, transaction: Transaction, code: int) -> None:
+        for wait in transaction.take_waiting(lambda _wait: True):
+            self._refuse_locked(transaction, wait, code)
+        if transaction.patience is not None:
+            transaction.patience.cancel()
+
+    def _give_up(self, transaction: Transaction) -> None:
+        """Answers those who have waited long enough."""
+        now = self._clock.monotonic()
+        with transaction.changing():
+            for wait in transaction.take_waiting(lambda wait: wait.deadline <= now):
+                self._refuse_locked(transaction, wait, ErrorCode.CONCURRENT_TRANSACTIONS)
+            if transaction.waits and transaction.patience is not None:
+                first = min(wait.deadline for wait in (*transaction.changes, *transaction.adds))
+                transaction.patience.set(first - now)
+
+    def _abandon(self, transaction: Transaction, gone: _Wait) -> None:
+        """The client of a request that waits has gone: the request takes no effect."""
+        with transaction.changing():
+            for wait in transaction.take_waiting(lambda wait: wait is gone):
+                self._refuse_locked(transaction, wait, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    # --- InitProducerId -----------------------------------------------------------------------------------------------
+
+    def initialise(
+        self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None, holder: Holder | None = None
+    ) -> Deferred[tuple[int, int, int]]:
+        """InitProducerId: (error code, producer id, epoch). May wait for the disk to get a producer id. A new id is
+        charged to `holder`."""
+        code = self.error_of(transactional_id)
+        if not code and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        if code:
+            return completed((code, NO_PRODUCER_ID, rules.NO_EPOCH))
+        answer: Deferred[tuple[int, int, int]] = Deferred()
+        while True:
+            transaction = self.find(transactional_id)
+            try:
+                needs_id = transaction is None or transaction.now.exhausted
+                spare_id = self.producer_ids.next() if needs_id else NO_PRODUCER_ID
+            except KafkaError as error:
+                return completed((int(error.code), NO_PRODUCER_ID, rules.NO_EPOCH))
+            transaction = transaction or self._find_or_new(transactional_id, spare_id, holder)
+            if transaction is None:
+                return completed((self._refuse_id(transactional_id, holder), NO_PRODUCER_ID, rules.NO_EPOCH))
+            with transaction.changing():
+                if transaction.dead or (transaction.now.exhausted and not needs_id):
+                    continue
+                self._wait_to_initialise_locked(transaction, timeout_ms, asked, spare_id, answer)
+            return answer
+
+    def _wait_to_initialise_locked(
+        self,
+        transaction: Transaction,
+        timeout_ms: int,
+        asked: tuple[int, int] | None,
+        spare_id: int,
+        answer: Deferred[tuple[int, int, int]],
+    ) -> None:
+        def refuse(code: int) -> None:
+            answer.complete((code, NO_PRODUCER_ID, rules.NO_EPOCH))
+
+        def attempt() -> bool:
+            return self._initialise_locked(transaction, timeout_ms, asked, spare_id, answer)
+
+        self._wait_locked(transaction, _Change(attempt, refuse), answer)
+
+    def _initialise_locked(
+        self,
+        transaction: Transaction,
+        timeout_ms: int,
+        asked: tuple[int, int] | None,
+        spare_id: int,
+        answer: Deferred[tuple[int, int, int]],
+    ) -> bool:
+        """See `_Change`."""
+        waits = False
+        if transaction.dropped:
+            outcome = Outcome(ErrorCode.NOT_COORDINATOR)
+        elif transaction.dead or (transaction.now.exhausted and spare_id == NO_PRODUCER_ID):
+            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)  # since it waited: asked again, it finds what it needs
+        else:
+            outcome = rules.initialise(transaction.now, asked, timeout_ms, self._clock.time_ms(), spare_id)
+            waits = outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS and outcome.next is None
+        if outcome.next is None:
+            if not waits:
+                transaction.later_locked(lambda: answer.complete((outcome.code, NO_PRODUCER_ID, rules.NO_EPOCH)))
+            return not waits
+        coming = outcome.next
+
+        def done(code: int) -> None:
+            code = code or outcome.code
+            given = (NO_PRODUCER_ID, rules.NO_EPOCH) if code else (coming.producer_id, coming.epoch)
+            answer.complete((code, *given))
+
+        if outcome.code:
+            repeats.info("a new producer ends the transaction of an earlier one", extra=_fields(transaction))
+        self._change_locked(transaction, coming, done)
+        return True
+
+    # --- adding partitions --------------------------------------------------------------------------------------------
+
+    def add(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: frozenset[TopicPartition], version: int
+    ) -> Deferred[int]:
+        """Partitions join a transaction, which begins with the first of them. Completed with 0 when that is durable."""
+        transaction, code = self.lookup(transactional_id)
+        if transaction is None:
+            return completed(code or int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        answer: Deferred[int] = Deferred()
+        with transaction.changing():
+            if transaction.dropped:
+                return completed(int(ErrorCode.NOT_COORDINATOR))
+            self._wait_locked(transaction, _Add(producer_id, epoch, partitions, version, answer), answer)
+        return answer
+
+    def _add_waiting_locked(self, transaction: Transaction) -> None:
+        """Judges all who wait; those who may are added together."""
+        waiting, transaction.adds = transaction.adds, []
+        time_ms = self._clock.time_ms()
+        coming = None
+        added = []
+        for add in waiting:
+            now = coming or transaction.now
+            outcome = (
+                Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                if transaction.dead
+                else rules.add(
+                    now,
+                    add.producer_id,
+                    add.epoch,
+                    add.partitions,
+                    add.version,
+                    time_ms,
+                    self._config.transaction_max_partitions,
+                )
+            )
+            if outcome.next is not None:
+                coming = outcome.next
+                added.append(add)
+            elif outcome.code == 0 and coming is not None:
+                added.append(add)  # among those that are about to be added
+            elif outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                transaction.adds.append(add)
+            else:
+                self._refuse_locked(transaction, add, outcome.code)
+        if coming is not None:
+            if transaction.now.state is not ONGOING:
+                self._set_deadline_locked(transaction, coming.timeout_ms / 1000)
+            self._change_locked(transaction, coming, lambda code: _complete_all(added, code))
+
+    def admit(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        topic: str,
+        partition: int,
+        produce_version: int,
+    ) -> int | Deferred[int]:
+        """Whether a producer may write to a partition in its transaction: 0 or the code for Produce. Does not wait.
+
+        Up to Produce 11 the partition has to be in the transaction; from 12 on it is added.
+        """
+        if transactional_id is None:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        where = TopicPartition(topic, partition)
+        abortable = produce_version >= PRODUCE_ABORTABLE_SINCE
+        if self._remote is not None and self.error_of(transactional_id) == ErrorCode.NOT_COORDINATOR:
+            ask = Ask(transactional_id, producer_id, producer_epoch, where, produce_version < ADMITS_FROM, abortable)
+            code_of = _verified_code if ask.only_verify else _produce_v2_code
+            return self._remote.ask(ask).map(code_of)
+        if produce_version < ADMITS_FROM:
+            code = self.verify(transactional_id, producer_id, producer_epoch, where, abortable=abortable)
+            return _verified_code(code)
+        answer = self.add(transactional_id, producer_id, producer_epoch, frozenset((where,)), TV2)
+        return _produce_v2_code(answer.response) if answer.done else answer.map(_produce_v2_code)
+
+    def verify(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, *, abortable: bool
+    ) -> int:
+        """Whether a partition is in the transaction: 0, or the code that says why it is not."""
+        transaction, code = self.lookup(transactional_id)
+        if transaction is not None:
+            code = rules.verify(transaction.now, producer_id, epoch, partition)
+        elif not code:
+            code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if code == ErrorCode.TRANSACTION_ABORTABLE and not abortable:
+            return int(ErrorCode.INVALID_TXN_STATE)
+        return int(code)
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    def add_group(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> Deferred[int]:
+        """AddOffsetsToTxn: the partition that keeps a group's offsets joins the transaction."""
+        return self.add(transactional_id, producer_id, epoch, frozenset((self.partition_of_group(group_id),)), TV1)
+
+    def partition_of_group(self, group_id: str) -> TopicPartition:
+        """Where a group's offsets are kept."""
+        return TopicPartition(OFFSETS_TOPIC, self._groups.log.partition_of(group_id))
+
+    def commit_offsets(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        group_id: str,
+        member: tuple[str, str | None, int],
+        offsets: list[Offset],
+        request_version: int,
+        holder: Holder | None = None,
+    ) -> Deferred[int]:
+        """TxnOffsetCommit: completed when every one of `offsets` has its code, with that of all if there is one.
+
+        `member` is (member id, instance id, generation). A group that does not exist yet is charged to `holder`.
+        """
+        where = self.partition_of_group(group_id)
+        code = self._groups.error_of(group_id)
+        if code:
+            return completed(_refuse_all(offsets, code))
+        if self._remote is not None and self.error_of(transactional_id) == ErrorCode.NOT_COORDINATOR:
+            return self._commit_of_remote(
+                transactional_id, producer_id, epoch, where, member, group_id, offsets, request_version, holder
+            )
+        answer: Deferred[int] = Deferred()
+
+        def commit(code: int) -> None:
+            if code:
+                answer.complete(_refuse_all(offsets, code))
+            else:
+                self._commit_within(transactional_id, producer_id, epoch, where, member, group_id, offsets, answer,
+                                    holder, abortable=request_version >= OFFSETS_ABORTABLE_SINCE)  # fmt: skip
+
+        if request_version >= OFFSETS_ADD_SINCE:
+            added = self.add(transactional_id, producer_id, epoch, frozenset((where,)), TV2)
+            answer.abandoned = added.abandoned
+            added.then(lambda code: commit(_offsets_code(code)))
+        else:
+            commit(0)
+        return answer
+
+    def _commit_of_remote(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        where: TopicPartition,
+        member: tuple[str, str | None, int],
+        group_id: str,
+        offsets: list[Offset],
+        request_version: int,
+        holder: Holder | None,
+    ) -> Deferred[int]:
+        """The transaction is another broker's: that is asked, and the transaction's marker, if it comes meanwhile,
+        refuses the commit.
+
+        A commit that joins the transaction waits until the one before is complete, whose markers come meanwhile, too.
+        In TV2 they have at most the commit's epoch, and the transaction's own a higher one (KIP-890). In TV1 epochs
+        tell nothing, but there AddOffsetsToTxn has waited for the markers before.
+        """
+        from kafkalite.wire.record.batches import Producer
+
+        assert self._remote is not None, "in a cluster alone"
+        only_verify = request_version < OFFSETS_ADD_SINCE
+        watch = self._groups.watch(where.partition, producer_id, epoch if only_verify else epoch + 1)
+        abortable = request_version >= OFFSETS_ABORTABLE_SINCE
+        answer: Deferred[int] = Deferred()
+
+        def commit(code: int) -> None:
+            code = _offsets_code(code)
+            if code:
+                self._groups.unwatch(watch)
+                answer.complete(_refuse_all(offsets, code))
+                return
+            member_id, instance_id, generation = member
+            done = self._groups.commit(
+                group_id, member_id, instance_id, generation, offsets,
+                producer=Producer(producer_id, epoch, -1, transactional=True), watch=watch, holder=holder,
+            )  # fmt: skip
+            done.then(answer.complete)
+
+        self._remote.ask(Ask(transactional_id, producer_id, epoch, where, only_verify, abortable)).then(commit)
+        return answer
+
+    def _commit_within(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        where: TopicPartition,
+        member: tuple[str, str | None, int],
+        group_id: str,
+        offsets: list[Offset],
+        answer: Deferred[int],
+        holder: Holder | None,
+        *,
+        abortable: bool,
+    ) -> None:
+        """Hands the commit over under the id's lock, so that no marker of the transaction can get in front of it."""
+        from kafkalite.wire.record.batches import Producer
+
+        transaction, code = self.lookup(transactional_id)
+        if transaction is None:
+            answer.complete(_refuse_all(offsets, code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+            return
+        with transaction.changing():
+            coming = transaction.coming
+            if transaction.dropped:  # what is known of the id by now has another lock
+                code = int(ErrorCode.NOT_COORDINATOR)
+            else:
+                code = self.verify(transactional_id, producer_id, epoch, where, abortable=abortable)
+            code = _offsets_code(code)
+            if not code and coming is not None and coming.state is not ONGOING:
+                code = _offsets_code(ErrorCode.CONCURRENT_TRANSACTIONS)
+            if not code:
+                member_id, instance_id, generation = member
+                done = self._groups.commit(
+                    group_id, member_id, instance_id, generation, offsets,
+                    producer=Producer(producer_id, epoch, -1, transactional=True), holder=holder,
+                )  # fmt: skip
+        if code:
+            answer.complete(_refuse_all(offsets, code))
+        else:
+            done.then(answer.complete)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def end(
+        self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int
+    ) -> Deferred[EndAnswer]:
+        """EndTxn: answered when the outcome is durable; the markers follow."""
+        transaction, code = self.lookup(transactional_id)
+        if transaction is None:
+            return completed(EndAnswer(code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        answer: Deferred[EndAnswer] = Deferred()
+
+        def attempt(spare_id: int | None) -> None:
+            def judge() -> bool:
+                return self._end_locked(transaction, producer_id, epoch, commit, version, spare_id, answer)
+
+            with transaction.changing():
+                wait = _Change(judge, lambda code: answer.complete(EndAnswer(code)))
+                self._wait_locked(transaction, wait, answer)
+
+        if transaction.now.exhausted and version >= TV2:
+            self._with_spare_id(attempt, lambda code: answer.complete(EndAnswer(code)))
+        else:
+            attempt(None)
+        return answer
+
+    def _end_locked(
+        self,
+        transaction: Transaction,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        version: int,
+        spare_id: int | None,
+        answer: Deferred[EndAnswer],
+    ) -> bool:
+        """See `_Change`."""
+        now = transaction.now
+        waits = False
+        if transaction.dropped:
+            outcome = Outcome(ErrorCode.NOT_COORDINATOR)
+        elif transaction.dead:
+            outcome = Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        elif now.exhausted and version >= TV2 and spare_id is None:
+            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)  # since it waited: asked again, it has the new id
+        else:
+            outcome = rules.end(
+                now,
+                producer_id,
+                epoch,
+                commit=commit,
+                client_version=version,
+                time_ms=self._clock.time_ms(),
+                spare_id=NO_PRODUCER_ID if spare_id is None else spare_id,
+            )
+            waits = outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS
+        if waits:
+            return False
+        if outcome.next is None:
+            result = EndAnswer(outcome.code) if outcome.code else EndAnswer(0, now.producer_id, now.epoch)
+            transaction.later_locked(lambda: answer.complete(result))
+            return True
+        after = rules.complete(outcome.next, now.update_ms)
+
+        def done(code: int) -> None:
+            answer.complete(EndAnswer(code) if code else EndAnswer(0, after.producer_id, after.epoch))
+
+        self._change_locked(transaction, outcome.next, done)
+        return True
+
+    def _with_spare_id(self, action: Callable[[int], object], failed: Callable[[int], object]) -> None:
+        """Calls action(a new producer id), at once where one is at hand, else on the I/O pool."""
+        spare_id = self.producer_ids.take()
+        if spare_id is not None:
+            action(spare_id)
+            return
+
+        def fetch() -> None:
+            try:
+                found = self.producer_ids.next()
+            except KafkaError as error:
+                failed(write_error(int(error.code)))
+                return
+            action(found)
+
+        try:
+            self._pool.submit(fetch)
+        except RuntimeError:  # the broker stops
+            failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    # --- markers ------------------------------------------------------------------------------------------------------
+
+    def _write_markers(self, transaction: Transaction, prepared: Metadata) -> None:
+        mark = Mark(
+            prepared.producer_id,
+            prepared.epoch,
+            self._coordinator_epoch(transaction),
+            prepared.commits,
+            prepared.client_version,
+        )
+        self.markers.write(mark, prepared.partitions, lambda: self._complete(transaction, COMPLETE_RETRY_S_MIN))
+
+    def _complete(self, transaction: Transaction, retry_s: float) -> None:
+        """Every marker is durable: so is the transaction's end, soon. Nobody else would try again."""
+        name = transaction.transactional_id
+
+        def done(code: int) -> None:
+            if not code:
+                if self._unfinished.over(name) is not None:
+                    repeats.warning("the end of a transaction is written down at last", extra=_fields(transaction))
+            elif not self._stopped:
+                if self._unfinished.failed(name) is not None:
+                    repeats.warning("the end of a transaction could not be written down", extra=_fields(transaction))
+                again = min(retry_s * 2, COMPLETE_RETRY_S_MAX)
+                self._timers.timer(lambda: self._complete(transaction, again)).set(retry_s)
+
+        with transaction.changing():
+            if transaction.now.state not in PREPARED or transaction.dropped:
+                self._unfinished.over(name)
+                return
+            coming = rules.complete(transaction.now, self._clock.time_ms())
+            self._change_locked(transaction, coming, done)
+
+    def _coordinator_epoch(self, transaction: Transaction) -> int:
+        """Of a broker that stands alone it rises with every start that was not clean, so that a marker from before is
+        told apart."""
+        if transaction.home is not None:
+            return transaction.home.epoch
+        partitions = self.log.partitions
+        return partitions[self.log.partition_of(transaction.transactional_id)].leader_epoch if partitions else 0
+
+    # --- timeouts -----------------------------------------------------------------------------------------------------
+
+    def _set_deadline_locked(self, transaction: Transaction, delay_s: float) -> None:
+        """The producer has so long to end its transaction."""
+        if transaction.timer is None:
+            transaction.timer = self._timers.timer(lambda: self._time_is_up(transaction), awaits_client=True)
+        transaction.deadline = self._clock.monotonic() + delay_s
+        transaction.timer.set(delay_s)
+
+    def _time_is_up(self, transaction: Transaction) -> None:
+        with transaction.changing():
+            overdue = self._clock.monotonic() >= transaction.deadline
+            if overdue and self._may_abort_locked(transaction):
+                self._abort_locked(transaction)
+
+    def _may_abort_locked(self, transaction: Transaction) -> bool:
+        ours = not self._stopped and not transaction.dropped
+        return ours and transaction.now.state is ONGOING and transaction.coming is None
+
+    def _abort_locked(self, transaction: Transaction) -> None:
+        """Ends a transaction that takes too long."""
+        now = transaction.now
+        if now.exhausted and now.client_version >= TV2:
+            transaction.later_locked(
+                lambda: self._with_spare_id(
+                    lambda spare_id: self._abort_with(transaction, spare_id),
+                    lambda _code: self._abort_later(transaction),
+                )
+            )
+        else:
+            self._fence_locked(transaction, NO_PRODUCER_ID)
+
+    def _abort_with(self, transaction: Transaction, spare_id: int) -> None:
+        with transaction.changing():
+            if self._may_abort_locked(transaction):
+                self._fence_locked(transaction, spare_id)
+
+    def _fence_locked(self, transaction: Transaction, spare_id: int) -> None:
+        repeats.info("a transaction takes too long and is aborted", extra=_fields(transaction))
+
+        def done(code: int) -> None:
+            if code:
+                self._abort_later(transaction)
+
+        self._change_locked(transaction, rules.fence(transaction.now, self._clock.time_ms(), spare_id), done)
+
+    def _abort_later(self, transaction: Transaction) -> None:
+        """The abort could not be written down: it is tried again, unless somebody else ends the transaction."""
+        with transaction.changing():
+            if not self._stopped and not transaction.dropped:
+                self._set_deadline_locked(transaction, ABORT_RETRY_S)
+
+    # --- expiry -------------------------------------------------------------------------------------------------------
+
+    def _schedule_expiry(self) -> None:
+        self._expiry.set(self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
+
+    def _expire(self) -> None:
+        if self._stopped:
+            return
+        if self._loaded.is_set():
+            self.expire_now()
+        self._schedule_expiry()
+
+    def expire_now(self) -> int:
+        """Forgets ids without a transaction for transactional.id.expiration.ms; how many."""
+        oldest_ms = self._logs.expiry_time.time_ms() - self._config.transactional_id_expiration_ms
+        count = 0
+        for transaction in self.all():
+            with transaction.changing():
+                now = transaction.now
+                idle = now.state is EMPTY or now.state in COMPLETE
+                if idle and now.update_ms <= oldest_ms and transaction.coming is None and not transaction.waits:
+                    self._change_locked(transaction, replace(now, state=DEAD), lambda _code: None)
+                    count += 1
+        return count
+
+    # --- loading ------------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        began = self._clock.monotonic()
+        for number, log in enumerate(() if self._loaded.is_set() else self.log.partitions):
+            if self._stopped:
+                return
+            try:
+                self._install(self._read(log))
+            except Exception:  # whatever it is, the other partitions' ids can be served
+                self._unreadable.add(number)
+                logger.exception(
+                    "transactions cannot be read and are not served until the next start",
+                    extra=fields(partition=number),
+                )
+        self._loaded.set()
+        while not self._groups.wait_loaded(LOADING_LOOK_S):
+            if self._stopped:
+                return
+        prepared = 0
+        self._finishes = True
+        for transaction in self.all():
+            with transaction.changing():
+                prepared += transaction.now.state in PREPARED
+                if transaction.coming is None:
+                    self._settled_locked(transaction)
+        logger.info(
+            "transactions loaded",
+            extra=fields(
+                ids=len(self._transactions), finishing=prepared, seconds=round(self._clock.monotonic() - began, 3)
+            ),
+        )
+
+    def read_partition(self, number: int) -> Callable[[], object]:
+        """See `led.Coordinator`."""
+        assert self.log.led is not None, "in a cluster alone"
+        home = Home(number, self.log.led.epoch_of(number))
+        found = self._read(self.log.partitions[number])
+        return lambda: self._install(found, home)
+
+    def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
+        """See `led.Coordinator`."""
+        self.log.when_read(number, epoch, callback)
+
+    def begin_partition(self, number: int) -> None:
+        """See `led.Coordinator`."""
+        for transaction in self._of_partition(number):
+            with transaction.changing():
+                if transaction.coming is None:
+                    self._settled_locked(transaction)
+
+    def drop_partition(self, number: int) -> None:
+        """See `led.Coordinator`."""
+        for transaction in self._of_partition(number):
+            self._forget(transaction)
+            with transaction.changing():
+                transaction.dropped = True
+                if transaction.timer is not None:
+                    transaction.timer.cancel()
+                self._refuse_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
+
+    def _of_partition(self, number: int) -> list[Transaction]:
+        return [each for each in self.all() if each.home is not None and each.home.partition == number]
+
+    def _read(self, log: PartitionLog) -> dict[str, Metadata]:
+        """Replays a partition."""
+        found: dict[str, Metadata] = {}
+        for entry in self.log.entries(log):
+            if self._stopped:
+                return {}
+            if isinstance(entry, Marker):
+                continue
+            try:
+                transactional_id = read_key(entry.key)
+                if entry.value is None:
+                    found.pop(transactional_id, None)
+                else:
+                    found[transactional_id] = read_value(entry.value)
+            except CodecError as error:
+                raise ValueError(f"{log.name} has a record that is not a transaction's: {error}") from error
+        return found
+
+    def _install(self, found: Mapping[str, Metadata], home: Home | None = None) -> None:
+        """Ids appear in the table when all of their partition was read.
+
+        An open transaction goes on by the trusted time, and for its own timeout at most.
+        """
+        time_ms = self._logs.expiry_time.time_ms()
+        for transactional_id, metadata in found.items():
+            transaction = Transaction(transactional_id, metadata, home)
+            if metadata.state is ONGOING:
+                left_ms = metadata.start_ms + metadata.timeout_ms - time_ms
+                with transaction.changing():
+                    self._set_deadline_locked(transaction, min(max(left_ms, 0), metadata.timeout_ms) / 1000)
+            with self._lock:
+                early = self._transactions.get(transactional_id)
+                self._transactions[transactional_id] = transaction
+                if early is not None:
+                    self._shares.remove(early.holder)
+
+
+def _complete_all(added: list[_Add], code: int) -> None:
+    for add in added:
+        add.refuse(code)
+
+
+def _fenced_as_old(code: int) -> int:
+    """Produce and TxnOffsetCommit say INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED."""
+    return int(ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code)
+
+
+def _verified_code(code: int) -> int:
+    return int(ErrorCode.NOT_ENOUGH_REPLICAS) if code in _UNEXPECTED_BY_PRODUCERS else _fenced_as_old(code)
+
+
+def _produce_v2_code(code: int) -> int:
+    """Produce 12: as before, but its clients know what CONCURRENT_TRANSACTIONS means."""
+    if code in _UNEXPECTED_BY_PRODUCERS and code != ErrorCode.CONCURRENT_TRANSACTIONS:
+        return int(ErrorCode.NOT_ENOUGH_REPLICAS)
+    return _fenced_as_old(code)
+
+
+def _offsets_code(code: int) -> int:
+    """TxnOffsetCommit: what makes clients of every version come again."""
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return _fenced_as_old(code)
+
+
+def _refuse_all(offsets: list[Offset], code: int) -> int:
+    for asked in offsets:
+        asked.code = int(asked.code or code)
+    return int(code)
+
+
+def _fields(transaction: Transaction) -> Mapping[str, Any]:
+    now = transaction.now
+    return fields(
+        transactional_id=transaction.transactional_id,
+        producer_id=now.producer_id,
+        epoch=now.epoch,
+        state=now.state.label,
+    )

@@ -1,0 +1,61 @@
+"""What fails again and again, told now and then: at the first failure, ever more rarely after it, and once it is over.
+
+Thread rule: any thread; the lock is a leaf.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from kafkalite.base.clock import Clock
+
+INTERVAL_S_MIN: Final = 10.0
+INTERVAL_S_MAX: Final = 3600.0
+
+
+class Trouble(NamedTuple):
+    """How often something failed, and for how many seconds it has."""
+
+    failures: int
+    seconds: float
+
+
+class _Row:
+    """One trouble: how often it was, since when, when it is told next and how long after that (monotonic s)."""
+
+    __slots__ = ("count", "interval", "next", "since")
+
+    def __init__(self, now: float) -> None:
+        self.count, self.since, self.next, self.interval = 0, now, now, INTERVAL_S_MIN
+
+
+class Troubles:
+    """See the module."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows: dict[Hashable, _Row] = {}  # guarded by _lock
+
+    def failed(self, key: Hashable) -> Trouble | None:
+        """It failed once more; what there is to tell, None where it was told lately."""
+        now = self._clock.monotonic()
+        with self._lock:
+            row = self._rows.get(key)
+            if row is None:
+                row = self._rows[key] = _Row(now)
+            row.count += 1
+            if now < row.next:
+                return None
+            row.next, row.interval = now + row.interval, min(2 * row.interval, INTERVAL_S_MAX)
+            return Trouble(row.count, now - row.since)
+
+    def over(self, key: Hashable) -> Trouble | None:
+        """It worked; what there was, None where nothing was."""
+        with self._lock:
+            row = self._rows.pop(key, None)
+        return None if row is None else Trouble(row.count, self._clock.monotonic() - row.since)

@@ -1,0 +1,385 @@
+"""From a request's bytes to its answer's bytes, for every API that is not served in C (Produce and Fetch are).
+
+    header ─▶ row of the handler table ─┬─▶ decode ─▶ handler, inline or on the I/O pool ─▶ encode ─▶ answer
+                                        │               └─▶ Deferred: parked, encoded by the thread that completes it
+                                        └─▶ long: all of that, in portions, by kafkalite.broker.limits.long_requests
+
+Requests of one connection take effect in order, as in Apache Kafka, which serves one at a time. What follows a request
+on the I/O pool goes there, too; what follows a Deferred of an API that is `in_order` is kept back until its answer. The
+answers of Deferreds are in order in any case. Produce and Fetch do not come here.
+
+This is the one place where exceptions become answers: a request that does not follow its schema, an API or version that
+is not served, and a handler's own failure close the connection with one log line, as Kafka does; what a client did
+wrong inside a well-formed request is an error code in the response, which is the handler's business.
+
+Thread rule: called on network workers.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite._native.serve.memory import KIND_ANSWERS, MemoryCeilingReached
+from kafkalite.base.deferred import Deferred
+from kafkalite.base.logging import RepeatLogger
+from kafkalite.broker.handlers import permissions, table
+from kafkalite.broker.handlers.context import BrokerServices, RequestContext
+from kafkalite.broker.handlers.table import INLINE_SIZE, INLINE_US, REQUEST_US, SHORT_SIZE
+from kafkalite.broker.limits.long_requests import LongRequests
+from kafkalite.errors import MalformedRequest
+from kafkalite.wire.protocol import header
+
+if TYPE_CHECKING:
+    from kafkalite._native.serve.connection import Connection, LargeBody
+    from kafkalite._native.serve.memory import Charge
+    from kafkalite._native.serve.transfer import Answer
+    from kafkalite.broker.limits.pace import Pace
+
+logger = RepeatLogger(logging.getLogger("kafkalite.broker.dispatch"))
+
+
+NO_ROOM: Final = "%s v%d: an answer of %d bytes or more, for which its client holds too much memory (broker.memory.max)"
+"""Why a connection is closed whose answer has no room: the protocol has no error for that."""
+NO_REQUEST: Final = "%s v%d that does not follow its schema: %s"
+"""Why a connection is closed whose bytes are not a request."""
+
+
+class _Task:
+    """A request on its way to the handler. `request` is None until it is decoded."""
+
+    __slots__ = ("body", "context", "correlation_id", "dispatcher", "request", "row")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        row: table.Row,
+        context: RequestContext,
+        correlation_id: int,
+        body: bytes | LargeBody,
+        request: Any,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.row = row
+        self.context = context
+        self.correlation_id = correlation_id
+        self.body = body
+        self.request = request
+
+    @property
+    def client_id(self) -> bytes | None:
+        """As the request's header had it."""
+        return id_of(self.context)
+
+
+_Step = Callable[[Any], Any]
+"""A part of a long request, called with its Pace; it returns what is left to do on the I/O pool, or None."""
+
+
+class _LongTask:
+    """A request as a job of the thread for long requests: decode ─▶ handler ─▶ encode ─▶ free, each in portions."""
+
+    __slots__ = ("_answer", "_charge", "_make", "_release", "_task")
+
+    def __init__(self, task: _Task, answer: Answer, make: Callable[[], Any] | None = None) -> None:
+        """`make`: what makes the response of a request whose handler has returned; None: it is still to be called."""
+        self._task = task
+        self._answer = answer
+        self._make = make
+        self._charge: Charge | None = None
+        self._release: Callable[[], None] | None = None
+        """Lets what its connection has sent meanwhile take effect, once the answer is made."""
+
+    def run(self, pace: Pace) -> _Step | None:
+        """Serves the request; one that may wait for a disk has its handler called by what this returns."""
+        if self._make is not None:
+            try:
+                return self._guarded(pace, self._deliver_made)
+            finally:
+                self._let_go()
+        return self._guarded(pace, self._begin)
+
+    def drop(self) -> None:
+        """Closes the connection, since nothing answers the request."""
+        self._answer.fail(None)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def _guarded(self, pace: Pace, step: Callable[[Pace], _Step | None]) -> _Step | None:
+        row, version = self._task.row, self._task.context.api_version
+        pace.charge_to(self._grow)
+        try:
+            return step(pace)
+        except MalformedRequest as error:
+            self._answer.fail("%s v%d: %s", row.name, version, error, client_id=self._task.client_id)
+        except MemoryCeilingReached as error:
+            self._answer.fail(NO_ROOM, row.name, version, error.size, client_id=self._task.client_id)
+        except Exception:
+            logger.exception("%s v%d failed", row.name, version)
+            self._answer.fail("%s v%d failed inside the broker", row.name, version, client_id=self._task.client_id)
+        finally:
+            self._charge = None
+        return None
+
+    def _grow(self, size: int) -> None:
+        """The answer grows by so many bytes; MemoryCeilingReached where its client holds too much."""
+        if self._charge is None:
+            self._charge = self._task.context.connection.memory.charge(KIND_ANSWERS)
+        self._charge.grow(size)
+
+    def _begin(self, pace: Pace) -> _Step | None:
+        task = self._task
+        if task.request is None:
+            try:
+                body = task.body if isinstance(task.body, bytes) else task.body.take()
+                task.request = task.dispatcher.decode(task.row, task.context.api_version, body, pace.check)
+            except ValueError as error:
+                self._answer.fail(NO_REQUEST, task.row.name, task.context.api_version, error, client_id=task.client_id)
+                return None
+        task.body = body = b""
+        if task.row.blocks(task.context, task.request):
+            return lambda pace: self._guarded(pace, self._handle)
+        self._handle(pace)
+        return None
+
+    def _handle(self, pace: Pace) -> None:
+        task = self._task
+        response = Dispatcher.respond(task.row, task.context, task.request)
+        if not isinstance(response, Deferred):
+            self._deliver(pace, response)
+        elif response.done:
+            self._deliver(pace, response.response)
+        else:
+            if response.abandoned is not None:
+                self._answer.when_abandoned(response.abandoned)
+            self._count_time(pace)
+            release = task.context.broker.pool.hold(task.context.connection) if task.row.in_order else None
+            response.then_make(lambda make: self._finish(make, release))
+
+    def _finish(self, make: Callable[[], Any], release: Callable[[], None] | None) -> None:
+        """A Deferred is completed, on any thread: the answer is made on the one for long requests."""
+        job = _LongTask(self._task, self._answer, make)
+        job._release = release
+        self._task.dispatcher.long_requests.finish(self._task.context.connection, job)
+
+    def _deliver_made(self, pace: Pace) -> None:
+        assert self._make is not None
+        response = self._make()
+        self._make = None
+        self._deliver(pace, response)
+
+    def _deliver(self, pace: Pace, response: Any) -> None:
+        task = self._task
+        frame = Dispatcher.encode(task.row, task.context, task.correlation_id, response, pace.check_size)
+        self._count_time(pace)
+        self._charge = None  # it is the answer's now
+        self._answer.complete(frame)
+        task.row.release(task.context.api_version, task.request, response, pace.check)
+
+    def _count_time(self, pace: Pace) -> None:
+        meter = self._task.context.request_meter
+        if meter is not None:
+            meter.charge(100.0 * pace.spent_s, time.monotonic())
+
+
+def id_of(context: RequestContext) -> bytes | None:
+    """The client id as its header had it."""
+    return None if context.client_id is None else context.client_id.encode()
+
+
+class Dispatcher:
+    """Serves whole requests; one for all workers."""
+
+    def __init__(
+        self,
+        services: BrokerServices,
+        find: Callable[[int], table.Row | None] = table.find,
+        long_requests: LongRequests | None = None,
+    ) -> None:
+        """`find` gives the row of an API key, None for one that is not served."""
+        self._services = services
+        self._find = find
+        self.long_requests = long_requests or LongRequests(services.pool)
+        self._strands = self.long_requests.strands
+
+    def __call__(
+        self,
+        connection: Connection,
+        key: int,
+        version: int,
+        correlation_id: int,
+        client_id: bytes | None,
+        body: bytes | LargeBody,
+    ) -> bytes | None:
+        """The response frame, or None when it follows through a parked Answer or the connection was closed."""
+        row = self._find(key)
+        if row is None or not row.serves(version):
+            return self._refuse(connection, key, version, correlation_id, client_id)
+        long = len(body) > INLINE_SIZE or connection in self._strands
+        try:
+            name = None if client_id is None else client_id.decode()
+            if long:
+                request = None
+            else:
+                partitions_max = self._services.config.request_max_partitions
+                assert isinstance(body, bytes), "only long requests are not copied"
+                request = row.decode(version, header.request_body(key, version, body), partitions_max)
+        except ValueError as error:
+            connection.close(NO_REQUEST, row.name, version, error, client_id=client_id)
+            return None
+        context = RequestContext(
+            self._services, connection, key, version, name, connection.throttle_ms, connection.request_meter()
+        )
+        if connection.share is None:
+            connection.share = self.long_requests.share_of(connection)
+        try:
+            # One connection's requests take effect in order: after one that is elsewhere, the next goes there too.
+            if self._services.pool.has_jobs(connection):
+                task, answer = (
+                    _Task(self, row, context, correlation_id, body, request),
+                    self._park(connection, body, request),
+                )
+                self._services.pool.submit_ordered(connection, self._after_pool, task, answer, long)
+                return None
+            short = len(body) <= SHORT_SIZE and row.unnamed is None
+            cost_us = REQUEST_US if short or long else row.quick_cost_us(context, request, len(body))
+            if long or not connection.affords(cost_us, INLINE_US):
+                task = _Task(self, row, context, correlation_id, body, request)
+                self.long_requests.submit(connection, _LongTask(task, self._park(connection, body, request)))
+                return None
+            if not row.blocks(context, request):
+                response = self.respond(row, context, request)
+                if not isinstance(response, Deferred):
+                    return self.encode(row, context, correlation_id, response)
+                if response.done:
+                    return self.encode(row, context, correlation_id, response.response)
+                self._deliver_later(row, context, correlation_id, response, self._park(connection, body, request))
+                return None
+        except MalformedRequest as error:
+            connection.close("%s v%d: %s", row.name, version, error, client_id=client_id)
+            return None
+        except Exception:
+            logger.exception("%s v%d failed", row.name, version)
+            connection.close("%s v%d failed inside the broker", row.name, version, client_id=client_id)
+            return None
+        task = _Task(self, row, context, correlation_id, body, request)
+        self._services.pool.submit_ordered(
+            connection, self._after_pool, task, self._park(connection, body, request), False
+        )
+        return None
+
+    @staticmethod
+    def _park(connection: Connection, body: bytes | LargeBody, request: Any) -> Answer:
+        """The place of a request's answer; until then the request's memory is charged to its holder."""
+        return connection.park(len(body), decoded=request is not None)
+
+    def decode(self, row: table.Row, version: int, body: bytes, pace: Callable[[], object] | None = None) -> Any:
+        """The request; ValueError if the bytes are not one."""
+        partitions_max = self._services.config.request_max_partitions
+        return row.decode(version, header.request_body(row.key, version, body), partitions_max, pace)
+
+    def _after_pool(self, task: _Task, answer: Answer, long: bool) -> None:
+        """On the I/O pool, after what its connection had there before. A long request does not stay there."""
+        try:
+            self._serve_in_turn(task, answer, long)
+        except Exception:
+            logger.exception("%s v%d failed", task.row.name, task.context.api_version)
+            answer.fail()
+
+    def _serve_in_turn(self, task: _Task, answer: Answer, long: bool) -> None:
+        connection = task.context.connection
+        if long or self.long_requests.has_jobs(connection) or task.row.cost_us(task.context, task.request) > INLINE_US:
+            self.long_requests.submit(connection, _LongTask(task, answer))
+        else:
+            self._serve_parked(task.row, task.context, task.correlation_id, task.request, answer)
+
+    @staticmethod
+    def respond(row: table.Row, context: RequestContext, request: Any) -> Any:
+        """The handler's answer, or that the asker may not come through the API's gate."""
+        if context.broker.authorizer is not None and row.gated:
+            refusal = permissions.refused(context, request)
+            if refusal is not None:
+                return refusal
+        return row.handler(context, request)
+
+    @staticmethod
+    def _serve_parked(
+        row: table.Row, context: RequestContext, correlation_id: int, request: Any, answer: Answer
+    ) -> None:
+        began = time.monotonic()
+        try:
+            response = Dispatcher.respond(row, context, request)
+        except MalformedRequest as error:
+            answer.fail("%s v%d: %s", row.name, context.api_version, error, client_id=id_of(context))
+            return
+        except Exception:
+            logger.exception("%s v%d failed", row.name, context.api_version)
+            answer.fail()
+            return
+        if context.request_meter is not None:
+            now = time.monotonic()
+            context.request_meter.charge(100.0 * (now - began), now)
+        if isinstance(response, Deferred):
+            Dispatcher._deliver_later(row, context, correlation_id, response, answer)
+        else:
+            Dispatcher._deliver(row, context, correlation_id, response, answer)
+
+    @staticmethod
+    def _deliver_later(
+        row: table.Row, context: RequestContext, correlation_id: int, deferred: Deferred[Any], answer: Answer
+    ) -> None:
+        abandoned = deferred.abandoned
+        if abandoned is not None:
+            answer.when_abandoned(abandoned)
+        release = context.broker.pool.hold(context.connection) if row.in_order and not deferred.done else None
+
+        def deliver(response: object) -> None:
+            Dispatcher._deliver(row, context, correlation_id, response, answer)
+            if release is not None:
+                release()
+
+        deferred.then(deliver)
+
+    @staticmethod
+    def _deliver(
+        row: table.Row, context: RequestContext, correlation_id: int, response: object, answer: Answer
+    ) -> None:
+        try:
+            answer.complete(Dispatcher.encode(row, context, correlation_id, response))
+        except Exception:
+            logger.exception("%s v%d failed", row.name, context.api_version)
+            answer.fail()
+
+    @staticmethod
+    def encode(
+        row: table.Row,
+        context: RequestContext,
+        correlation_id: int,
+        response: Any,
+        pace: Callable[[int], object] | None = None,
+    ) -> bytes:
+        """The frame. Its client is told to wait for the longer of two quotas, and not listened to for so long."""
+        own = getattr(response, "throttle_time_ms", None)
+        if own is not None and own > context.throttle_ms:
+            context.connection.throttle_soon(context.api_key, own, context.throttle_ms)
+        elif own is not None and context.throttle_ms > 0:
+            response = copy.copy(response)  # it may be one that others are given, too
+            response.throttle_time_ms = context.throttle_ms
+        return row.encode(context.api_version, correlation_id, response, pace)
+
+    @staticmethod
+    def _refuse(
+        connection: Connection, key: int, version: int, correlation_id: int, client_id: bytes | None
+    ) -> bytes | None:
+        """ApiVersions is answered in its oldest form, so that the client can step down (KIP-511); else closes."""
+        if key == table.API_VERSIONS_KEY:
+            return table.unsupported_api_versions(correlation_id)
+        connection.close("API %d version %d is not served", key, version, client_id=client_id)
+        return None

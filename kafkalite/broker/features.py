@@ -1,0 +1,54 @@
+"""The features that a cluster switches on, each at a level (KIP-584): what there is, and what is in force.
+
+    group.version        1: groups of the newer protocol (KIP-848)
+    metadata.version     27, which is 4.1-IV1: what tools ask for the release. Nothing here follows from it
+    transaction.version  2: producers raise their epoch with each transaction (KIP-890); 1 and 0: clients do as before
+
+The newest level is in force until somebody changes it. A change is a line of the journal; it raises the epoch, and
+clients believe the highest epoch that they have seen. Other features of Kafka's are not told of.
+
+Source: Feature, MetadataVersion, GroupVersion and TransactionVersion of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GROUP_VERSION: Final = "group.version"
+METADATA_VERSION: Final = "metadata.version"
+TRANSACTION_VERSION: Final = "transaction.version"
+
+LEVELS: Final = {GROUP_VERSION: (0, 1), METADATA_VERSION: (7, 27), TRANSACTION_VERSION: (0, 2)}
+"""Name → oldest and newest level. metadata.version 7 is 3.3-IV3, the first of KRaft."""
+METADATA_LEVEL_MIN: Final = 23
+"""4.0-IV1: the last that changed what Kafka's metadata can hold, so that Kafka does not go back behind it."""
+EPOCH: Final = 2
+"""Of a cluster whose features nobody changed; rises with every release that changes LEVELS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What is in force."""
+
+    changed: tuple[tuple[str, int], ...] = ()
+    """(name, level) of those that somebody set, by name."""
+    change_count: int = 0
+    """How often anybody did."""
+
+    @property
+    def epoch(self) -> int:
+        """What clients compare."""
+        return EPOCH + self.change_count
+
+    def level(self, name: str) -> int:
+        """The level of one of LEVELS; 0 is off."""
+        return dict(self.changed).get(name, LEVELS[name][1])
+
+    def changed_to(self, levels: Mapping[str, int]) -> Features:
+        """The same with these levels."""
+        return Features(tuple(sorted({**dict(self.changed), **levels}.items())), self.change_count + 1)

@@ -1,0 +1,175 @@
+"""DescribeAcls, CreateAcls, DeleteAcls 1-3: the rules of the authoriser; SECURITY_DISABLED, as in Kafka, without one.
+
+They are served without one too because tools ask them as a matter of course and take this answer for "none".
+
+A rule or a filter with a number that has no meaning makes the request malformed: the connection is closed, as Kafka
+does it. What cannot be a rule for another reason is INVALID_REQUEST, for that rule alone. A change is durable, and in
+force for every request that comes after, when it is answered.
+
+Thread rule: changes run on the I/O pool.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.broker.handlers.permissions import ALTER, CLUSTER, allows, refusal
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode, KafkaError, MalformedRequest, error_for
+from kafkalite.wire.protocol.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from kafkalite.wire.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from kafkalite.wire.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.broker.handlers.context import RequestContext
+
+_DISABLED: Final = "this broker has no authoriser"
+_UNKNOWN: Final = 0
+
+
+def changes(context: RequestContext, _request: object) -> bool:
+    """Whether there is something to change, which waits for the disk."""
+    return context.broker.authorizer is not None
+
+
+def describe(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    wanted = _filter(
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
+    )
+    authorizer = context.broker.authorizer
+    if authorizer is None:
+        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_DISABLED)
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for acl in checkpointed(authorizer.acls(wanted)):
+        key = (acl.resource_type, acl.name, acl.pattern_type)
+        if key not in resources:
+            resources[key] = DescribeAclsResource(
+                resource_type=acl.resource_type, resource_name=acl.name, pattern_type=acl.pattern_type
+            )
+        resources[key].acls.append(
+            AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
+            )
+        )
+    return DescribeAclsResponse(resources=list(resources.values()))
+
+
+def create(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    acls = [_rule(creation) for creation in checkpointed(request.creations)]
+    authorizer = context.broker.authorizer
+    results: Iterable[KafkaError | None]
+    if not allows(context, ALTER, CLUSTER):
+        results = [refusal(CLUSTER)] * len(acls)
+    elif authorizer is None:
+        results = [error_for(ErrorCode.SECURITY_DISABLED, _DISABLED)] * len(acls)
+    else:
+        results = authorizer.create(acls)
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult()
+            if error is None
+            else AclCreationResult(error_code=error.code, error_message=error.message)
+            for error in checkpointed(results)
+        ]
+    )
+
+
+def delete(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    filters = [_deletion(asked) for asked in checkpointed(request.filters)]
+    authorizer = context.broker.authorizer
+    results: Iterable[list[Acl] | KafkaError]
+    if not allows(context, ALTER, CLUSTER):
+        results = [refusal(CLUSTER)] * len(filters)
+    elif authorizer is None:
+        results = [error_for(ErrorCode.SECURITY_DISABLED, _DISABLED)] * len(filters)
+    else:
+        results = authorizer.delete(filters)
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=found.code, error_message=found.message)
+            if isinstance(found, KafkaError)
+            else DeleteAclsFilterResult(error_message=None, matching_acls=[_deleted(acl) for acl in found])
+            for found in checkpointed(results)
+        ]
+    )
+
+
+def _rule(creation: AclCreation) -> Acl:
+    kind = ResourceType(creation.resource_type)
+    pattern = PatternType(creation.resource_pattern_type)
+    operation = AclOperation(creation.operation)
+    permission = AclPermission(creation.permission_type)
+    if _UNKNOWN in {
+        creation.resource_type,
+        creation.resource_pattern_type,
+        creation.operation,
+        creation.permission_type,
+    }:
+        raise MalformedRequest("a rule with elements that have no meaning")
+    return Acl(kind, creation.resource_name, pattern, creation.principal, creation.host, operation, permission)
+
+
+def _deletion(asked: DeleteAclsFilter) -> AclFilter:
+    return _filter(
+        asked.resource_type_filter,
+        asked.resource_name_filter,
+        asked.pattern_type_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
+    )
+
+
+def _filter(
+    kind: int, name: str | None, pattern: int, principal: str | None, host: str | None, operation: int, permission: int
+) -> AclFilter:
+    if _UNKNOWN in {kind, pattern, operation, permission}:
+        raise MalformedRequest("a filter of rules with elements that have no meaning")
+    return AclFilter(
+        ResourceType(kind),
+        name,
+        PatternType(pattern),
+        principal,
+        host,
+        AclOperation(operation),
+        AclPermission(permission),
+    )
+
+
+def _deleted(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_message=None,
+        resource_type=acl.resource_type,
+        resource_name=acl.name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )

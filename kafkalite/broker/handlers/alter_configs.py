@@ -1,0 +1,294 @@
+"""AlterConfigs 0-2, IncrementalAlterConfigs 0-1: settings of topics, groups, client metrics, the broker, its loggers.
+
+    AlterConfigs      the given settings become all that the resource has of its own
+    Incremental       SET, DELETE, and for lists APPEND and SUBTRACT, applied to what it has; other settings stay
+
+Each resource for itself, all of its settings or none. A resource or a setting named twice is INVALID_REQUEST. What
+results is checked as a whole; a bad value is INVALID_CONFIG, on a broker INVALID_REQUEST, as in Kafka, whose client
+metrics have both. A subscription to client metrics that has no settings left is no more.
+Names that mean nothing to a broker are kept and do nothing, as in Kafka. Changes are durable before the answer. Broker
+"" is all brokers, whose settings stand behind a broker's own; min.insync.replicas Kafka 4.1 keeps for the cluster alone
+and lets nobody remove.
+
+Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a resource one step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.base.logging import EVENT_LINES, RepeatLogger
+from kafkalite.broker.handlers import broker_loggers
+from kafkalite.broker.handlers.describe_configs import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    CLUSTER_DEFAULT,
+    GROUP,
+    TOPIC,
+    check_access,
+    check_broker_name,
+    client_metrics_config,
+    group_config,
+)
+from kafkalite.broker.handlers.permissions import ALTER_CONFIGS
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import (
+    ConfigError,
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+from kafkalite.model import topic_name_error
+from kafkalite.settings.broker import BROKER_SETTINGS, is_broker_setting
+from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
+from kafkalite.settings.foreign import check_kept
+from kafkalite.settings.group import GROUP_SETTINGS, GroupConfig
+from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigType
+from kafkalite.settings.topic import TopicConfig
+from kafkalite.settings.topic_rows import TOPIC_SETTINGS
+from kafkalite.wire.protocol.messages import alter_configs, incremental_alter_configs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.broker.handlers.context import RequestContext
+    from kafkalite.settings.rows import Setting
+
+logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+_OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})
+
+_changing = threading.Lock()
+
+Overrides = dict[str, str]
+
+
+def replace(context: RequestContext, request: alter_configs.AlterConfigsRequest) -> alter_configs.AlterConfigsResponse:
+    """AlterConfigs."""
+    make = alter_configs.AlterConfigsResourceResponse
+    return alter_configs.AlterConfigsResponse(
+        responses=_answers(context, request.resources, make, _replacement, validate_only=request.validate_only)
+    )
+
+
+def change(
+    context: RequestContext, request: incremental_alter_configs.IncrementalAlterConfigsRequest
+) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
+    """IncrementalAlterConfigs."""
+    make = incremental_alter_configs.AlterConfigsResourceResponse
+    return incremental_alter_configs.IncrementalAlterConfigsResponse(
+        responses=_answers(context, request.resources, make, _changed, validate_only=request.validate_only)
+    )
+
+
+def settled_here(context: RequestContext, resource: Any, *, incremental: bool, validate_only: bool) -> bool:
+    """What a broker in a cluster does with a resource itself: it checks the request, of brokers also the settings that
+    would result, and changes the levels of its loggers. Whether that was all: of the rest the controller decides."""
+    _check_request(resource)
+    if resource.resource_type == BROKER_LOGGER and incremental:
+        check_access(context, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+        with _changing:
+            _alter_loggers(context, resource, validate_only=validate_only)
+        return True
+    if resource.resource_type == BROKER:
+        _alter_broker(context, resource, _changed if incremental else _replacement, validate_only=True)
+    elif resource.resource_type not in (TOPIC, GROUP, CLIENT_METRICS):
+        raise InvalidRequest(f"settings of resource type {resource.resource_type} cannot be changed this way")
+    return False
+
+
+def _answers(
+    context: RequestContext,
+    resources: list[Any],
+    make: Callable[..., Any],
+    result: Callable[..., Overrides],
+    *,
+    validate_only: bool,
+) -> list[Any]:
+    named = Counter((resource.resource_type, resource.resource_name) for resource in checkpointed(resources))
+    answers = []
+    for resource in checkpointed(resources):
+        answer = make(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise InvalidRequest("the resource is in the request more than once")
+            _check_request(resource)
+            check_access(context, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+            _alter(context, resource, result, validate_only=validate_only)
+        except KafkaError as error:
+            answer.error_code = error.code
+            answer.error_message = error.message
+        answers.append(answer)
+    return answers
+
+
+def _check_request(resource: Any) -> None:
+    """What is wrong whatever the resource has now."""
+    named = Counter(item.name for item in checkpointed(resource.configs))
+    twice = sorted(name for name, count in named.items() if count > 1)
+    if twice:
+        raise InvalidRequest(f"settings in the request more than once: {', '.join(twice)}")
+    for item in checkpointed(resource.configs):
+        operation = getattr(item, "config_operation", SET)
+        if operation not in _OPERATIONS:
+            raise InvalidRequest(f"operation {operation} of {item.name} is not known")
+        if item.value is None and operation != DELETE:
+            raise InvalidRequest(f"{item.name} has no value")
+
+
+def _alter(context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool) -> None:
+    with _changing:
+        if resource.resource_type == TOPIC:
+            _alter_topic(context, resource, result, validate_only=validate_only)
+        elif resource.resource_type == BROKER:
+            _alter_broker(context, resource, result, validate_only=validate_only)
+        elif resource.resource_type == GROUP:
+            _alter_group(context, resource, result, validate_only=validate_only)
+        elif resource.resource_type == CLIENT_METRICS:
+            _alter_client_metrics(context, resource, result, validate_only=validate_only)
+        elif resource.resource_type == BROKER_LOGGER and result is _changed:
+            _alter_loggers(context, resource, validate_only=validate_only)
+        else:
+            raise InvalidRequest(f"settings of resource type {resource.resource_type} cannot be changed this way")
+
+
+def _alter_topic(
+    context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
+) -> None:
+    name = resource.resource_name
+    if not name:
+        raise InvalidRequest("settings for all topics at once are the broker's")
+    problem = topic_name_error(name)
+    if problem is not None:
+        raise InvalidTopic(problem)
+    services = context.broker
+    topic = services.logs.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartition
+    overrides = result(resource.configs, TOPIC_SETTINGS, topic.overrides, topic.config)
+    try:
+        TopicConfig.resolve(services.config, overrides)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from error
+    if not validate_only:
+        services.logs.alter_topic(name, overrides)
+
+
+def _alter_group(
+    context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
+) -> None:
+    services = context.broker
+    present = group_config(context, resource.resource_name)
+    overrides = result(resource.configs, GROUP_SETTINGS, present.overrides, present)
+    try:
+        config = GroupConfig.resolve(services.config, overrides)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from error
+    if not validate_only:
+        services.logs.alter_group(resource.resource_name, config)
+
+
+def _alter_client_metrics(
+    context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
+) -> None:
+    name = resource.resource_name
+    present = client_metrics_config(context, name)
+    for item in checkpointed(resource.configs):
+        if getattr(item, "config_operation", SET) in (APPEND, SUBTRACT):
+            raise InvalidConfig(f"{item.name} of client metrics is set as a whole, as in Kafka")
+    overrides = result(resource.configs, CLIENT_METRICS_SETTINGS, present.overrides, present)
+    try:
+        config = ClientMetricsConfig.resolve(overrides)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from error
+    if not validate_only and (overrides or present.overrides):
+        context.broker.logs.alter_client_metrics(name, config)
+
+
+def _alter_broker(
+    context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
+) -> None:
+    check_broker_name(context, resource.resource_name)
+    services = context.broker
+    if result is _changed and services.config.written_default:
+        for item in checkpointed(resource.configs):
+            _check_written_default(resource.resource_name, item)
+    cluster = resource.resource_name == CLUSTER_DEFAULT
+    present = services.config.changes(cluster=cluster)
+    overrides = result(resource.configs, BROKER_SETTINGS, present, services.config)
+    try:
+        check_kept(overrides, present, BROKER_SETTINGS)
+        config = services.config.with_dynamic(overrides, cluster=cluster)
+        for check in services.config_checks:
+            check(config)
+    except ConfigError as error:
+        raise InvalidRequest(str(error)) from error
+    if not validate_only:
+        for name in itertools.filterfalse(is_broker_setting, overrides.keys() - present.keys()):
+            logger.warning("broker setting %.300r means nothing here; it is kept, as Kafka keeps it", name)
+        services.use_config(services.logs.alter_broker(overrides, cluster=cluster))
+
+
+def _check_written_default(broker: str, item: Any) -> None:
+    """What the cluster has written down for all brokers is changed there, and not taken away."""
+    if item.name != WRITTEN_DEFAULT:
+        return
+    if broker:
+        raise InvalidConfig(f"{item.name} is one for the whole cluster: change it without naming a broker")
+    if item.config_operation == DELETE:
+        raise InvalidConfig(f"{item.name} of the whole cluster can be changed, not removed")
+
+
+def _alter_loggers(context: RequestContext, resource: Any, *, validate_only: bool) -> None:
+    check_broker_name(context, resource.resource_name, cluster_default=False)
+    for item in checkpointed(resource.configs):
+        if item.config_operation not in (SET, DELETE):
+            raise InvalidRequest(f"the level of {item.name} is set or deleted, nothing else")
+    levels = {
+        item.name: item.value if item.config_operation == SET else None for item in checkpointed(resource.configs)
+    }
+    for name, level in levels.items():
+        broker_loggers.check(name, level)
+    if not validate_only:
+        for name, level in levels.items():
+            broker_loggers.apply(name, level)
+
+
+def _replacement(configs: list[Any], _table: Mapping[str, Setting], _own: Mapping[str, str], _: object) -> Overrides:
+    return {item.name: item.value for item in configs}
+
+
+def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str, str], effective: object) -> Overrides:
+    """The resource's own settings after the operations; `effective` has the value a list starts from."""
+    overrides = dict(own)
+    for item in configs:
+        if item.config_operation == SET:
+            overrides[item.name] = item.value
+        elif item.config_operation == DELETE:
+            overrides.pop(item.name, None)
+        else:
+            row = table.get(item.name)
+            if row is None:
+                raise InvalidConfig(f"unknown setting {item.name}")
+            if row.type != ConfigType.LIST:
+                raise InvalidConfig(f"{item.name} is not a list, so nothing is appended to it or taken from it")
+            present = _parts(overrides.get(item.name, row.render(getattr(effective, row.attribute))))
+            given = _parts(item.value)
+            if item.config_operation == APPEND:
+                present += [part for part in given if part not in present]
+            else:
+                present = [part for part in present if part not in given]
+            overrides[item.name] = ",".join(present)
+    return overrides
+
+
+def _parts(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]

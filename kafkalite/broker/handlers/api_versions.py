@@ -1,0 +1,101 @@
+"""ApiVersions 0-4: what this broker serves, straight from the handler table.
+
+v3 tells the client's name and version, which have to look like names (KIP-511). v3 also has tagged features (KIP-584),
+those of `kafkalite.broker.features`:
+
+    v3    without supported features whose range begins at 0, which is more than old clients can read
+    v4    all of them
+
+librdkafka before 2.2 reads tagged fields wrongly and cannot connect when it meets one it does not expect; it is told no
+features, and has no use for them. A version above 4 never gets here: see `table.unsupported_api_versions`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.broker.features import LEVELS
+from kafkalite.broker.handlers import table
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.broker.features import Features
+    from kafkalite.broker.handlers.context import RequestContext
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+SOFTWARE_SINCE: Final = 3
+SUPPORTED_SINCE: Final = 4
+_LIBRDKAFKA: Final = "librdkafka"
+_LIBRDKAFKA_OWN: Final = re.compile(r"v?(\d+)\.(\d+)")
+_LIBRDKAFKA_INSIDE: Final = re.compile(r"librdkafka-v?(\d+)\.(\d+)")
+"""The end of a wrapper's version: 2.1.0-librdkafka-2.1.0."""
+_TAGS_SINCE: Final = (2, 2)
+
+TELEMETRY: Final = frozenset({api.GET_TELEMETRY_SUBSCRIPTIONS, api.PUSH_TELEMETRY})
+_ALL_KEYS: Final = [
+    ApiVersion(api_key=row.key, min_version=row.advertised, max_version=row.newest) for row in table.ROWS
+]
+_SUPPORTED: Final = [
+    SupportedFeatureKey(name=name, min_version=oldest, max_version=newest) for name, (oldest, newest) in LEVELS.items()
+]
+_KEYS: Final = {True: _ALL_KEYS, False: [row for row in _ALL_KEYS if row.api_key not in TELEMETRY]}
+"""By whether there is somebody to push metrics to: clients push to whoever tells of these APIs (KIP-714)."""
+_PLAIN: Final = {telemetry: ApiVersionsResponse(api_keys=keys) for telemetry, keys in _KEYS.items()}
+INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+
+
+def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    telemetry = context.broker.client_metrics is not None
+    response = answer(context.api_version, request, context.broker.logs.features, telemetry=telemetry)
+    if response.error_code == ErrorCode.NONE:
+        context.connection.software_name = request.client_software_name
+        context.connection.software_version = request.client_software_version
+    return response
+
+
+def answer(version: int, request: ApiVersionsRequest, features: Features, *, telemetry: bool) -> ApiVersionsResponse:
+    """The same for everybody, whoever it is that asks."""
+    if version < SOFTWARE_SINCE:
+        return _PLAIN[telemetry]
+    if not names_software(request):
+        return INVALID
+    if reads_tags_wrongly(request.client_software_name, request.client_software_version):
+        return _PLAIN[telemetry]
+    return _with_features(features, version, telemetry)
+
+
+def names_software(request: ApiVersionsRequest) -> bool:
+    """Whether the client's name and version look like names (KIP-511)."""
+    return bool(
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    )
+
+
+@lru_cache(maxsize=8)
+def _with_features(features: Features, version: int, telemetry: bool) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=_KEYS[telemetry],
+        supported_features=[row for row in _SUPPORTED if version >= SUPPORTED_SINCE or row.min_version > 0],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name in LEVELS
+            if (level := features.level(name))
+        ],
+    )
+
+
+def reads_tags_wrongly(name: str, version: str) -> bool:
+    """Whether a client is, or has inside, a librdkafka before 2.2 (confluentinc/librdkafka #4278)."""
+    found = _LIBRDKAFKA_OWN.match(version) if name == _LIBRDKAFKA else _LIBRDKAFKA_INSIDE.search(version)
+    return found is not None and (int(found[1]), int(found[2])) < _TAGS_SINCE

@@ -1,0 +1,111 @@
+"""AlterConfigs 0-2, IncrementalAlterConfigs 0-1 and ListConfigResources 0-1 of a broker in a cluster.
+
+Each resource of a change is looked at here first (`alter_configs.settled_here`): what is wrong with it, and levels of
+this broker's loggers, are answered here; the rest goes to the controller, as it came when that is all. The answers are
+joined in the order of the request. Of other brokers' settings nothing is known: a broker changes its own, and all's.
+
+Source: ConfigAdminManager of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.broker.handlers import alter_configs, forwarding, in_cluster, list_config_resources
+from kafkalite.broker.handlers.cluster_table import find
+from kafkalite.broker.handlers.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode, InvalidRequest, KafkaError
+from kafkalite.wire import protocol
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
+from kafkalite.wire.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse as IncrementalResourceResponse,
+)
+from kafkalite.wire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.broker.handlers.context import RequestContext
+    from kafkalite.broker.handlers.forwarding import Forwarded
+    from kafkalite.wire.protocol.messages.list_config_resources import (
+        ListConfigResourcesRequest,
+        ListConfigResourcesResponse,
+    )
+
+_MESSAGES: Final[dict[int, tuple[Any, Any]]] = {
+    api.ALTER_CONFIGS: (AlterConfigsResponse, AlterConfigsResourceResponse),
+    api.INCREMENTAL_ALTER_CONFIGS: (IncrementalAlterConfigsResponse, IncrementalResourceResponse),
+}
+
+
+def alter(context: RequestContext, request: Forwarded) -> Any:
+    """AlterConfigs and IncrementalAlterConfigs."""
+    resources = request.message.resources
+    settled: dict[int, KafkaError | None] = {}  # by the place in the request
+    named = Counter((each.resource_type, each.resource_name) for each in checkpointed(resources))
+    for place, resource in enumerate(resources):
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise InvalidRequest("the resource is in the request more than once")
+            incremental = context.api_key == api.INCREMENTAL_ALTER_CONFIGS
+            validate_only = request.message.validate_only
+            if alter_configs.settled_here(context, resource, incremental=incremental, validate_only=validate_only):
+                settled[place] = None
+        except KafkaError as error:
+            settled[place] = error
+    if not settled:
+        return forwarding.handle(context, request)
+    rest = copy.copy(request.message)
+    rest.resources = [each for place, each in enumerate(resources) if place not in settled]
+    if not rest.resources:
+        return _joined(context, resources, settled, ())
+    key, version = context.api_key, context.api_version
+    asked = forwarding.Forwarded(rest, protocol.encode_request(key, version, rest))
+    row = find(key)
+    assert row is not None, "served by this row"
+
+    def join(answer: object) -> Any:
+        message: Any = row.message(version, answer)
+        return _joined(context, resources, settled, message.responses)
+
+    return forwarding.handle(context, asked).map(join)
+
+
+def _joined(
+    context: RequestContext, resources: list[Any], settled: dict[int, KafkaError | None], others: Iterable[Any]
+) -> Any:
+    """The answer in the order of the request; `others` are the controller's."""
+    make, make_one = _MESSAGES[context.api_key]
+    found = {(each.resource_type, each.resource_name): each for each in others}
+    responses = []
+    for place, resource in enumerate(resources):
+        kind, name = resource.resource_type, resource.resource_name
+        own = make_one(error_message=None, resource_type=kind, resource_name=name)
+        if place in settled:
+            error = settled[place]
+            if error is not None:
+                own.error_code, own.error_message = error.code, error.message
+        elif (kind, name) in found:
+            own = found[kind, name]
+        else:
+            own.error_code, own.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.text
+        responses.append(own)
+    return make(responses=responses)
+
+
+def list_resources(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """ListConfigResources: topics and brokers are the cluster's, fenced ones too."""
+    view, logs = in_cluster.view_of(context), context.broker.logs
+
+    def names(kind: int) -> Iterable[str]:
+        if kind in (BROKER, BROKER_LOGGER):
+            return [str(number) for number in sorted(view.image.brokers) if view.address(number) is not None]
+        return sorted(
+            {TOPIC: view.image.topic_ids, GROUP: logs.group_configs, CLIENT_METRICS: logs.client_metrics}[kind]
+        )
+
+    return list_config_resources.listed(context.api_version, request, names)

@@ -1,0 +1,224 @@
+"""ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1: groups of the newer protocol (KIP-848).
+
+    ConsumerGroupHeartbeat  epoch 0 joins, -1 leaves, -2 leaves a static member's place free for a session timeout. A
+                            field that is null has not changed · v1 subscriptions by regular expression; the client
+                            makes the member id (KIP-1082), in v0 the broker does if there is none
+    ConsumerGroupDescribe   GROUP_ID_NOT_FOUND for a group that is not there or is classic, as clients then ask
+                            DescribeGroups · v1 tells which protocol a member speaks (KIP-1099)
+
+Where the feature group.version is 0, both are UNSUPPORTED_VERSION.
+
+A request that contradicts itself is INVALID_REQUEST, whatever the group. Heartbeats that join, leave or subscribe run
+on the I/O pool, because they may have to look at all topics and to make a target assignment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.acls import OPERATIONS_NOT_ASKED
+from kafkalite.base.deferred import Deferred, completed
+from kafkalite.broker.coordinator import topic_regex
+from kafkalite.broker.coordinator.consumer_group import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup, HeartbeatCaller
+from kafkalite.broker.coordinator.consumer_group import refusal as refused
+from kafkalite.broker.coordinator.consumer_state import AWAY_EPOCH
+from kafkalite.broker.features import GROUP_VERSION
+from kafkalite.broker.handlers.permissions import (
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    allowed_names,
+    allows,
+    describer,
+    operations,
+    refusal,
+)
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode, InvalidRegularExpression
+from kafkalite.wire.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.broker.coordinator.assignors import Assignment as Assigned
+    from kafkalite.broker.coordinator.consumer_state import ConsumerMember
+    from kafkalite.broker.handlers.context import RequestContext
+    from kafkalite.errors import KafkaError
+    from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+_CLIENT_MAKES_ID_SINCE: Final = 1
+_MEMBER_TYPE_SINCE: Final = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+
+
+def needs_blocking(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> bool:
+    return (
+        request.member_epoch <= JOIN_EPOCH
+        or request.subscribed_topic_names is not None
+        or request.subscribed_topic_regex is not None
+        or context.broker.groups.assigns_next(request.group_id)
+    )
+
+
+def heartbeat(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> Deferred[ConsumerGroupHeartbeatResponse]:
+    if _off(context):
+        return completed(ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+    denied = _denial(context, request)
+    if denied is not None:
+        return completed(ConsumerGroupHeartbeatResponse(error_code=denied.code))
+    problem = _contradiction(request, context.api_version)
+    if problem is not None:
+        return completed(refused(ErrorCode.INVALID_REQUEST, problem))
+    known = context.broker.config.group_consumer_assignors
+    if request.server_assignor is not None and request.server_assignor not in known:
+        text = f"assignor {request.server_assignor!r} is not served, but {', '.join(known)}"
+        return completed(refused(ErrorCode.UNSUPPORTED_ASSIGNOR, text))
+    if request.member_epoch == JOIN_EPOCH and request.subscribed_topic_regex:
+        try:
+            topic_regex.check(request.subscribed_topic_regex)  # now, so that no group is made for it
+        except InvalidRegularExpression as error:
+            return completed(refused(error.code, str(error)))
+    caller = HeartbeatCaller(
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
+        describes=describer(context, TOPIC),
+        holder=context.holder,
+    )
+    return context.broker.groups.consumer_heartbeat(request, caller)
+
+
+def _off(context: RequestContext) -> bool:
+    """Whether the cluster's features leave this protocol out."""
+    return context.broker.feature_level(GROUP_VERSION) == 0
+
+
+def _denial(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> KafkaError | None:
+    """Why the asker may not be a member, or may not subscribe to what he names."""
+    if not allows(context, READ, GROUP, request.group_id):
+        return refusal(GROUP)
+    names = frozenset(request.subscribed_topic_names or ())
+    return None if allowed_names(context, DESCRIBE, TOPIC, names) == names else refusal(TOPIC)
+
+
+def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None:
+    """What is wrong with a heartbeat in itself."""
+    epoch = request.member_epoch
+    named = version >= _CLIENT_MAKES_ID_SINCE or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH
+    problems = {
+        "the member id is empty": named and not request.member_id.strip(),
+        "the group id is empty": not request.group_id.strip(),
+        "the instance id is empty": request.instance_id is not None and not request.instance_id.strip(),
+        "the rack id is empty": request.rack_id is not None and not request.rack_id.strip(),
+        f"there is no member epoch {epoch}": epoch < AWAY_EPOCH,
+    }
+    if epoch == JOIN_EPOCH:
+        subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        problems |= {
+            "a member that joins names its rebalance timeout": request.rebalance_timeout_ms == -1,
+            "a member that joins owns nothing, and says so": request.topic_partitions != [],
+            "a member that joins subscribes to topics or to an expression": not subscribes,
+        }
+    elif epoch == AWAY_EPOCH:
+        problems["only a member with an instance id leaves for now"] = request.instance_id is None
+    return next((text for text, wrong in problems.items() if wrong), None)
+
+
+def describe(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+    tells = request.include_authorized_operations
+    if _off(context):
+        off = [
+            DescribedGroup(group_id=name, error_code=ErrorCode.UNSUPPORTED_VERSION)
+            for name in checkpointed(request.group_ids)
+        ]
+        return ConsumerGroupDescribeResponse(groups=off)
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            _visible(context, _describe(context, group_id, tells=tells)) for group_id in checkpointed(request.group_ids)
+        ]
+    )
+
+
+def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
+    """A group as it was described, or, if it reads topics that the asker may not see, that he may not see it."""
+    names = {
+        topic.topic_name
+        for member in checkpointed(group.members)
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+    if allowed_names(context, DESCRIBE, TOPIC, names) == names:
+        return group
+    return DescribedGroup(
+        group_id=group.group_id,
+        error_code=refusal(TOPIC).code,
+        error_message="the group reads topics that the client may not describe",
+    )
+
+
+def _describe(context: RequestContext, group_id: str, *, tells: bool) -> DescribedGroup:
+    """A group, and, where it `tells` that, what the asker may do with it."""
+    if not allows(context, DESCRIBE, GROUP, group_id):
+        return DescribedGroup(group_id=group_id, error_code=refusal(GROUP).code)
+    group, code = context.broker.groups.lookup(group_id)
+    if code:
+        return DescribedGroup(group_id=group_id, error_code=code)
+    if not isinstance(group, ConsumerGroup) or group.dead:
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"there is no group {group_id} of the consumer protocol",
+        )
+    by_id = context.broker.logs.topics_by_id
+    with group.changing():
+        state = group.state
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state_name,
+            group_epoch=state.epoch,
+            assignment_epoch=state.target_epoch,
+            assignor_name=group.assignor_locked(),
+            members=[
+                _member(context, member, state.targets.get(member.member_id, {}), by_id)
+                for member in state.members.values()
+            ],
+            authorized_operations=operations(context, GROUP, group_id) if tells else OPERATIONS_NOT_ASKED,
+        )
+
+
+def _member(context: RequestContext, member: ConsumerMember, target: Assigned, by_id: dict[bytes, Topic]) -> Member:
+    described = Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.expression,
+        assignment=_named(member.assigned, by_id),
+        target_assignment=_named(target, by_id),
+    )
+    if context.api_version >= _MEMBER_TYPE_SINCE:
+        described.member_type = _CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER
+    return described
+
+
+def _named(assignment: Assigned, by_id: dict[bytes, Topic]) -> Assignment:
+    """With the topics' names; those that are gone are left out, as in Kafka."""
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(numbers))
+            for topic_id, numbers in sorted(assignment.items())
+            if topic_id in by_id
+        ]
+    )

@@ -1,0 +1,128 @@
+"""Estimate what a request costs beyond the items that it names: what a null list or one name stands for.
+
+Each function gives microseconds, from counts that the broker has at hand. They are rough on purpose: only whether a
+request is short or long depends on them (`kafkalite.broker.handlers.table`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.broker.handlers.topics import partition_total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.broker.handlers.context import RequestContext
+
+ROW_US: Final = 3.0
+"""One object of an answer."""
+SHARED_ROW_US: Final = 0.3
+"""One that all answers share: it is encoded alone."""
+QUESTION_US: Final = 5.0
+"""One question to the authoriser."""
+OPERATIONS_US: Final = 40.0
+"""All questions about one resource."""
+_NULL_TOPICS_SINCE: Final = 1
+_MANY_GROUPS_SINCE: Final = 8
+_PAGE_PARTITIONS_MAX: Final = 2000
+
+
+def metadata(context: RequestContext, request: Any) -> float:
+    """Partitions, and of all topics each topic."""
+    topics = context.broker.logs.topics
+    if context.broker.authorizer is None and request.topics and len(request.topics) == 1:  # most requests of all
+        only = topics.get(request.topics[0].name)
+        return ROW_US if only is None else ROW_US * len(only.partitions)
+    row_us = SHARED_ROW_US if context.broker.member is None else ROW_US
+    authorized = context.broker.authorizer is not None
+    each_us = ROW_US + QUESTION_US * authorized
+    if authorized and request.include_topic_authorized_operations:
+        each_us += OPERATIONS_US
+    if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
+        every: float = each_us * len(topics) + row_us * partition_total(topics)
+        return every
+    named = (topics.get(item.name) for item in request.topics)
+    shown: float = row_us * sum(len(topic.partitions) for topic in named if topic is not None)
+    count: int = len(request.topics)
+    return each_us * count + shown
+
+
+def topic_pages(context: RequestContext, request: Any) -> float:
+    """A page of partitions; of all topics, a question about each."""
+    rows: int = min(max(request.response_partition_limit, 1), _PAGE_PARTITIONS_MAX)
+    return ROW_US * rows + (0.0 if request.topics else QUESTION_US * len(context.broker.logs.topics))
+
+
+def all_partitions(context: RequestContext, request: Any) -> float:
+    """Those of every topic, where none is named (DescribeLogDirs, ElectLeaders)."""
+    asked = request.topics if hasattr(request, "topics") else request.topic_partitions
+    return ROW_US * partition_total(context.broker.logs.topics) if asked is None else 0.0
+
+
+def committed(context: RequestContext, request: Any) -> float:
+    """All that groups have committed, where no topics are named."""
+    if context.api_version < _MANY_GROUPS_SINCE:
+        return _committed(context, [request.group_id] if request.topics is None else [])
+    return _committed(context, (group.group_id for group in request.groups if group.topics is None))
+
+
+def _committed(context: RequestContext, group_ids: Iterable[str]) -> float:
+    found = (context.broker.groups.find(group_id) for group_id in group_ids)
+    return ROW_US * sum(len(group.offsets) for group in found if group is not None)
+
+
+def members(context: RequestContext, request: Any) -> float:
+    """Those of the groups that are described."""
+    names = request.groups if hasattr(request, "groups") else request.group_ids
+    found = (context.broker.groups.find(name) for name in names)
+    return ROW_US * sum(group.member_count for group in found if group is not None)
+
+
+def all_groups(context: RequestContext, _request: Any) -> float:
+    """Each group."""
+    return (ROW_US + QUESTION_US * (context.broker.authorizer is not None)) * context.broker.groups.count
+
+
+def all_transactions(context: RequestContext, _request: Any) -> float:
+    """Each transactional id."""
+    return (ROW_US + QUESTION_US * (context.broker.authorizer is not None)) * context.broker.transactions.count
+
+
+def all_acls(context: RequestContext, _request: Any) -> float:
+    """Each ACL."""
+    authorizer = context.broker.authorizer
+    return 0.0 if authorizer is None else ROW_US * len(authorizer)
+
+
+def each_filter_all_acls(context: RequestContext, request: Any) -> float:
+    """Each ACL, for each filter."""
+    return all_acls(context, request) * len(request.filters)
+
+
+def all_quotas(context: RequestContext, _request: Any) -> float:
+    """Each quota."""
+    return ROW_US * len(context.broker.quotas.table.entries)
+
+
+def all_users(context: RequestContext, _request: Any) -> float:
+    """Each user with a password."""
+    return ROW_US * len(context.broker.logs.credentials)
+
+
+def config_names(context: RequestContext, _request: Any) -> float:
+    """Each topic, group and subscription that has settings."""
+    logs = context.broker.logs
+    return ROW_US * (len(logs.topics) + len(logs.group_configs) + len(logs.client_metrics))
+
+
+def producers(context: RequestContext, request: Any) -> float:
+    """Those that the partitions know."""
+    topics = context.broker.logs.topics
+    total = 0
+    for item in request.topics:
+        topic = topics.get(item.name)
+        if topic is not None:
+            logs = (topic.partitions[index] for index in item.partition_indexes if 0 <= index < len(topic.partitions))
+            total += sum(len(log.producers) for log in logs if log.producers is not None)
+    return ROW_US * total

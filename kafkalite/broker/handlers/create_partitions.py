@@ -1,0 +1,87 @@
+"""CreatePartitions 0-3: more partitions for topics that exist; durable before the answer.
+
+`count` is the new total and has to grow. A manual assignment names the replicas of each new partition: this broker.
+A topic named twice is INVALID_REQUEST, answered once. Since v3 partitions over the client's quota are refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.broker.handlers.create_topics import check_replicas
+from kafkalite.broker.handlers.permissions import ALTER, TOPIC, check
+from kafkalite.broker.handlers.topics import charge, check_room
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from kafkalite.wire.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.broker.handlers.context import RequestContext
+    from kafkalite.broker.quotas.mutations import Mutations
+
+_STRICT_SINCE: Final = 3
+
+
+def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    named = Counter(topic.name for topic in checkpointed(request.topics))
+    unique = {topic.name: topic for topic in checkpointed(request.topics)}
+    mutations = context.mutations(strict_since=_STRICT_SINCE)
+    results = [
+        _grow(context, topic, mutations, count=named[name], validate_only=request.validate_only)
+        for name, topic in checkpointed(unique.items())
+    ]
+    return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_ms, results=results)
+
+
+def _grow(
+    context: RequestContext, topic: CreatePartitionsTopic, mutations: Mutations, *, count: int, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    try:
+        if count > 1:
+            raise InvalidRequest("the topic is in the request more than once")
+        check(context, ALTER, TOPIC, topic.name)
+        added = _check(context, topic)
+        mutations.record(added)
+        if not validate_only:
+            context.broker.logs.add_partitions(topic.name, topic.count)
+            charge(context, topic.name, added)
+    except (UnknownTopicOrPartition, TopicAuthorizationFailed) as error:
+        return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=None)  # as Kafka
+    except KafkaError as error:
+        return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+    return CreatePartitionsTopicResult(name=topic.name)
+
+
+def _check(context: RequestContext, topic: CreatePartitionsTopic) -> int:
+    """How many partitions are added; KafkaError where that cannot be."""
+    found = context.broker.logs.topics.get(topic.name)
+    if found is None:
+        raise UnknownTopicOrPartition
+    if found.internal:
+        raise InvalidRequest(f"what is in {topic.name} is found by the number of its partitions, so that stays")
+    present = len(found.partitions)
+    if topic.count == present:
+        raise InvalidPartitions(f"the topic has {present} partitions already")
+    if topic.count < present:
+        raise InvalidPartitions(f"the topic has {present} partitions; {topic.count} would be fewer")
+    added = topic.count - present
+    check_room(context, added)
+    if topic.assignments is not None:
+        if len(topic.assignments) != added:
+            raise InvalidReplicaAssignment(f"{added} partitions are added, {len(topic.assignments)} are assigned")
+        for assignment in checkpointed(topic.assignments):
+            check_replicas(context, assignment.broker_ids)
+    return added

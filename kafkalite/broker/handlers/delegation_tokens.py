@@ -1,0 +1,87 @@
+"""CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken: there are none.
+
+Answered as a Kafka broker without delegation.token.secret.key does: 64 on a connection that does not show who asks,
+else 61. In a cluster the controllers may make tokens, which hold at other brokers: who is known is passed on to them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.errors import ErrorCode
+from kafkalite.model import ANONYMOUS
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from kafkalite.wire.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from kafkalite.wire.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from kafkalite.wire.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.broker.handlers.context import RequestContext
+    from kafkalite.broker.handlers.forwarding import Forwarded
+
+
+def _code(context: RequestContext) -> ErrorCode:
+    known = context.principal != ANONYMOUS
+    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED if known else ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+def _no_time(context: RequestContext) -> int:
+    """What stands for a time, by whether Kafka's broker or its controller answers."""
+    return 0 if _code(context) == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else -1
+
+
+def create(context: RequestContext, _request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+    kind, _, name = context.principal.partition(":")
+    return CreateDelegationTokenResponse(
+        error_code=_code(context),
+        principal_type=kind,
+        principal_name=name,
+        token_requester_principal_type=kind,
+        token_requester_principal_name=name,
+        issue_timestamp_ms=_no_time(context),
+        expiry_timestamp_ms=_no_time(context),
+        max_timestamp_ms=_no_time(context),
+    )
+
+
+def renew(context: RequestContext, _request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=_code(context), expiry_timestamp_ms=_no_time(context))
+
+
+def expire(context: RequestContext, _request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=_code(context), expiry_timestamp_ms=_no_time(context))
+
+
+def describe(context: RequestContext, _request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(error_code=_code(context))
+
+
+_HERE: Final[dict[int, Callable[[RequestContext, Any], Any]]] = {
+    api.CREATE_DELEGATION_TOKEN: create,
+    api.RENEW_DELEGATION_TOKEN: renew,
+    api.EXPIRE_DELEGATION_TOKEN: expire,
+}
+
+
+def pass_on(context: RequestContext, request: Forwarded) -> Any:
+    """Of a broker in a cluster. The controller sees its own listener alone, so nobody unknown may get there."""
+    if context.principal == ANONYMOUS:
+        return _HERE[context.api_key](context, request.message)
+    from kafkalite.broker.handlers import forwarding
+
+    return forwarding.handle(context, request)

@@ -1,0 +1,47 @@
+"""DescribeCluster 0-2: the brokers, as Metadata tells them, without topics.
+
+v1 asks for brokers or controllers; controllers have no listener of their own here, so asking for them is
+MISMATCHED_ENDPOINT_TYPE, as at a Kafka broker. v2 may include fenced brokers; there are none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.acls import OPERATIONS_NOT_ASKED
+from kafkalite.broker.handlers.permissions import cluster_operations
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.broker.handlers.context import RequestContext
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type == CONTROLLERS:
+        return _failure(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's listener, not a controller's")
+    if request.endpoint_type != BROKERS:
+        return _failure(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is not known")
+    cluster = context.broker.cluster
+    endpoint = context.endpoint
+    return DescribeClusterResponse(
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=cluster.node_id, host=endpoint.host, port=endpoint.port, rack=cluster.rack)
+        ],
+        cluster_authorized_operations=(
+            cluster_operations(context) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    )
+
+
+def _failure(code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, error_message=message)

@@ -1,0 +1,262 @@
+"""DescribeConfigs 1-4: settings of topics, groups, client metrics, the broker, its loggers, each with its source.
+
+    v1   source and synonyms in place of "is default"
+    v3   type, and documentation when asked
+
+Null or no keys mean all; keys that do not exist are left out. Broker "" is the cluster-wide default: what was
+changed while running, and min.insync.replicas, which Kafka 4.1 writes there itself. Names that mean nothing here are
+shown as sensitive, without value. Any group and any subscription to client metrics has settings, whether it is there or
+not. Resources of other kinds are INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.acls import CLUSTER_NAME, ResourceType
+from kafkalite.broker.handlers import broker_loggers
+from kafkalite.broker.handlers.permissions import DESCRIBE_CONFIGS, check
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import (
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+from kafkalite.model import topic_name_error
+from kafkalite.settings.broker import is_broker_setting
+from kafkalite.settings.client_metrics import ClientMetricsConfig
+from kafkalite.settings.group import GroupConfig
+from kafkalite.settings.rows import ConfigSource, ConfigType
+from kafkalite.wire.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kafkalite.base.acls import AclOperation
+    from kafkalite.broker.handlers.context import RequestContext
+    from kafkalite.settings.rows import ConfigEntry
+    from kafkalite.settings.topic import TopicConfig
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
+CLUSTER_DEFAULT: Final = ""
+"""The broker name that stands for all brokers."""
+
+_GUARDED: Final = {
+    TOPIC: ResourceType.TOPIC,
+    GROUP: ResourceType.GROUP,
+    BROKER: ResourceType.CLUSTER,
+    BROKER_LOGGER: ResourceType.CLUSTER,
+    CLIENT_METRICS: ResourceType.CLUSTER,
+}
+"""Kind of settings → the type of resource whose permissions guard them."""
+
+_Described = dict[Hashable, list[DescribeConfigsResourceResult]]
+"""What tells the settings of resources apart → the settings as an answer has them, described once in a request."""
+
+
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    described: _Described = {}
+    return DescribeConfigsResponse(
+        results=[_describe(context, item, request, described) for item in checkpointed(request.resources)]
+    )
+
+
+def _describe(
+    context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest, described: _Described
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(error_message="", resource_type=item.resource_type, resource_name=item.resource_name)
+    try:
+        check_access(context, DESCRIBE_CONFIGS, item.resource_type, item.resource_name)
+        configs = _configs(context, item, request, described)
+        if item.configuration_keys:
+            keys = frozenset(item.configuration_keys)
+            configs = [config for config in configs if config.name in keys]
+        result.configs = configs
+    except KafkaError as error:
+        result.error_code = error.code
+        # Kafka has nothing to say about a topic that is not there.
+        result.error_message = "" if isinstance(error, UnknownTopicOrPartition) else error.message
+    return result
+
+
+def _configs(
+    context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest, described: _Described
+) -> list[DescribeConfigsResourceResult]:
+    """The settings of a resource. Those that have the same share one list: describing one takes 0.3 ms."""
+    kind, name = item.resource_type, item.resource_name
+    given: Hashable = name
+    if kind == TOPIC:
+        topic = _topic_config(context, name)
+        given = frozenset(topic.overrides.items())
+        if topic.message_format == "classic":  # which may have settings of the broker's for this topic
+            given = (name, given)
+    elif kind == GROUP:
+        given = _group_overrides(context, name)
+    elif kind == CLIENT_METRICS:
+        given = frozenset(client_metrics_config(context, name).overrides.items())
+    elif kind == BROKER:
+        check_broker_name(context, name)
+    elif kind == BROKER_LOGGER:
+        check_broker_name(context, name, cluster_default=False)
+    else:
+        raise InvalidRequest(f"resources of type {kind} have no settings here")
+    found = described.get((kind, given))
+    if found is None:
+        found = described[kind, given] = list(_settings(context, kind, name, request))
+    return found
+
+
+def _settings(
+    context: RequestContext, kind: int, name: str, request: DescribeConfigsRequest
+) -> Iterable[DescribeConfigsResourceResult]:
+    """The settings of a resource that was checked."""
+    config = context.broker.config
+    entries: Iterable[ConfigEntry]
+    if kind == BROKER_LOGGER:
+        return _loggers()
+    if kind == BROKER:
+        if name == CLUSTER_DEFAULT:
+            return _cluster_defaults(context, request)
+        return [
+            *(_from_entry(entry, request) for entry in config.describe()),
+            *_kept(context, ConfigSource.DYNAMIC_BROKER),
+            *_kept(context, ConfigSource.DYNAMIC_DEFAULT_BROKER, alone=False),
+        ]
+    if kind == TOPIC:
+        entries = _topic_config(context, name).describe(config, name)
+    elif kind == GROUP:
+        entries = group_config(context, name).describe()
+    else:
+        entries = client_metrics_config(context, name).describe()
+    return [_from_entry(entry, request) for entry in entries]
+
+
+def check_access(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
+    """Raises what somebody is told who may not do this with these settings. Kinds that do not exist are nobody's."""
+    guard = _GUARDED.get(kind)
+    if guard is not None:
+        check(context, operation, guard, CLUSTER_NAME if guard is ResourceType.CLUSTER else name)
+
+
+def check_broker_name(context: RequestContext, name: str, *, cluster_default: bool = True) -> None:
+    """Raises InvalidRequest unless this names this broker or, where that is allowed, all brokers."""
+    node_id = context.broker.cluster.node_id
+    if name != str(node_id) and not (cluster_default and name == CLUSTER_DEFAULT):
+        wanted = f"{node_id}, or nothing for all brokers," if cluster_default else f"{node_id}"
+        raise InvalidRequest(f"the broker is called {wanted} not {name!r}")
+
+
+def _topic_config(context: RequestContext, name: str) -> TopicConfig:
+    problem = topic_name_error(name)
+    if problem is not None:
+        raise InvalidTopic(problem)
+    config = context.broker.topic_config(name)
+    if config is None:
+        raise UnknownTopicOrPartition
+    return config
+
+
+def _group_overrides(context: RequestContext, group_id: str) -> frozenset[tuple[str, str]]:
+    own = context.broker.logs.group_configs.get(group_id)
+    return frozenset() if own is None and group_id else frozenset(group_config(context, group_id).overrides.items())
+
+
+def group_config(context: RequestContext, group_id: str) -> GroupConfig:
+    """The settings that a group has, or would have."""
+    if not group_id:
+        raise InvalidRequest("settings for all groups at once are the broker's: group.*")
+    services = context.broker
+    return services.logs.group_configs.get(group_id) or GroupConfig.resolve(services.config, {})
+
+
+def client_metrics_config(context: RequestContext, name: str) -> ClientMetricsConfig:
+    """The settings that a subscription to client metrics has, or would have."""
+    if not name:
+        raise InvalidRequest("a subscription to client metrics has a name")
+    return context.broker.logs.client_metrics.get(name) or ClientMetricsConfig()
+
+
+def _from_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = []
+    if request.include_synonyms:
+        synonyms = [
+            DescribeConfigsSynonym(
+                name=synonym.name, value=None if entry.sensitive else synonym.value, source=synonym.source
+            )
+            for synonym in entry.synonyms
+        ]
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=None if entry.sensitive else entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=synonyms,
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+def _cluster_defaults(
+    context: RequestContext, request: DescribeConfigsRequest
+) -> Iterator[DescribeConfigsResourceResult]:
+    config = context.broker.config
+    yield from _kept(context, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    for entry in config.describe():
+        if entry.name in config.cluster_texts or entry.name == config.written_default:
+            described = _from_entry(entry, request)
+            described.config_source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+            if entry.name in config.cluster_texts and not entry.sensitive:
+                described.value = config.cluster_texts[entry.name]
+            described.synonyms = [
+                DescribeConfigsSynonym(
+                    name=entry.name, value=described.value, source=ConfigSource.DYNAMIC_DEFAULT_BROKER
+                )
+            ] * request.include_synonyms
+            yield described
+
+
+def _kept(
+    context: RequestContext, source: ConfigSource, *, alone: bool = True
+) -> Iterator[DescribeConfigsResourceResult]:
+    """Names that mean nothing here and were set all the same: nobody knows whether their values are secrets.
+
+    Of all brokers' names, where they do not stand `alone`, those that this broker has not too.
+    """
+    cluster = source == ConfigSource.DYNAMIC_DEFAULT_BROKER
+    config = context.broker.config
+    for name in config.changes(cluster=cluster):
+        if not is_broker_setting(name) and not (cluster and name in config.dynamic_texts and not alone):
+            yield DescribeConfigsResourceResult(
+                name=name,
+                value=None,
+                read_only=True,
+                config_source=source,
+                is_sensitive=True,
+                synonyms=[DescribeConfigsSynonym(name=name, value=None, source=source)],
+                documentation=None,
+            )
+
+
+def _loggers() -> Iterator[DescribeConfigsResourceResult]:
+    for name, level in broker_loggers.levels():
+        yield DescribeConfigsResourceResult(
+            name=name,
+            value=level,
+            config_source=broker_loggers.DYNAMIC_BROKER_LOGGER,
+            config_type=ConfigType.STRING,
+            documentation=None,
+        )

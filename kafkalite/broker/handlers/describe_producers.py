@@ -1,0 +1,76 @@
+"""DescribeProducers 0: what partitions know of their producers, so that a hanging transaction can be found (KIP-664).
+
+Producers with an idempotent or transactional batch, or a marker, in the log, until they are forgotten
+(producer.id.expiration.ms). A transaction's start offset is -1 while none is open. A follower answers of its replica as
+a leader does: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all that it has. A partition's
+producers may have to be loaded first, so it blocks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.broker.handlers.permissions import READ, TOPIC, allows, refusal
+from kafkalite.broker.handlers.topics import find_partition
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.wire.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.broker.handlers.context import RequestContext
+
+
+def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=_partitions(context, topic.name, topic.partition_indexes),
+            )
+            for topic in checkpointed(request.topics)
+        ]
+    )
+
+
+def _partitions(context: RequestContext, topic: str, indexes: list[int]) -> list[PartitionResponse]:
+    if not allows(context, READ, TOPIC, topic):
+        return [_failure(index, refusal(TOPIC).code, told=True) for index in checkpointed(indexes)]
+    if topic not in context.broker.logs.topics:
+        return [_failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, told=True) for index in checkpointed(indexes)]
+    return [_partition(context, topic, index) for index in checkpointed(indexes)]
+
+
+def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    log, error = find_partition(context, topic, index, followed=True)
+    if log is None:
+        return _failure(index, error)
+    try:
+        rows = log.producer_rows()
+    except KafkaError as failure:
+        return _failure(index, failure.code)
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=row.producer_id,
+                producer_epoch=row.epoch,
+                last_sequence=row.last_sequence,
+                last_timestamp=row.last_timestamp,
+                coordinator_epoch=row.coordinator_epoch,
+                current_txn_start_offset=row.transaction_offset,
+            )
+            for row in checkpointed(rows)
+        ],
+    )
+
+
+def _failure(index: int, code: ErrorCode, *, told: bool = False) -> PartitionResponse:
+    """An error; `told` in words too, which are of the topic as a whole."""
+    text = code.text if told else None
+    return PartitionResponse(partition_index=index, error_code=code, error_message=text, active_producers=[])

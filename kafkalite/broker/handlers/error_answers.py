@@ -1,0 +1,175 @@
+"""What a broker answers a request with when it fails as a whole: the same error wherever the answer has room for one.
+
+    request ─▶ lists of topics, partitions, groups ... in it ─▶ the same lists in the answer, each item with the code
+
+As Kafka's AbstractRequest.getErrorResponse does for each API. Which list of the answer goes with which list of the
+request is in LISTS; items keep what names them (topic, partition, group). Pure functions, any thread.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.schema import covers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kafkalite.model import Endpoint
+
+_TOPICS: Final = {"topics": ("topics",), "partitions": ("partitions", "partition_indexes")}
+LISTS: Final[Mapping[int, Mapping[str, tuple[str, ...]]]] = {
+    api.PRODUCE: {"responses": ("topic_data",), "partition_responses": ("partition_data",)},
+    api.FETCH: {"responses": ("topics",), "partitions": ("partitions",)},
+    api.LIST_OFFSETS: _TOPICS,
+    api.METADATA: {"topics": ("topics",)},
+    api.OFFSET_COMMIT: _TOPICS,
+    api.OFFSET_FETCH: {"groups": ("groups",), **_TOPICS},
+    api.FIND_COORDINATOR: {"coordinators": ("coordinator_keys",)},
+    api.DESCRIBE_GROUPS: {"groups": ("groups",)},
+    api.CREATE_TOPICS: {"topics": ("topics",)},
+    api.DELETE_TOPICS: {"responses": ("topics", "topic_names")},
+    api.DELETE_RECORDS: _TOPICS,
+    api.OFFSET_FOR_LEADER_EPOCH: _TOPICS,
+    api.ADD_PARTITIONS_TO_TXN: {
+        "results_by_topic_v3_and_below": ("v3_and_below_topics",),
+        "results_by_partition": ("partitions",),
+    },
+    api.WRITE_TXN_MARKERS: {"markers": ("markers",), **_TOPICS},
+    api.TXN_OFFSET_COMMIT: _TOPICS,
+    api.CREATE_ACLS: {"results": ("creations",)},
+    api.DELETE_ACLS: {"filter_results": ("filters",)},
+    api.DESCRIBE_CONFIGS: {"results": ("resources",)},
+    api.ALTER_CONFIGS: {"responses": ("resources",)},
+    api.ALTER_REPLICA_LOG_DIRS: {"results": ("topics",), "partitions": ("partitions",)},
+    api.CREATE_PARTITIONS: {"results": ("topics",)},
+    api.DELETE_GROUPS: {"results": ("groups_names",)},
+    api.ELECT_LEADERS: {"replica_election_results": ("topic_partitions",), "partition_result": ("partitions",)},
+    api.INCREMENTAL_ALTER_CONFIGS: {"responses": ("resources",)},
+    api.ALTER_PARTITION_REASSIGNMENTS: {"responses": ("topics",), "partitions": ("partitions",)},
+    api.ALTER_CLIENT_QUOTAS: {"entries": ("entries",), "entity": ("entity",)},
+    api.DESCRIBE_USER_SCRAM_CREDENTIALS: {"results": ("users",)},
+    api.ALTER_USER_SCRAM_CREDENTIALS: {"results": ("upsertions", "deletions")},
+    api.DESCRIBE_PRODUCERS: _TOPICS,
+    api.DESCRIBE_TRANSACTIONS: {"transaction_states": ("transactional_ids",)},
+    api.CONSUMER_GROUP_DESCRIBE: {"groups": ("group_ids",)},
+    api.DESCRIBE_TOPIC_PARTITIONS: {"topics": ("topics",)},
+}
+"""API → list in its answer → where the request may name the same things. Other lists are empty."""
+
+_NAMES: Final = {
+    **{
+        name: (name,)
+        for name in ("name", "topic", "topic_id", "index", "partition", "group_id", "key", "transactional_id")
+    },
+    "partition_index": ("partition_index", "partition"),
+    "partition_id": ("partition_id",),
+    "topic_name": ("name",),
+    "user": ("name",),
+    "producer_id": ("producer_id",),
+    "resource_type": ("resource_type",),
+    "resource_name": ("resource_name",),
+    "entity_type": ("entity_type",),
+    "entity_name": ("entity_name",),
+}
+"""Field that names an item of the answer → the request's fields for it."""
+_NAMED_BY_VALUE: Final = frozenset({"name", "partition_index", "partition_id", "group_id", "key", "transactional_id"})
+"""Those that a bare number or text in the request is."""
+_UNKNOWN: Final = {"base_offset": -1, "high_watermark": -1, "node_id": -1}
+"""What is not known when there is an error, where the message's own default is another."""
+
+
+class MetadataView(NamedTuple):
+    """What an answer to Metadata has to tell all the same."""
+
+    node_id: int
+    cluster_id: str
+    endpoint: Endpoint
+    topics: Iterable[str]
+
+
+def error_answer(key: int, version: int, request: Any, code: int, text: str, view: MetadataView | None = None) -> Any:
+    """The response message; None where there is none, or none with room for an error: the connection is closed then.
+
+    Without a `view` Metadata is answered with the error alone.
+    """
+    known = api.APIS[key]
+    namespace = vars(import_module(f"kafkalite.wire.protocol.messages.{known.module}"))
+    if key == api.PRODUCE and request.acks == 0:
+        return None
+    if key == api.ALTER_REPLICA_LOG_DIRS:
+        request = SimpleNamespace(topics=[topic for directory in request.dirs for topic in directory.topics])
+    builder = _Builder(namespace, LISTS.get(key, {}), code, text, version)
+    response = builder.make(namespace[f"{known.name}Response"], request, top=True)
+    if key == api.METADATA and view is not None:
+        _complete_metadata(response, namespace, request, view, code)
+    elif key == api.FETCH:
+        response.session_id = request.session_id
+        if response.responses:
+            response.error_code = ErrorCode.NONE
+    elif key == api.DESCRIBE_LOG_DIRS:
+        response.results = [namespace["DescribeLogDirsResult"](error_code=code)]
+    return response
+
+
+class _Builder:
+    def __init__(
+        self, namespace: Mapping[str, Any], lists: Mapping[str, tuple[str, ...]], code: int, text: str, version: int
+    ) -> None:
+        self._namespace = namespace
+        self._lists = lists
+        self._code = code
+        self._text = text
+        self._version = version
+
+    def make(self, kind: Any, source: Any, *, top: bool = False) -> Any:
+        made = kind()
+        for name, type_, versions, *_ in kind.FIELDS:
+            if not covers(versions, self._version):
+                continue
+            if name in {"error_code", "partition_error_code"}:
+                setattr(made, name, self._code)
+            elif name == "error_message":
+                setattr(made, name, self._text)
+            elif name in _UNKNOWN:
+                setattr(made, name, _UNKNOWN[name])
+            elif type_.startswith("[]") and name in self._lists:
+                item = self._namespace[type_.removeprefix("[]")]
+                setattr(made, name, [self.make(item, one) for one in checkpointed(self._named(source, name))])
+            elif not top and name in _NAMES:
+                self._name(made, name, source)
+        return made
+
+    def _named(self, source: Any, name: str) -> list[Any]:
+        found = (getattr(source, other, None) for other in self._lists[name])
+        return next((items for items in found if items), [])
+
+    @staticmethod
+    def _name(made: Any, name: str, source: Any) -> None:
+        if isinstance(source, int | str):
+            if name in _NAMED_BY_VALUE:
+                setattr(made, name, source)
+            return
+        for other in _NAMES[name]:
+            if hasattr(source, other):
+                setattr(made, name, getattr(source, other))
+                return
+
+
+def _complete_metadata(
+    response: Any, namespace: Mapping[str, Any], request: Any, view: MetadataView, code: int
+) -> None:
+    """The broker is there; of the topics asked for (none, all of them) it says nothing but the error."""
+    broker = namespace["MetadataResponseBroker"]
+    response.brokers = [broker(node_id=view.node_id, host=view.endpoint.host, port=view.endpoint.port)]
+    response.cluster_id = view.cluster_id
+    response.controller_id = view.node_id
+    if not request.topics:
+        topic = namespace["MetadataResponseTopic"]
+        response.topics = [topic(error_code=code, name=name) for name in view.topics]
+    response.error_code = ErrorCode.NONE

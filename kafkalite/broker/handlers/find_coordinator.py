@@ -1,0 +1,81 @@
+"""FindCoordinator 0-6: which broker keeps a group or a transactional id. There is one broker, so it is this one.
+
+v0      one key, always a group
+v1-3    one key with its type; success has the text NONE
+v4+     many keys of one type, success without text; v6 adds share groups, which are not served: INVALID_REQUEST
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.acls import ResourceType
+from kafkalite.broker.handlers.permissions import DESCRIBE, check
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.wire.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.broker.handlers.context import RequestContext
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+_KINDS: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+_MANY_KEYS_SINCE: Final = 4
+_SUCCESS: Final = "NONE"
+"""What Kafka writes in place of a text, before v4."""
+
+
+def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    return answered(context, request, _coordinator)
+
+
+def answered(
+    context: RequestContext,
+    request: FindCoordinatorRequest,
+    coordinator_of: Callable[[RequestContext, str, int], Coordinator],
+) -> FindCoordinatorResponse:
+    """The answer, in the form of the request's version."""
+    many = context.api_version >= _MANY_KEYS_SINCE
+    keys = request.coordinator_keys if many else [request.key]
+    found = [coordinator_of(context, key, request.key_type) for key in checkpointed(keys)]
+    if many:
+        return FindCoordinatorResponse(coordinators=found)
+    (only,) = found
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message or _SUCCESS,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def refused(context: RequestContext, key: str, key_type: int) -> Coordinator | None:
+    """Why the asker is not told of a key, None where he is."""
+    if key_type not in {GROUP, TRANSACTION}:
+        return failure(key, ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not known")
+    try:
+        check(context, DESCRIBE, _KINDS[key_type], key)
+    except KafkaError as error:
+        return failure(key, error.code, "" if context.api_version >= _MANY_KEYS_SINCE else error.message)
+    return None
+
+
+def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinator:
+    denied = refused(context, key, key_type)
+    if denied is not None:
+        return denied
+    endpoint = context.endpoint
+    return Coordinator(key=key, node_id=context.broker.cluster.node_id, host=endpoint.host, port=endpoint.port)
+
+
+def failure(key: str, code: ErrorCode, message: str) -> Coordinator:
+    """A key of which nobody is told."""
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

@@ -1,0 +1,130 @@
+"""DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-2: groups as an administrator sees them.
+
+DescribeGroups  a group that does not exist, or is of the newer protocol, is in state Dead without an error; since v6
+                GROUP_ID_NOT_FOUND. What members said is shown while the group is stable; what the last rebalance gave
+                them, always
+ListGroups      v4 may ask for some states (KIP-518), v5 for some types (KIP-848); `classic`, `consumer`
+DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; answered when the group is gone for good
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.acls import OPERATIONS_NOT_ASKED
+from kafkalite.base.deferred import Deferred, completed, gathered
+from kafkalite.broker.coordinator.group import Group, State
+from kafkalite.broker.handlers.permissions import CLUSTER, DELETE, DESCRIBE, GROUP, allows, operations
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from kafkalite.wire.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kafkalite.wire.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from kafkalite.broker.handlers.context import RequestContext
+
+_DENIED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
+_NOT_FOUND_SINCE: Final = 6
+
+
+def describe(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    tells = request.include_authorized_operations
+    return DescribeGroupsResponse(
+        groups=[_describe(context, group_id, tells=tells) for group_id in checkpointed(request.groups)]
+    )
+
+
+def _describe(context: RequestContext, group_id: str, *, tells: bool) -> DescribedGroup:
+    """A group, and, where it `tells` that, what the asker may do with it."""
+    if not allows(context, DESCRIBE, GROUP, group_id):
+        return DescribedGroup(group_id=group_id, error_code=_DENIED)
+    groups = context.broker.groups
+    group, code = groups.lookup(group_id, may_be_empty=True)
+    if code:
+        return DescribedGroup(group_id=group_id, error_code=code)
+    if not isinstance(group, Group):
+        described = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+        if context.api_version >= _NOT_FOUND_SINCE:
+            described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            described.error_message = f"there is no group {group_id} of the classic protocol"
+            return described
+    else:
+        with group.changing():
+            described = _described(group)
+    if context.api_version >= 3:
+        described.authorized_operations = operations(context, GROUP, group_id) if tells else OPERATIONS_NOT_ASKED
+    return described
+
+
+def _described(group: Group) -> DescribedGroup:
+    stable = group.state is State.STABLE
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol) if stable else b"",
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    code = context.broker.groups.loading_error
+    if code:
+        return ListGroupsResponse(error_code=code)
+    states = {state.casefold() for state in checkpointed(request.states_filter)}
+    types = {kind.casefold() for kind in checkpointed(request.types_filter)}
+    listed = []
+    describes_all = allows(context, DESCRIBE, CLUSTER, probe=True)
+    for group in checkpointed(context.broker.groups.groups()):
+        if not describes_all and not allows(context, DESCRIBE, GROUP, group.group_id, probe=True):
+            continue
+        state = group.state_name
+        if (states and state.casefold() not in states) or (types and group.kind not in types):
+            continue
+        listed.append(
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=state,
+                group_type=group.kind,
+            )
+        )
+    return ListGroupsResponse(groups=listed)
+
+
+def delete(context: RequestContext, request: DeleteGroupsRequest) -> Deferred[DeleteGroupsResponse]:
+    names = list(dict.fromkeys(request.groups_names))
+    return gathered([_delete(context, name) for name in checkpointed(names)]).map(
+        lambda codes: DeleteGroupsResponse(
+            results=[
+                DeletableGroupResult(group_id=name, error_code=code)
+                for name, code in checkpointed(zip(names, codes, strict=True))
+            ]
+        )
+    )
+
+
+def _delete(context: RequestContext, name: str) -> Deferred[int]:
+    if not allows(context, DELETE, GROUP, name):
+        return completed(int(_DENIED))
+    return context.broker.groups.delete(name)

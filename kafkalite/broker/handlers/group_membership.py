@@ -1,0 +1,108 @@
+"""JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: the life of a group's member (classic protocol).
+
+    JoinGroup   v1 rebalance timeout · v4 first answer is MEMBER_ID_REQUIRED with an id (KIP-394) · v5 static members
+                (KIP-345) · v7 protocol type in the answer · v9 skip_assignment (KIP-814)
+    SyncGroup   v3 static members · v5 checks protocol type and name, which must be there (KIP-559)
+    LeaveGroup  v3 many members at once, each with a result of its own; before, one, whose result is the request's.
+                Administrators take members of groups of the newer protocol out with it, too
+
+Joins and syncs wait for others without holding a thread: their answers are Deferred. In a group of the newer protocol
+(KIP-848) they wait for nobody, and what a member gets is the broker's decision.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.deferred import completed
+from kafkalite.broker.coordinator.group import Caller
+from kafkalite.broker.handlers.permissions import GROUP, READ, allows
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol.messages.heartbeat import HeartbeatResponse
+from kafkalite.wire.protocol.messages.join_group import JoinGroupResponse
+from kafkalite.wire.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from kafkalite.base.deferred import Deferred
+    from kafkalite.broker.handlers.context import RequestContext
+    from kafkalite.wire.protocol.messages.heartbeat import HeartbeatRequest
+    from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest
+    from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest
+
+_DENIED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
+_MEMBER_ID_FIRST_SINCE: Final = 4
+_NO_PROTOCOL_SINCE: Final = 7
+_SKIP_ASSIGNMENT_SINCE: Final = 9
+_MANY_LEAVE_SINCE: Final = 3
+_PROTOCOL_NEEDED_SINCE: Final = 5
+
+
+def needs_blocking(context: RequestContext, request: JoinGroupRequest) -> bool:
+    """In a group of the newer protocol a join makes the broker assign."""
+    return context.broker.groups.is_of_newer_protocol(request.group_id)
+
+
+def join(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+    if not allows(context, READ, GROUP, request.group_id):
+        name = None if context.api_version >= _NO_PROTOCOL_SINCE else ""
+        return completed(JoinGroupResponse(error_code=_DENIED, protocol_name=name))
+    caller = Caller(
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
+        takes_member_id=context.api_version >= _MEMBER_ID_FIRST_SINCE,
+        skips_assignment=context.api_version >= _SKIP_ASSIGNMENT_SINCE,
+        holder=context.holder,
+    )
+    joined = context.broker.groups.join(request, caller, context.connection)
+    return joined if context.api_version < _NO_PROTOCOL_SINCE else joined.map(_without_empty_protocol)
+
+
+def _without_empty_protocol(response: JoinGroupResponse) -> JoinGroupResponse:
+    """Where the name of the protocol may be null, it is not empty."""
+    response.protocol_name = response.protocol_name or None
+    return response
+
+
+def sync(context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    # Kafka looks at this first, before permissions and the group (KafkaApis.handleSyncGroupRequest).
+    if context.api_version >= _PROTOCOL_NEEDED_SINCE and None in (request.protocol_type, request.protocol_name):
+        return completed(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    if not allows(context, READ, GROUP, request.group_id):
+        return completed(SyncGroupResponse(error_code=_DENIED))
+    return context.broker.groups.sync(request)
+
+
+def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    if not allows(context, READ, GROUP, request.group_id):
+        return HeartbeatResponse(error_code=_DENIED)
+    code = context.broker.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    return HeartbeatResponse(error_code=code)
+
+
+def leave(context: RequestContext, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+    if not allows(context, READ, GROUP, request.group_id):
+        return completed(LeaveGroupResponse(error_code=_DENIED))
+    groups = context.broker.groups
+    code = groups.error_of(request.group_id)
+    if code:
+        return completed(LeaveGroupResponse(error_code=code))
+    if context.api_version < _MANY_LEAVE_SINCE:
+        done = groups.leave(request.group_id, [(request.member_id, None)])
+        return done.map(lambda codes: LeaveGroupResponse(error_code=codes[0]))
+    leaving = request.members
+    names = [(member.member_id, member.group_instance_id) for member in checkpointed(leaving)]
+    left = groups.leave(request.group_id, names)
+    return left.map(
+        lambda codes: LeaveGroupResponse(
+            members=[
+                MemberResponse(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error_code
+                )
+                for member, error_code in checkpointed(zip(leaving, codes, strict=True))
+            ]
+        )
+    )

@@ -1,0 +1,315 @@
+"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: how far a group has got.
+
+    OffsetCommit  v2-4 the client names a retention · v6 leader epoch · v7 static members · v9 GROUP_ID_NOT_FOUND for a
+                  generation of a group that does not exist (before: ILLEGAL_GENERATION), epochs of the newer protocol
+                  (KIP-848) · v10 topics by id, UNKNOWN_TOPIC_ID
+    OffsetFetch   null topics mean everything committed, an empty list means nothing (v1 cannot say null) · v2 an error
+                  for all; v1 has room for it in the partitions alone · v7 whether only stable offsets are wanted
+                  (UNSTABLE_OFFSET_COMMIT while a transaction may replace one, KIP-447) · v8 many groups, each with its
+                  error · v9 who asks, and in which epoch (KIP-848) · v10 topics by id; of everything committed, topics
+                  that are gone are left out, as they have no id
+
+A commit is answered when it is durable. The topics of an answer come in the order of the request. Offsets are kept as
+they are: no client is told that one lies outside its log, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kafkalite.base.deferred import completed
+from kafkalite.broker.coordinator.groups import Offset
+from kafkalite.broker.coordinator.offsets import UNSTABLE
+from kafkalite.broker.handlers.permissions import DELETE, DESCRIBE, GROUP, READ, TOPIC, allowed_names, allows
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
+from kafkalite.wire.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kafkalite.wire.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kafkalite.wire.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from kafkalite.wire.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kafkalite.base.deferred import Deferred
+    from kafkalite.broker.coordinator.offsets import Committed
+    from kafkalite.broker.handlers.context import RequestContext
+
+T = TypeVar("T")
+
+NO_OFFSET: Final = -1
+_TOPIC_IDS_SINCE: Final = 10
+_MANY_GROUPS_SINCE: Final = 8
+_ERROR_FOR_ALL_SINCE: Final = 2
+_AT_ONCE: Final = 500
+"""Partitions that are looked up in one go."""
+
+
+def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    offsets = []
+    member = allows(context, READ, GROUP, request.group_id)
+    for topic in checkpointed(request.topics):
+        name = _name_of(context, topic.topic_id) if by_id else topic.name
+        denied = ErrorCode.NONE
+        if not member:
+            denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        elif name is None:
+            denied = ErrorCode.UNKNOWN_TOPIC_ID
+        elif not allows(context, READ, TOPIC, name):
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for partition in checkpointed(topic.partitions):
+            offset = Offset(
+                TopicPartition(name or "", partition.partition_index),
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+            )
+            offset.code = denied
+            offsets.append(offset)
+    if not member:
+        return completed(_commit_response(request, offsets))
+    done = context.broker.groups.commit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        offsets,
+        retention_ms=request.retention_time_ms,
+        version=context.api_version,
+        holder=context.holder,
+    )
+    return done.map(lambda _code: _commit_response(request, offsets))
+
+
+def _name_of(context: RequestContext, topic_id: bytes) -> str | None:
+    topic = context.broker.logs.topics_by_id.get(topic_id)
+    return None if topic is None else topic.name
+
+
+def _commit_response(request: OffsetCommitRequest, offsets: list[Offset]) -> OffsetCommitResponse:
+    results = iter(offsets)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=next(results).code
+                    )
+                    for partition in checkpointed(topic.partitions)
+                ],
+            )
+            for topic in checkpointed(request.topics)
+        ]
+    )
+
+
+def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if context.api_version >= _MANY_GROUPS_SINCE:
+        return OffsetFetchResponse(
+            groups=[
+                _of_one_coordinator(context, group.group_id, partial(_fetch_group, context, request, group))
+                for group in checkpointed(request.groups)
+            ]
+        )
+    return _of_one_coordinator(context, request.group_id, partial(_fetch_only_group, context, request))
+
+
+def _of_one_coordinator(context: RequestContext, group_id: str, fetch: Callable[[], T]) -> T:
+    """An answer that is put together while a group is served in one leader epoch: behind its end nothing is known of
+    the group, which must not be told as that it has committed nothing."""
+    groups = context.broker.groups
+    while True:
+        home = groups.home_of(group_id)
+        answer = fetch()
+        if home == groups.home_of(group_id):
+            return answer
+
+
+def _fetch_only_group(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    described = allows(context, DESCRIBE, GROUP, request.group_id)
+    if described:
+        code = context.broker.groups.error_of(request.group_id, may_be_empty=True)
+    else:
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if request.topics is None:
+        asked = _all_committed(context, request.group_id) if described else []
+    else:
+        asked = [(topic.name, topic.partition_indexes) for topic in checkpointed(request.topics)]
+    topics = [
+        OffsetFetchResponseTopic(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartition(**_fields(number, found, topic_code))
+                for number, found in _found(context, request, request.group_id, name, numbers, topic_code)
+            ],
+        )
+        for name, numbers in checkpointed(asked)
+        for topic_code in (code or _topic_code(context, name),)
+        if not code or context.api_version < _ERROR_FOR_ALL_SINCE
+    ]
+    return OffsetFetchResponse(error_code=code, topics=topics)
+
+
+def _fetch_group(
+    context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
+    if not allows(context, DESCRIBE, GROUP, group.group_id):
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    code = context.broker.groups.fetch_error(group.group_id, group.member_id, group.member_epoch)
+    topics = (
+        [] if code else [_fetch_topic(context, request, group.group_id, *asked) for asked in _asked(context, group)]
+    )
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code, topics=topics)
+
+
+def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tuple[str | None, bytes, list[int]]]:
+    """(topic, its id, partitions) in the order asked; all that are committed when the topics are null.
+
+    By name the id is zero; by id the name is None where nothing has that id.
+    """
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    if group.topics is not None:
+        return [
+            (_name_of(context, topic.topic_id) if by_id else topic.name, topic.topic_id, topic.partition_indexes)
+            for topic in checkpointed(group.topics)
+        ]
+    committed = _all_committed(context, group.group_id)
+    if not by_id:
+        return [(name, ZERO_UUID, numbers) for name, numbers in committed]
+    topics = context.broker.logs.topics
+    return [(name, topics[name].id, numbers) for name, numbers in committed if name in topics]
+
+
+def _all_committed(context: RequestContext, group_id: str) -> list[tuple[str, list[int]]]:
+    """(topic, partitions) of everything committed that the asker may see."""
+    committed = context.broker.groups.committed_partitions(group_id)
+    return [
+        (name, numbers) for name, numbers in checkpointed(committed.items()) if allows(context, DESCRIBE, TOPIC, name)
+    ]
+
+
+def _topic_code(context: RequestContext, name: str) -> int:
+    """Why the asker is not told of a topic's offsets, or 0."""
+    return 0 if allows(context, DESCRIBE, TOPIC, name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _fetch_topic(
+    context: RequestContext,
+    request: OffsetFetchRequest,
+    group_id: str,
+    name: str | None,
+    topic_id: bytes,
+    numbers: list[int],
+) -> OffsetFetchResponseTopics:
+    code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else _topic_code(context, name)
+    return OffsetFetchResponseTopics(
+        name=name or "",
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(**_fields(number, found, code))
+            for number, found in _found(context, request, group_id, name or "", numbers, code)
+        ],
+    )
+
+
+def _found(
+    context: RequestContext, request: OffsetFetchRequest, group_id: str, topic: str, numbers: list[int], code: int
+) -> Iterable[tuple[int, Committed | None]]:
+    if code:
+        return [(number, None) for number in checkpointed(numbers)]
+    found: list[Committed | None] = []
+    for start in checkpointed(range(0, len(numbers), _AT_ONCE)):  # the group's lock is held for each of these
+        some = numbers[start : start + _AT_ONCE]
+        found += context.broker.groups.fetch(group_id, topic, some, stable=request.require_stable)
+    return checkpointed(zip(numbers, found, strict=True))
+
+
+def _fields(number: int, found: Committed | None, code: int) -> dict[str, Any]:
+    if found is None:
+        return {"partition_index": number, "committed_offset": NO_OFFSET, "error_code": code}
+    if found is UNSTABLE:
+        code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return {"partition_index": number, "committed_offset": NO_OFFSET, "error_code": code}
+    return {
+        "partition_index": number,
+        "committed_offset": found.offset,
+        "committed_leader_epoch": found.leader_epoch,
+        "metadata": found.metadata,
+    }
+
+
+def delete(context: RequestContext, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
+    if not allows(context, DELETE, GROUP, request.group_id):
+        return completed(OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    topics = context.broker.logs.topics
+    allowed = allowed_names(context, READ, TOPIC, (topic.name for topic in checkpointed(request.topics)))
+    partitions = [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in checkpointed(request.topics)
+        if topic.name in allowed
+        for partition in checkpointed(topic.partitions)
+    ]
+    present = [
+        p for p in checkpointed(partitions) if p.topic in topics and 0 <= p.partition < len(topics[p.topic].partitions)
+    ]
+    unknown = set(partitions).difference(present)
+    done = context.broker.groups.delete_offsets(request.group_id, present)
+    return done.map(lambda result: _delete_response(request, allowed, unknown, *result))
+
+
+def _delete_response(
+    request: OffsetDeleteRequest,
+    allowed: frozenset[str],
+    unknown: set[TopicPartition],
+    code: int,
+    codes: dict[str, int],
+) -> OffsetDeleteResponse:
+    if code:
+        return OffsetDeleteResponse(error_code=code)
+
+    def code_of(topic: str, partition: int) -> int:
+        if topic not in allowed:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if (topic, partition) in unknown:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return codes.get(topic, 0)
+
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=code_of(topic.name, partition.partition_index),
+                    )
+                    for partition in checkpointed(topic.partitions)
+                ],
+            )
+            for topic in checkpointed(request.topics)
+        ]
+    )

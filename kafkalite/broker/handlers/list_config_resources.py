@@ -1,0 +1,58 @@
+"""ListConfigResources 0-1: the names DescribeConfigs may be asked for.
+
+v0 is the older ListClientMetricsResources: those alone. v1 names the types wanted, none named
+meaning all; a type nobody knows is UNSUPPORTED_VERSION. Of groups those with settings of their own are named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.broker.handlers.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kafkalite.broker.handlers.context import RequestContext
+
+_KNOWN: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+_TYPES_SINCE: Final = 1
+
+
+def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    return listed(context.api_version, request, lambda kind: _names(context, kind))
+
+
+def listed(
+    version: int, request: ListConfigResourcesRequest, names: Callable[[int], Iterable[str]]
+) -> ListConfigResourcesResponse:
+    """The answer, where `names` tells the resources of a kind."""
+    older = version < _TYPES_SINCE
+    wanted = frozenset({CLIENT_METRICS} if older else request.resource_types) or _KNOWN
+    if not wanted <= _KNOWN:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in sorted(wanted)
+            for name in checkpointed(names(kind))
+        ]
+    )
+
+
+def _names(context: RequestContext, kind: int) -> Iterator[str]:
+    if kind == TOPIC:
+        yield from sorted(context.broker.logs.topics)
+    elif kind == GROUP:
+        yield from sorted(context.broker.logs.group_configs)
+    elif kind == CLIENT_METRICS:
+        yield from sorted(context.broker.logs.client_metrics)
+    elif kind in (BROKER, BROKER_LOGGER):
+        yield str(context.broker.cluster.node_id)

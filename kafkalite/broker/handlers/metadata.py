@@ -1,0 +1,235 @@
+"""Metadata 0-13: brokers, topics, partitions; and the one door through which topics are created by asking (KIP-361).
+
+    v0      an empty list means all topics; since v1 null does, and an empty list means none
+    v4      the request may forbid creation; absent means allowed
+    v8-10   authorised operations of the cluster, of topics since v8
+    v10     topic ids; v12 may ask by id, with a null name
+
+A missing topic is created first and answered finished, so that a client can write to it at once (Kafka answers
+UNKNOWN_TOPIC_OR_PARTITION and is asked again). One that was deleted is answered as Kafka does, so that a client that
+looks whether it has gone sees that; the next question finds the new one. Creating blocks, so `needs_blocking` sends
+such requests to the I/O pool; all others are served where they arrive.
+
+An offline partition has no leader, as in Kafka. The internal topics are never created here.
+
+Of all topics, those that the asker may not describe are left out; one that was named is TOPIC_AUTHORIZATION_FAILED,
+without id by its name and without name by its id.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.acls import OPERATIONS_NOT_ASKED
+from kafkalite.base.logging import RepeatLogger
+from kafkalite.broker.handlers.permissions import (
+    CLUSTER,
+    CREATE,
+    DESCRIBE,
+    TOPIC,
+    allows,
+    cluster_operations,
+    operations,
+)
+from kafkalite.broker.handlers.topics import (
+    USE_DEFAULT,
+    charge,
+    check_new_name,
+    check_replication_factor,
+    partition_count,
+)
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from kafkalite.model import INTERNAL_TOPICS, topic_name_error
+from kafkalite.wire.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kafkalite.wire.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.broker.handlers.context import RequestContext
+    from kafkalite.broker.log.partition_log import PartitionLog
+
+logger = RepeatLogger(logging.getLogger(__name__))
+
+NO_LEADER: Final = -1
+_NULL_NAMES_SINCE: Final = 12
+_NULL_TOPICS_SINCE: Final = 1
+_ROWS_MAX: Final = 100_000
+
+_rows: dict[tuple[int, int, int], MetadataResponsePartition] = {}
+"""(node id, partition index, leader epoch) → the row that says so. The same few rows describe all partitions of all
+topics, so an answer for 10,000 partitions makes no objects for them. Nobody may change a row. Any thread may add."""
+
+
+def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
+    """Whether a topic has to be created first."""
+    topics = context.broker.logs.topics
+    if not _may_create(context, request):
+        return False
+    return any(
+        topic.name not in topics and topic.topic_id == ZERO_UUID and may_describe(context, topic.name or "", probe=True)
+        for topic in checkpointed(request.topics or ())
+    )
+
+
+def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    cluster = context.broker.cluster
+    return MetadataResponse(
+        brokers=[this_broker(context)],
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        topics=[
+            _answer(context, item, tells=request.include_topic_authorized_operations)
+            for item in _asked(context, request)
+        ],
+        cluster_authorized_operations=(
+            cluster_operations(context) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    )
+
+
+def this_broker(context: RequestContext) -> MetadataResponseBroker:
+    """The one broker there is, under the address of the listener that was asked."""
+    endpoint = context.endpoint
+    cluster = context.broker.cluster
+    return MetadataResponseBroker(node_id=cluster.node_id, host=endpoint.host, port=endpoint.port, rack=cluster.rack)
+
+
+def partition_rows(context: RequestContext, topic: Topic) -> list[MetadataResponsePartition]:
+    """What is said about each partition of a topic."""
+    node_id = context.broker.cluster.node_id
+    return [_partition_row(node_id, index, log) for index, log in enumerate(topic.partitions)]
+
+
+def _partition_row(node_id: int, index: int, log: PartitionLog) -> MetadataResponsePartition:
+    if log.offline:
+        return MetadataResponsePartition(
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=NO_LEADER,
+            leader_epoch=log.leader_epoch,
+            replica_nodes=[node_id],
+            isr_nodes=[node_id],
+            offline_replicas=[node_id],
+        )
+    key = (node_id, index, log.leader_epoch)
+    row = _rows.get(key)
+    if row is None:
+        if len(_rows) >= _ROWS_MAX:
+            _rows.clear()
+        row = _rows[key] = MetadataResponsePartition(
+            partition_index=index,
+            leader_id=node_id,
+            leader_epoch=log.leader_epoch,
+            replica_nodes=[node_id],
+            isr_nodes=[node_id],
+        )
+    return row
+
+
+def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
+    return request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable
+
+
+def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | MetadataResponseTopic]:
+    """The topics to describe, and finished answers for those that cannot be; each once, in the order asked."""
+    if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
+        every = context.broker.logs.topics.values()
+        return [topic for topic in checkpointed(every) if may_describe(context, topic.name, probe=True)]
+    may_create = _may_create(context, request)
+    unique = {(item.topic_id, item.name): item for item in checkpointed(request.topics)}
+    return [_find(context, item, may_create=may_create) for item in checkpointed(unique.values())]
+
+
+def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bool) -> Topic | MetadataResponseTopic:
+    logs = context.broker.logs
+    if item.topic_id != ZERO_UUID:
+        found = logs.topics_by_id.get(item.topic_id)
+        if found is None:
+            return _failure(context, ErrorCode.UNKNOWN_TOPIC_ID, None, item.topic_id)
+        if not may_describe(context, found.name):
+            return _failure(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, item.topic_id)
+        return found
+    name = item.name
+    if name is None:
+        return _failure(context, ErrorCode.INVALID_TOPIC_EXCEPTION, None)
+    if not may_describe(context, name):
+        denied = _failure(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+        denied.is_internal = False
+        return denied
+    found = logs.topics.get(name)
+    if found is not None:
+        return found
+    if may_create and not may_make(context, name):
+        return _failure(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    if topic_name_error(name) is not None:
+        return _failure(context, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    if not may_create or name in INTERNAL_TOPICS:
+        return _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    deleted = name in logs.deleted_names
+    try:
+        created = _create(context, name)
+        return created if not deleted else _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    except KafkaError as error:
+        if error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            return _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)  # asked again, it is there in the end
+        logger.warning("topic %s was asked for and not created: %s", name, error)
+        return _failure(context, error.code, name)
+
+
+def may_describe(context: RequestContext, name: str, *, probe: bool = False) -> bool:
+    """Whether the asker may know of a topic of this name, be it there or not."""
+    return allows(context, DESCRIBE, TOPIC, name, probe=probe)
+
+
+def may_make(context: RequestContext, name: str) -> bool:
+    """Whether the asker may have this topic made by asking for it."""
+    return allows(context, CREATE, CLUSTER, probe=True) or allows(context, CREATE, TOPIC, name)
+
+
+def _create(context: RequestContext, name: str) -> Topic:
+    services = context.broker
+    try:
+        check_new_name(services, name)
+        check_replication_factor(services, USE_DEFAULT)
+        count = partition_count(context, USE_DEFAULT)
+        context.mutations(strict_since=0).record(count)
+        created = services.logs.create_topic(name, count, {})
+    except TopicAlreadyExists:  # another request made it in the meantime
+        found = services.logs.topics.get(name)
+        if found is None:  # and a third one deleted it
+            raise UnknownTopicOrPartition from None
+        return found
+    charge(context, name, count)
+    return created
+
+
+def _answer(context: RequestContext, item: Topic | MetadataResponseTopic, *, tells: bool) -> MetadataResponseTopic:
+    """A topic, and, where it `tells` that, what the asker may do with it: also with one that is not there, by name."""
+    if isinstance(item, MetadataResponseTopic):
+        if tells and item.name and item.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            item.topic_authorized_operations = operations(context, TOPIC, item.name)
+        return item
+    return MetadataResponseTopic(
+        name=item.name,
+        topic_id=item.id,
+        is_internal=item.internal,
+        partitions=partition_rows(context, item),
+        topic_authorized_operations=operations(context, TOPIC, item.name) if tells else OPERATIONS_NOT_ASKED,
+    )
+
+
+def _failure(
+    context: RequestContext, code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID
+) -> MetadataResponseTopic:
+    if name is None and context.api_version < _NULL_NAMES_SINCE:
+        name = ""
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS)

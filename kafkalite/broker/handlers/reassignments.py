@@ -1,0 +1,82 @@
+"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0: which brokers have which partitions.
+
+There is one broker, so a partition is where it is asked to be, or it cannot be there; nothing ever moves. Asking for
+this broker is done at once, any other list of brokers is INVALID_REPLICA_ASSIGNMENT, and to cancel (no list) is
+NO_REASSIGNMENT_IN_PROGRESS. Tools send both: kafka-reassign-partitions, `kafka-topics --describe`.
+
+Source: ReplicationControlManager of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import (
+    InvalidReplicaAssignment,
+    KafkaError,
+    NoReassignmentInProgress,
+    UnknownTopicOrPartition,
+)
+from kafkalite.wire.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from kafkalite.wire.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.broker.handlers.context import RequestContext
+
+
+def alter(context: RequestContext, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse()
+    return AlterPartitionReassignmentsResponse(
+        error_message=None,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[_result(context, topic.name, partition) for partition in checkpointed(topic.partitions)],
+            )
+            for topic in checkpointed(request.topics)
+        ],
+    )
+
+
+def list_all(
+    _context: RequestContext, _request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_message=None)
+
+
+def _result(context: RequestContext, topic: str, partition: ReassignablePartition) -> ReassignablePartitionResponse:
+    answer = ReassignablePartitionResponse(partition_index=partition.partition_index, error_message=None)
+    try:
+        _check(context, topic, partition)
+    except KafkaError as error:
+        answer.error_code = error.code
+        answer.error_message = None if error.message == error.code.text else error.message  # as Kafka
+    return answer
+
+
+def _check(context: RequestContext, name: str, partition: ReassignablePartition) -> None:
+    topic = context.broker.logs.topics.get(name)
+    if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
+        raise UnknownTopicOrPartition(f"there is no partition {partition.partition_index} of topic {name!r}")
+    if partition.replicas is None:
+        raise NoReassignmentInProgress
+    node_id = context.broker.cluster.node_id
+    if not partition.replicas:
+        raise InvalidReplicaAssignment("the list of brokers is empty")
+    strangers = sorted(set(partition.replicas) - {node_id})
+    if strangers:
+        raise InvalidReplicaAssignment(f"there is no broker {strangers[0]}, but {node_id}")
+    if len(partition.replicas) > 1:
+        raise InvalidReplicaAssignment(f"broker {node_id} is named more than once")

@@ -1,0 +1,365 @@
+"""SaslHandshake 0-1 and SaslAuthenticate 0-2: how a client of a listener with SASL shows who it is.
+
+    START ─ApiVersions─▶ EXPECT_HANDSHAKE ─SaslHandshake─▶ TOKENS ─the mechanism's last token─▶ OPEN
+      └───────────────────SaslHandshake──────────────────▶   ▲                                   │
+                                                             └── SaslHandshake, in a session ────┘
+
+    START             ApiVersions 0-4; an unknown version or a bad name is answered, and may be asked again
+    EXPECT_HANDSHAKE  SaslHandshake alone, as START does. A mechanism that is not offered: 33 with those that are, and a
+                      close
+    TOKENS            SaslAuthenticate, or, after SaslHandshake 0, tokens after their length and nothing else. A
+                      refusal is 58, a moment later, and a close; any other request is 34 and a close
+    OPEN              requests. A client whose session ends (KIP-368) signs in again, as the same user and by the same
+                      mechanism; when it is over nothing else is served
+
+Between refusals nothing differs but the line in our log. Steps that take long run on the I/O pool, a few at a time.
+Thread rule: the connection's worker, but for `_respond`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections import Counter
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.broker.handlers import api_versions, error_answers, table
+from kafkalite.errors import ErrorCode
+from kafkalite.security.sasl import Refused
+from kafkalite.wire.protocol import api, header
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite._native.serve.sasl_connection import SaslConnection
+    from kafkalite._native.serve.transfer import Answer
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.pool import IoPool
+    from kafkalite.broker.cluster.member import Member
+    from kafkalite.broker.features import Features
+    from kafkalite.broker.handlers.context import RequestContext
+    from kafkalite.broker.security.sasl_listener import SaslListener
+    from kafkalite.security.sasl import MechanismServer
+    from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+AGAIN_S_MIN: Final = 1.0
+"""Between two times of signing in on one connection."""
+LONG_STEPS_MAX: Final = 2
+"""Steps that may run on the I/O pool side by side, of all connections of a listener."""
+_HANDSHAKE_SINCE_TOKENS: Final = 1
+_RAW: Final = -1
+
+
+class Outcome(StrEnum):
+    """How an exchange ended."""
+
+    SUCCESS = "success"
+    CREDENTIALS = "credentials"
+    """A wrong password, token or proof, or a user who is not there: nobody is told which."""
+    IDENTITY = "identity"
+    """Who signs in again may not become another."""
+    MECHANISM = "mechanism"
+    """One that is not offered."""
+    PROTOCOL = "protocol"
+    """Bytes that are no exchange, or not this one's next step."""
+
+
+class SignInCount(NamedTuple):
+    """What exchanges are counted by."""
+
+    mechanism: str
+    """As offered; "" where the client has not chosen one that is."""
+    outcome: Outcome
+    again: bool
+    """Whether the client had signed in before on its connection (KIP-368)."""
+
+
+class State(Enum):
+    START = 0
+    EXPECT_HANDSHAKE = 1
+    TOKENS = 2
+    OPEN = 3
+
+
+class SignIns:
+    """What the connections of one listener share."""
+
+    def __init__(
+        self,
+        listener: SaslListener,
+        pool: IoPool,
+        clock: Clock,
+        features: Callable[[], Features],
+        *,
+        telemetry: bool = False,
+    ) -> None:
+        self._features = features
+        self._telemetry = telemetry
+        self._member: Member | None = None
+        self.listener = listener
+        self.pool = pool
+        self.clock = clock
+        self.receive_size_max = listener.receive_size_max
+        self.expired_count = 0
+        """Connections closed since their session was over and the client went on without signing in again."""
+        self._counts: Counter[SignInCount] = Counter()
+        self._lock = threading.Lock()
+        self._lanes = itertools.cycle([(listener, number) for number in range(LONG_STEPS_MAX)])
+
+    def use_cluster(self, member: Member) -> None:
+        """The broker is in a cluster, and serves what such a one does."""
+        self._member = member
+
+    def versions(self, version: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        """What clients are told before anybody knows who they are."""
+        if self._member is None:
+            return api_versions.answer(version, request, self._features(), telemetry=self._telemetry)
+        from kafkalite.broker.handlers.in_cluster import versions_answer
+
+        return versions_answer(self._member, version, request, telemetry=self._telemetry)
+
+    def start(self) -> None:
+        """Begins what runs beside it: the keys of bearer tokens are fetched. ConfigError."""
+        self.listener.start()
+
+    def stop(self) -> None:
+        """Ends what runs beside it. Idempotent."""
+        self.listener.stop()
+
+    def begin(self, connection: SaslConnection) -> SignIn:
+        """What this connection's frames go to."""
+        return SignIn(self, connection)
+
+    def counts(self) -> dict[SignInCount, int]:
+        """Exchanges that came to an end since the start. Any thread."""
+        with self._lock:
+            return dict(self._counts)
+
+    def count(self, ended: SignInCount) -> None:
+        """One more. Any thread."""
+        with self._lock:
+            self._counts[ended] += 1
+
+    def count_expired(self) -> None:
+        """One more connection whose session was over. Any thread."""
+        with self._lock:
+            self.expired_count += 1
+
+    def next_lane(self) -> object:
+        """Steps of one lane follow one another."""
+        return next(self._lanes)
+
+
+class SignIn:
+    """One connection's; see the module."""
+
+    def __init__(self, shared: SignIns, connection: SaslConnection) -> None:
+        self._shared = shared
+        self._connection = connection
+        self._state = State.START
+        self._server: MechanismServer | None = None
+        self._mechanism = ""
+        self._other_mechanism = False
+        self._signed_in = False
+        self._session_ends = False
+        self._began = -math.inf
+
+    def may_begin_again(self) -> bool:
+        """Whether a SaslHandshake of a client that has signed in begins it anew."""
+        return self._session_ends and self._shared.clock.monotonic() - self._began >= AGAIN_S_MIN
+
+    def request(self, key: int, version: int, correlation_id: int, body: bytes) -> bytes | None:
+        """The answer; None when there is none, or it comes later."""
+        connection = self._connection
+        if self._state is State.OPEN:
+            if key != api.SASL_HANDSHAKE or not self.may_begin_again():
+                self._shared.count_expired()
+                connection.close("its session is over, and it did not sign in again")
+                return None
+            connection.shut()
+            self._state = State.EXPECT_HANDSHAKE
+        row = table.find(key)
+        try:
+            if self._state is State.TOKENS:
+                if key != api.SASL_AUTHENTICATE:
+                    self._refuse_early(row, version, correlation_id, body)
+                    return None
+                if row is not None and row.serves(version):
+                    return self._authenticate(row, version, correlation_id, body)
+            elif key == api.API_VERSIONS and self._state is State.START:
+                return self._api_versions(version, correlation_id, body)
+            elif key == api.SASL_HANDSHAKE and row is not None and row.serves(version):
+                return self._handshake(row, version, correlation_id, body)
+        except ValueError as error:
+            connection.fail_sign_in(f"API {key} version {version} that does not follow its schema: {error}")
+            return None
+        connection.close("API %d version %d before it signed in", key, version)
+        return None
+
+    def token(self, raw: bytes) -> bytes | None:
+        """A frame that is a token, after SaslHandshake 0."""
+        return self._step(raw, None, _RAW, 0)
+
+    def close(self) -> None:
+        """The connection is closed."""
+        self._server = None
+
+    def count_failure(self, outcome: str) -> None:
+        """The exchange has failed: what the connection is closed for."""
+        self._count(Outcome(outcome))
+
+    def _count(self, outcome: Outcome) -> None:
+        mechanism = "" if self._server is None else self._server.mechanism
+        self._shared.count(SignInCount(mechanism, outcome, self._signed_in))
+
+    def _api_versions(self, version: int, correlation_id: int, body: bytes) -> bytes:
+        row = table.find(api.API_VERSIONS)
+        assert row is not None, "ApiVersions is served"
+        if not row.serves(version):
+            return table.unsupported_api_versions(correlation_id)
+        request = row.decode(version, header.request_body(row.key, version, body))
+        response = self._shared.versions(version, request)
+        if response.error_code == ErrorCode.NONE:
+            self._state = State.EXPECT_HANDSHAKE
+            self._connection.software_name = request.client_software_name
+            self._connection.software_version = request.client_software_version
+        return row.encode(version, correlation_id, response)
+
+    def _handshake(self, row: table.Row, version: int, correlation_id: int, body: bytes) -> bytes | None:
+        request: SaslHandshakeRequest = row.decode(version, header.request_body(row.key, version, body))
+        offered = self._shared.listener.mechanisms
+        self._server = self._shared.listener.server(request.mechanism)
+        if self._server is None:
+            response = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)
+            self._connection.fail_sign_in(
+                f"mechanism {request.mechanism[:64]!r} is not offered",
+                row.encode(version, correlation_id, response),
+                Outcome.MECHANISM,
+            )
+            return None
+        self._began = self._shared.clock.monotonic()
+        self._other_mechanism = self._signed_in and request.mechanism != self._mechanism
+        self._mechanism = request.mechanism
+        self._state = State.TOKENS
+        if version < _HANDSHAKE_SINCE_TOKENS:
+            self._connection.expect_tokens()
+        return row.encode(version, correlation_id, SaslHandshakeResponse(mechanisms=offered))
+
+    def _authenticate(self, row: table.Row, version: int, correlation_id: int, body: bytes) -> bytes | None:
+        request: SaslAuthenticateRequest = row.decode(version, header.request_body(row.key, version, body))
+        return self._step(bytes(request.auth_bytes), row, version, correlation_id)
+
+    def _step(self, token: bytes, row: table.Row | None, version: int, correlation_id: int) -> bytes | None:
+        server = self._server
+        assert server is not None, "a mechanism was chosen"
+        if server.quick:
+            return self._conclude(_respond(server, token), row, version, correlation_id)
+        answer = self._connection.hold()
+        self._shared.pool.submit_ordered(
+            self._shared.next_lane(), self._step_there, server, token, row, version, correlation_id, answer
+        )
+        return None
+
+    def _step_there(
+        self,
+        server: MechanismServer,
+        token: bytes,
+        row: table.Row | None,
+        version: int,
+        correlation_id: int,
+        answer: Answer,
+    ) -> None:
+        """On the I/O pool; what comes of it is for the worker."""
+        outcome = _respond(server, token)
+        self._connection.post(lambda: self._go_on(outcome, row, version, correlation_id, answer))
+
+    def _go_on(
+        self, outcome: bytes | Refused, row: table.Row | None, version: int, correlation_id: int, answer: Answer
+    ) -> None:
+        if self._connection.closed:
+            return
+        frame = self._conclude(outcome, row, version, correlation_id)
+        if frame is not None:
+            answer.complete(frame)
+            self._connection.go_on()
+
+    def _conclude(
+        self, outcome: bytes | Refused, row: table.Row | None, version: int, correlation_id: int
+    ) -> bytes | None:
+        server = self._server
+        assert server is not None, "the exchange goes on"
+        if isinstance(outcome, Refused):
+            self._refuse(str(outcome), row, version, correlation_id, Outcome.CREDENTIALS)
+            return None
+        lifetime_ms = 0
+        if server.user is not None:
+            principal = f"User:{server.user}"
+            if self._other_mechanism or (self._signed_in and principal != self._connection.principal):
+                reason = "it may not sign in again as another user, or by another mechanism"
+                self._refuse(reason, row, version, correlation_id, Outcome.IDENTITY)
+                return None
+            lifetime_ms = self._lifetime_ms(server)
+            self._connection.principal = principal
+            self._count(Outcome.SUCCESS)
+            self._signed_in = True
+            self._server = None
+            self._state = State.OPEN
+            self._connection.open(lifetime_ms / 1000 if self._session_ends else math.inf)
+        if row is None:
+            return len(outcome).to_bytes(4, "big") + outcome
+        return row.encode(
+            version, correlation_id, SaslAuthenticateResponse(auth_bytes=outcome, session_lifetime_ms=lifetime_ms)
+        )
+
+    def _lifetime_ms(self, server: MechanismServer) -> int:
+        """How long what the client has shown counts, as Kafka's brokers have it; notes whether it ends at all."""
+        limit = self._shared.listener.session_ms_max(server.mechanism)
+        ends = [] if limit == 0 else [limit]
+        if server.expires_ms is not None:
+            ends.append(server.expires_ms - self._shared.clock.time_ms())
+        self._session_ends = bool(ends)
+        return max(0, min(ends)) if ends else 0
+
+    def _refuse(self, reason: str, row: table.Row | None, version: int, correlation_id: int, outcome: Outcome) -> None:
+        farewell = None
+        if row is not None:
+            response = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+                error_message=f"Authentication failed: the credentials were refused ({self._mechanism})",
+            )
+            farewell = row.encode(version, correlation_id, response)
+        self._connection.fail_sign_in(f"{self._mechanism}: {reason}", farewell, outcome)
+
+    def _refuse_early(self, row: table.Row | None, version: int, correlation_id: int, body: bytes) -> None:
+        farewell = None
+        if row is not None and row.serves(version):
+            request = row.decode(version, header.request_body(row.key, version, body))
+            code = ErrorCode.ILLEGAL_SASL_STATE
+            response = error_answers.error_answer(row.key, version, request, code, code.text)
+            farewell = None if response is None else row.encode(version, correlation_id, response)
+        name = "an unknown request" if row is None else row.name
+        self._connection.fail_sign_in(f"{name} in the middle of the exchange", farewell)
+
+
+def _respond(server: MechanismServer, token: bytes) -> bytes | Refused:
+    try:
+        return server.respond(token)
+    except Refused as refused:
+        return refused
+
+
+def handshake(_context: RequestContext, _request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """Where nobody has to sign in, or somebody has."""
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+
+
+def authenticate(_context: RequestContext, _request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """Where nobody has to sign in, or somebody has."""
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate where nobody has to sign in, or after it was done",
+    )

@@ -1,0 +1,139 @@
+"""What several handlers ask about topics and partitions: look-up with the protocol's codes, and may one be created.
+
+Nothing here blocks or changes anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.errors import (
+    ErrorCode,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidTopic,
+    PolicyViolation,
+    TopicAlreadyExists,
+)
+from kafkalite.model import topic_name_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.broker.handlers.context import BrokerServices, RequestContext
+    from kafkalite.broker.log.partition_log import PartitionLog
+
+NO_LEADER_EPOCH: Final = -1
+USE_DEFAULT: Final = -1
+"""In CreateTopics: take the broker's number."""
+
+
+def find_partition(
+    context: RequestContext,
+    topic_name: str,
+    index: int,
+    current_leader_epoch: int = NO_LEADER_EPOCH,
+    *,
+    followed: bool = False,
+) -> tuple[PartitionLog | None, ErrorCode]:
+    """The log and NONE, or None and the code that says why not. -1 as leader epoch skips that check (KIP-320);
+    `followed`: one that another broker leads will do."""
+    topic = context.broker.logs.topics.get(topic_name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    log = topic.partitions[index]
+    if log.offline:
+        return None, ErrorCode.KAFKA_STORAGE_ERROR
+    if not log.led and not log.segments:
+        return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if current_leader_epoch not in (NO_LEADER_EPOCH, log.leader_epoch):
+        if current_leader_epoch < log.leader_epoch:
+            return None, ErrorCode.FENCED_LEADER_EPOCH
+        return None, ErrorCode.UNKNOWN_LEADER_EPOCH
+    return (log, ErrorCode.NONE) if log.led or followed else (None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def check_new_name(services: BrokerServices, name: str) -> None:
+    """Raises InvalidTopic or TopicAlreadyExists unless a topic of this name may be created."""
+    problem = topic_name_error(name, services.config.topic_name_max_length)
+    if problem is not None:
+        raise InvalidTopic(problem)
+    topics = services.logs.topics
+    if name in topics:
+        raise TopicAlreadyExists(f"topic {name} exists already")
+    if "." in name or "_" in name:
+        other = _census(topics).squashed.get(_squashed(name))
+        if other is not None:
+            raise InvalidTopic(f"topic {name} collides with {other}: '.' and '_' count as the same character")
+
+
+class _Census(NamedTuple):
+    """What is known of all topics together."""
+
+    topics: Mapping[str, Topic]
+    squashed: dict[str, str]
+    """Name in which '.' is '_' → the name."""
+    partition_count: int
+
+
+_last_census = _Census({}, {}, 0)  # any thread replaces it
+
+
+def _census(topics: Mapping[str, Topic]) -> _Census:
+    """That of these topics, counted once: a change replaces the mapping, and one request may ask for 90,000 names."""
+    global _last_census
+    census = _last_census
+    if census.topics is not topics:
+        count = sum(len(topic.partitions) for topic in topics.values())
+        _last_census = census = _Census(topics, {_squashed(name): name for name in topics}, count)
+    return census
+
+
+def partition_total(topics: Mapping[str, Topic]) -> int:
+    """Partitions of all these topics, which are those that there are."""
+    return _census(topics).partition_count
+
+
+def _squashed(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def partition_count(context: RequestContext, wanted: int) -> int:
+    """How many partitions a new topic gets; raises InvalidPartitions or PolicyViolation."""
+    if wanted == USE_DEFAULT:
+        wanted = context.broker.config.num_partitions
+    if wanted < 1:
+        raise InvalidPartitions(f"{wanted} partitions: a topic has at least 1")
+    check_room(context, wanted)
+    return wanted
+
+
+def check_room(context: RequestContext, added: int) -> None:
+    """Raises PolicyViolation when max.partitions leaves this client no room for so many more."""
+    services = context.broker
+    limit = services.config.max_partitions
+    if added <= limit:
+        present = _census(services.logs.topics).partition_count
+        if services.partition_shares.admits(context.holder, present, limit, added):
+            return
+    raise PolicyViolation(f"{added} more partitions would pass max.partitions={limit}")
+
+
+def charge(context: RequestContext, name: str, added: int) -> None:
+    """Counts partitions for the client that has just created them."""
+    context.broker.partition_shares.charge(name, context.holder, added, context.broker.logs.topics)
+
+
+def check_replication_factor(services: BrokerServices, wanted: int) -> bool:
+    """Raises InvalidReplicationFactor, or returns whether a factor is taken that cannot be kept."""
+    if wanted == USE_DEFAULT:
+        wanted = services.config.default_replication_factor
+    if wanted < 1:
+        raise InvalidReplicationFactor(f"replication factor {wanted}: at least 1, or -1 for the default")
+    if wanted > 1 and not services.config.replication_factor_accept_any:
+        raise InvalidReplicationFactor(
+            f"replication factor {wanted} cannot be reached, there is 1 broker"
+            " (replication.factor.accept.any=true takes it, and keeps one copy)"
+        )
+    return wanted > 1

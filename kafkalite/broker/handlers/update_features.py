@@ -1,0 +1,84 @@
+"""UpdateFeatures 0-2: switches features to other levels (kafka-features). Durable before it is answered.
+
+    v0   upgrades alone: its flag for downgrades means nothing to Kafka 4
+    v1   upgrade types: 1 upgrade, 2 downgrade that loses nothing, 3 downgrade that may; validate_only
+    v2   no result of each feature any more
+
+All or none: the first one that cannot be is INVALID_UPDATE_VERSION of the request. Going back needs a downgrade's type,
+and metadata.version goes back only as far as Kafka's metadata stays the same, whatever the type.
+
+Source: FeatureControlManager and QuorumController of Kafka 4.1.
+
+Thread rule: runs on the I/O pool; `_changing` makes check and change one step.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.broker.features import LEVELS, METADATA_LEVEL_MIN, METADATA_VERSION, Features
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.wire.protocol.messages.update_features import (
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.broker.handlers.context import RequestContext
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+_RESULTS_UNTIL: Final = 1
+
+_changing = threading.Lock()
+
+
+def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    wanted = {
+        item.feature: (item.max_version_level, item.upgrade_type) for item in checkpointed(request.feature_updates)
+    }
+    with _changing:
+        present = context.broker.logs.features
+        for name, (level, kind) in wanted.items():
+            problem = _problem(present, context.broker.cluster.node_id, name, level, kind)
+            if problem is not None:
+                return _failed(f"{name} cannot be at level {level}: {problem}")
+        if wanted and not request.validate_only:
+            levels = {name: level for name, (level, _) in wanted.items()}
+            try:
+                context.broker.logs.change_features(levels)
+            except KafkaError as error:
+                return UpdateFeaturesResponse(error_code=error.code, error_message=str(error))
+    results = []
+    if context.api_version <= _RESULTS_UNTIL:
+        results = [UpdatableFeatureResult(feature=name, error_message="NONE") for name in wanted]
+    return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def _failed(text: str) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(
+        error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=f"no feature was changed, since {text}"
+    )
+
+
+def _problem(present: Features, node_id: int, name: str, level: int, kind: int) -> str | None:
+    """Why one feature cannot be set; None when it can."""
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return f"there is no upgrade type {kind}"
+    if level < 0:
+        return "levels begin at 0"
+    if name not in LEVELS:
+        return f"broker {node_id} does not have this feature"
+    oldest, newest = LEVELS[name]
+    if not oldest <= level <= newest:
+        return f"broker {node_id} has levels {oldest} to {newest}"
+    now = present.level(name)
+    if level < now and kind == UPGRADE:
+        return f"it is at {now}, and going back takes a downgrade"
+    if level > now and kind != UPGRADE:
+        return f"it is at {now}, and that is no downgrade"
+    if name == METADATA_VERSION and level < min(now, METADATA_LEVEL_MIN):
+        return f"what is there may not fit below {METADATA_LEVEL_MIN}"
+    return None

@@ -1,0 +1,103 @@
+"""Add up the memory that a broker's settings allow it to take, and compare the sum with the limits it runs under.
+
+    memory          anonymous memory at its peak, part by part; page cache is no part of it
+    address space   the same, the stacks that threads reserve, the C library's arenas, and the maps of segments
+
+The code that holds to a part names it here: a new use of memory that clients can cause gets a line in `parts`.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.base.logging import fields
+from kafkalite.wire.record.compression import LARGE_COUNT, RETAINED_SIZE
+
+if TYPE_CHECKING:
+    from kafkalite.settings.broker import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+MIB: Final = 1 << 20
+PROGRAM_SIZE: Final = 64 * MIB
+"""Interpreter, modules, libraries and an ordinary number of topics, in bytes. An idle broker takes 30 MiB."""
+THREAD_SIZE: Final = MIB // 4
+"""What a thread touches of its stack, in bytes."""
+STACK_SIZE: Final = 8 * MIB
+"""What a thread reserves where RLIMIT_STACK is unlimited, in bytes."""
+OWN_THREADS: Final = 16
+"""Threads that no setting counts: acceptor, housekeeper, flusher, sealer, timers, long requests, metrics."""
+ARENAS_SPACE: Final = 2 * 64 * MIB
+"""Address space of glibc's arenas (kafkalite.broker.process), in bytes."""
+
+
+class Part(NamedTuple):
+    """A use of memory, and what bounds it."""
+
+    name: str
+    size: int  # bytes
+    bound: str
+
+
+def parts(config: BrokerConfig, clients: int) -> list[Part]:
+    """Return each use of memory; `clients` is what they may make the broker hold, in bytes."""
+    cleaners = config.log_cleaner_threads if config.log_cleaner_enable else 0
+    unpackers = config.num_io_threads + cleaners
+    batch = config.decompressed_batch_max_bytes
+    buffers = config.log_cleaner_dedupe_buffer_size + config.log_cleaner_io_buffer_size if cleaners else 0
+    return [
+        Part("clients", clients, "what clients make the broker hold"),
+        Part("decompression", LARGE_COUNT * batch + unpackers * RETAINED_SIZE, "decompressed.batch.max.bytes"),
+        Part("compaction", buffers + min(cleaners, LARGE_COUNT) * batch, "log.cleaner.dedupe.buffer.size"),
+        Part("threads", thread_count(config) * THREAD_SIZE, "num.network.threads, num.io.threads"),
+        Part("program", PROGRAM_SIZE, "interpreter and libraries"),
+    ]
+
+
+def thread_count(config: BrokerConfig) -> int:
+    """Return how many threads the settings allow."""
+    return config.num_network_threads + config.num_io_threads + config.log_cleaner_threads + OWN_THREADS
+
+
+def address_space(config: BrokerConfig, memory: int, partition_count: int) -> int:
+    """Return the bytes of address space for this memory and so many partitions, each with its active segment."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    stack = STACK_SIZE if soft == resource.RLIM_INFINITY else soft
+    maps = partition_count * config.log_segment_bytes
+    return memory + thread_count(config) * stack + ARENAS_SPACE + maps
+
+
+def report(
+    config: BrokerConfig,
+    *,
+    clients: int,
+    partition_count: int,
+    memory_limit: int | None,
+    address_space_limit: int | None,
+) -> int:
+    """Log the sum, and a warning for each limit below it; return the sum in bytes. Limits are None where there is none.
+
+    Call it at a start, once.
+    """
+    found = parts(config, clients)
+    memory = sum(part.size for part in found)
+    sizes = {f"{part.name}_mib": part.size // MIB for part in found}
+    logger.info("memory that the settings allow", extra=fields(total_mib=memory // MIB, **sizes))
+    if memory_limit is not None and memory_limit < memory:
+        logger.warning(
+            "the memory limit of the cgroup is below what the settings allow: the kernel may kill the broker"
+            " (raise it, or lower %s)",
+            ", ".join(part.bound for part in found[1:3]),
+            extra=fields(limit_mib=memory_limit // MIB, needed_mib=memory // MIB),
+        )
+    if address_space_limit is not None:
+        needed = address_space(config, memory, partition_count)
+        if address_space_limit < needed:
+            logger.warning(
+                "the address space limit (ulimit -v) is below what the settings need: requests may fail for want of"
+                " memory, and each partition maps log.segment.bytes (limit memory by the cgroup instead)",
+                extra=fields(limit_mib=address_space_limit // MIB, needed_mib=needed // MIB),
+            )
+    return memory

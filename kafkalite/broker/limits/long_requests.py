@@ -1,0 +1,271 @@
+"""Run requests that cost more than a network thread may spend on one: on one dedicated thread, in portions.
+
+    submit ─▶ strand (a connection's requests, in order) ─▶ turns by holder ─▶ long thread ─▶ done
+                                                                 │ the handler waits for a disk
+                                                                 └─▶ turns by holder ─▶ one thread of the I/O pool
+
+A request that arrives while its connection has others here is submitted here too, however short it is: a connection's
+requests take effect in order. Holders (`kafkalite.broker.limits.holder`) take turns, so a client that queues a
+thousand long requests on ten connections delays another holder's by one of them.
+
+Thread rule: `submit` and `has_jobs` on network workers, or on the I/O pool for a connection that has jobs there;
+`finish` and `close` on any thread. `_lock` is a leaf.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakValueDictionary
+
+from kafkalite._native.serve.connection import InlineShare
+from kafkalite.base.logging import RepeatLogger
+from kafkalite.base.shortage import run_to_end
+from kafkalite.broker.limits.collector import OLD_OBJECTS
+from kafkalite.broker.limits.holder import Holder, holder_of
+from kafkalite.broker.limits.pace import Pace, Peer, Stopped, has_gone, run_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    Work = Callable[[Pace], "Work | None"]
+    """A step of a request. It returns what is left to do on the I/O pool, or None."""
+
+logger = RepeatLogger(logging.getLogger("kafkalite.broker.limits"))
+
+
+class Client(Peer, Protocol):
+    """What this module needs of a connection."""
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def client_host(self) -> str: ...
+
+
+class Submitter(Protocol):
+    """What this module needs of the I/O pool."""
+
+    def submit_ordered(self, key: Hashable, job: Callable[..., object], *args: object) -> None: ...
+
+
+class Job(Protocol):
+    """A long request."""
+
+    def run(self, pace: Pace) -> Work | None:
+        """Serves it; what it returns is run on the I/O pool."""
+
+    def drop(self) -> None:
+        """Ends it without an answer, because its client has gone or the broker stops."""
+
+
+class _Strand:
+    """One connection's jobs, of which the first is waiting for its turn or running."""
+
+    __slots__ = ("client", "holder", "jobs", "work")
+
+    def __init__(self, client: Client, holder: Holder) -> None:
+        self.client = client
+        self.holder = holder
+        self.jobs: deque[Job] = deque()
+        self.work: Work | None = None  # what the first job has left for the I/O pool
+
+
+class _Turns:
+    """Strands that wait, one queue a holder; the holders take turns."""
+
+    def __init__(self) -> None:
+        self._queues: OrderedDict[Holder, deque[_Strand]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def add(self, strand: _Strand) -> None:
+        self._queues.setdefault(strand.holder, deque()).append(strand)
+
+    def take(self) -> _Strand:
+        holder, queue = self._queues.popitem(last=False)
+        strand = queue.popleft()
+        if queue:
+            self._queues[holder] = queue  # behind all other holders
+        return strand
+
+
+class LongRequests:
+    """The thread for long requests, started by the first one."""
+
+    def __init__(self, pool: Submitter) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._ready = threading.Condition(self._lock)
+        self.strands: dict[Client, _Strand] = {}
+        """Connection → what it has here; one without is not in it."""
+        self._turns = _Turns()
+        self._disk_turns = _Turns()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._shares: WeakValueDictionary[Holder, InlineShare] = WeakValueDictionary()
+        self._disk_pace = Pace(self._stops)
+        self.served_count = 0
+        """Long requests that have ended."""
+
+    def has_jobs(self, client: Client) -> bool:
+        """Whether requests of this connection wait or run here."""
+        return client in self.strands
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait or run."""
+        with self._lock:
+            return sum(len(strand.jobs) for strand in self.strands.values())
+
+    def share_of(self, client: Client) -> InlineShare:
+        """What network threads spend on this client's holder, one for all its connections."""
+        return self._shares.setdefault(holder_of(client.principal, client.client_host), InlineShare())
+
+    def submit(self, client: Client, job: Job) -> None:
+        """Runs a job after all that this connection has here."""
+        with self._ready:
+            dropped = self._stopping
+            if not dropped:
+                strand = self.strands.get(client)
+                if strand is None:
+                    holder = holder_of(client.principal, client.client_host)
+                    strand = _Strand(client, holder)
+                    self._begin_locked(strand)  # which may find no memory for the thread
+                    self.strands[client] = strand
+                strand.jobs.append(job)
+        if dropped:
+            job.drop()
+
+    def finish(self, client: Client, job: Job) -> None:
+        """Runs a job that ends an earlier request of this connection: it waits for its holder's turn alone."""
+        strand = _Strand(client, holder_of(client.principal, client.client_host))
+        strand.jobs.append(job)
+        with self._ready:
+            dropped = self._stopping
+            if not dropped:
+                self._begin_locked(strand)
+        if dropped:
+            job.drop()
+
+    def close(self, timeout_s: float) -> bool:
+        """Stops what runs at its next checkpoint and drops what waits; False: a portion takes longer than that."""
+        with self._ready:
+            self._stopping = True
+            self._ready.notify_all()
+            jobs = [job for strand in self.strands.values() for job in strand.jobs]
+            thread = self._thread
+        for job in jobs:
+            job.drop()
+        if thread is not None:
+            thread.join(timeout_s)
+        return thread is None or not thread.is_alive()
+
+    def _stops(self) -> bool:
+        return self._stopping
+
+    def _begin_locked(self, strand: _Strand) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="kafkalite-long", daemon=True)
+            thread.start()
+            self._thread = thread
+        self._turns.add(strand)
+        self._ready.notify()
+
+    def _run(self) -> None:
+        pace, collector = Pace(self._stops), _Collector()
+        run_to_end(lambda: self._serve(pace, collector))
+
+    def _serve(self, pace: Pace, collector: _Collector) -> None:
+        while True:
+            with self._ready:
+                if not self._turns and not self._stopping:
+                    collector.resume()
+                    while not self._turns and not self._stopping:
+                        self._ready.wait()
+                    pace.resume()
+                if self._stopping:
+                    collector.resume()
+                    return
+                strand = self._turns.take()
+            collector.spare_old_objects()
+            pace.begin(strand.client)
+            self._step(strand, strand.jobs[0], strand.jobs[0].run, pace)
+            del strand
+
+    def _step(self, strand: _Strand, job: Job, work: Work, pace: Pace) -> None:
+        """Runs a step of a strand's first job, and sees to what comes after it."""
+        left: Work | None = None
+        try:
+            if has_gone(strand.client):
+                job.drop()
+            else:
+                left = run_with(pace, work)
+        except Stopped:
+            job.drop()
+        except Exception:
+            logger.exception("a long request failed")
+            job.drop()
+        finally:
+            pace.end()
+        with self._ready:
+            if left is not None and not self._stopping:
+                strand.work = left
+                self._disk_turns.add(strand)
+                to_pool = True
+            else:
+                to_pool = False
+                self._next_locked(strand)
+        if to_pool:
+            self._submit_to_pool(strand)
+
+    def _next_locked(self, strand: _Strand) -> None:
+        """A job of a strand has ended: the next one waits for its turn."""
+        self.served_count += 1
+        strand.jobs.popleft()
+        if strand.jobs:
+            self._begin_locked(strand)
+        elif self.strands.get(strand.client) is strand:
+            del self.strands[strand.client]
+
+    def _submit_to_pool(self, strand: _Strand) -> None:
+        try:
+            self._pool.submit_ordered(self, self._run_on_pool)
+        except RuntimeError:  # the pool is closed: the broker stops
+            strand.jobs[0].drop()
+
+    def _run_on_pool(self) -> None:
+        """One turn on the I/O pool, whose jobs of one key run one after another."""
+        with self._ready:
+            if self._stopping or not self._disk_turns:
+                return
+            strand = self._disk_turns.take()
+        work, strand.work = strand.work, None
+        assert work is not None, "it waits for the pool"
+        pace = self._disk_pace
+        pace.resume()
+        pace.begin(strand.client)
+        self._step(strand, strand.jobs[0], work, pace)
+
+
+class _Collector:
+    """`OldObjects` for the thread of long requests, which asks before each."""
+
+    def __init__(self) -> None:
+        self._spares = False
+
+    def spare_old_objects(self) -> None:
+        """They are not looked through until `resume`."""
+        if not self._spares:
+            self._spares = True
+            OLD_OBJECTS.spare()
+
+    def resume(self) -> None:
+        """They are, unless others ask for it, too."""
+        if self._spares:
+            self._spares = False
+            OLD_OBJECTS.resume()

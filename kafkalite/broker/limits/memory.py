@@ -1,0 +1,18 @@
+"""Describe what clients make the broker hold in memory. The counts are `kafkalite._native.serve.memory`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.base.available_memory import MIB
+
+if TYPE_CHECKING:
+    from kafkalite._native.serve.memory import MemoryCeiling
+
+
+def describe(ceiling: MemoryCeiling) -> str:
+    """Return one sentence for health: how much is held, and by whom most of it."""
+    size_max = ceiling.size_max
+    assert size_max is not None, "a broker has a ceiling"
+    most = "; ".join(f"{holder} holds {held // MIB} MiB" for holder, held in ceiling.biggest(3))
+    return f"clients make the broker hold {ceiling.held // MIB} of {size_max // MIB} MiB (broker.memory.max): {most}"

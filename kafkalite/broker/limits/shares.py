@@ -1,0 +1,81 @@
+"""Count a table's entries by holder, and keep the last tenth of its limit for small holders.
+
+    entries  0 ─────────────────────── 9/10 ──────── limit
+             any holder                │ holders of at most SMALL_COUNT entries
+
+Nothing is evicted for a newcomer, so no client can push out another's entries. An entry that was read from the disk has
+no holder (None): it counts towards the limit, and for no client.
+
+Thread rule: a `Shares` is guarded by the lock of the table that it counts. `note_refusal` may be called by any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.logging import RepeatLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+SMALL_COUNT: Final = 100
+"""Entries that a holder may have and still be given some of the last tenth."""
+
+_log: Final = RepeatLogger(logging.getLogger(__name__))
+
+
+class Shares:
+    """The number of entries, or their size, by holder. Every method takes constant time."""
+
+    __slots__ = ("_counts", "_small")
+
+    def __init__(self, small: int = SMALL_COUNT) -> None:
+        """`small` is what a holder may have and still be given some of the last tenth."""
+        self._counts: dict[Hashable, int] = {}
+        self._small = small
+
+    def __len__(self) -> int:
+        """Return how many holders have something."""
+        return len(self._counts)
+
+    def of(self, holder: Hashable) -> int:
+        """Return what a holder has."""
+        return self._counts.get(holder, 0)
+
+    def limit_for(self, holder: Hashable, limit: int, size: int = 1) -> int:
+        """Return up to which total a table of this limit may grow by `size` more of this holder."""
+        is_small = self._counts.get(holder, 0) + size - 1 <= self._small
+        return limit if is_small else limit - limit // 10
+
+    def admits(self, holder: Hashable, total: int, limit: int, size: int = 1) -> bool:
+        """Return whether a table that has `total` of `limit` takes `size` more of this holder."""
+        return total + size <= self.limit_for(holder, limit, size)
+
+    def add(self, holder: Hashable, size: int = 1) -> None:
+        """Count an entry in, or its growth; None, for an entry without a holder, is not counted."""
+        if holder is None:
+            return
+        count = self._counts.get(holder, 0) + size
+        assert count >= 0, "an entry is counted out once"
+        if count:
+            self._counts[holder] = count
+        else:
+            self._counts.pop(holder, None)
+
+    def remove(self, holder: Hashable, size: int = 1) -> None:
+        """Count an entry out that was counted in."""
+        self.add(holder, -size)
+
+
+def note_refusal(holder: object, setting: str, limit: int, held: int) -> None:
+    """Log, at most once a minute for each setting, which holder was refused an entry because of its limit."""
+    _log.warning(
+        "%s holds %d and is refused another: %s (%d) is reached, whose last tenth is for holders of at most %d",
+        holder,
+        held,
+        setting,
+        limit,
+        SMALL_COUNT,
+        kind=setting,
+    )

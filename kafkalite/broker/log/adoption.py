@@ -1,0 +1,167 @@
+"""Partition directories that the journal does not know: leftovers of deleted topics, and logs copied in.
+
+    id is that of a topic the journal deleted             a crash came between the line and the removal: remove it
+    the journal has the topic under another id            somebody else's data under our topic's name: refuse to start
+    the journal has the topic, not so many partitions     the topic grows to hold it
+    otherwise, with segment files                         the topic is adopted: id from partition.metadata, or a new one
+    it tells no id, and its name is a deleted topic's     after an unclean stop kept as nobody's, under another name
+    without segment files                                 left alone, with one log line
+    partition.metadata is there and damaged               left alone, with one log line; a saved index may tell the id
+
+A damaged partition.metadata may be what a power cut left of a deleted topic's; taken for none, that topic would come
+back. In a directory of a topic that the journal knows it is rewritten: before a topic is made, what may stand in the
+way of its directories is gone, durably.
+
+Adopted partitions go on above the last leader epoch they have, and the producer ids their snapshots know are never
+given out again. Runs once, at start, on the manager's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import checkpoints, disk, files, index_file
+from kafkalite.broker.log.journal import MetadataState, TopicState
+from kafkalite.errors import StartupError
+from kafkalite.model import new_uuid, topic_name_error, uuid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from collections.abc import Set as AbstractSet
+
+logger = logging.getLogger(__name__)
+
+CLASSIC: Final = "classic"
+KAFKA_METADATA_TOPIC: Final = "__cluster_metadata"
+COMPACTED_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+def sort_out(
+    state: MetadataState,
+    doubtful_names: AbstractSet[str],
+    directories: Mapping[tuple[str, int], str],
+    suffixes: Mapping[str, str],
+    classic_partition_count: Callable[[str], int],
+) -> tuple[list[TopicState], list[str], list[str]]:
+    """(topics to write into the journal, new or grown; directories to remove; nobody's directories, to be kept).
+    StartupError for another's data.
+
+    `doubtful_names` are those of deleted topics whose directories a power cut may have brought back without the file
+    that tells their id.
+    `suffixes` are the formats' names by the suffix of their segment files. A topic of 0.7 has directories only for
+    partitions that ever got a message: how many it has in all is `classic_partition_count`'s to say.
+    """
+    strangers: dict[str, dict[int, str]] = {}
+    leftovers, strays = [], []
+    for (topic, partition), path in sorted(directories.items()):
+        known = state.topics.get(topic)
+        topic_id, damaged = identity_of(path)
+        if known is not None and topic_id in {known.topic_id, None} and partition < len(known.epoch_bases):
+            if damaged:
+                _write_anew(path, known)
+            continue
+        if topic_id is not None and topic_id in state.deleted_ids:
+            leftovers.append(path)
+        elif not any(has_segments(path, suffix) for suffix in suffixes):
+            logger.warning("partition directory without a log, ignored", extra=fields(path=path))
+        elif known is not None and topic_id is not None and topic_id != known.topic_id:
+            raise StartupError(
+                f"{path} belongs to topic id {uuid_text(topic_id)}, but topic {topic} has {uuid_text(known.topic_id)}:"
+                " move it away, or write the right id into its partition.metadata"
+            )
+        elif damaged:
+            logger.error(
+                "partition directory is left alone: its partition.metadata is damaged, so nobody knows whose it is;"
+                " without that file it is taken for a new topic's at the next start",
+                extra=fields(path=path),
+            )
+        elif known is None and topic_id is None and topic in doubtful_names:
+            strays.append(path)
+        elif topic == KAFKA_METADATA_TOPIC or topic_name_error(topic) is not None:
+            logger.warning("not a topic of this broker, ignored", extra=fields(path=path))
+        else:
+            strangers.setdefault(topic, {})[partition] = path
+    owners = {known.topic_id: known.name for known in state.topics.values()}
+    adopted = []
+    for topic, paths in strangers.items():
+        names = {
+            name for suffix, name in suffixes.items() if any(has_segments(path, suffix) for path in paths.values())
+        }
+        if len(names) > 1:
+            raise StartupError(
+                f"the partition directories of topic {topic} hold segments of {' and '.join(sorted(names))}"
+            )
+        adopted.append(_adopt(state, topic, paths, owners, names.pop() if names else "v2", classic_partition_count))
+    return adopted, leftovers, strays
+
+
+def identity_of(path: str) -> tuple[bytes | None, bool]:
+    """(id of the topic a partition directory belongs to, if it tells; whether its partition.metadata is damaged)."""
+    try:
+        return checkpoints.read_partition_topic_id(path), False
+    except checkpoints.MetadataDamaged:
+        return index_file.topic_id_in(path), True
+
+
+def _write_anew(path: str, known: TopicState) -> None:
+    logger.warning("partition.metadata is damaged and written anew", extra=fields(path=path))
+    try:
+        checkpoints.write_partition_topic_id(path, known.topic_id, durable=True)
+    except OSError as error:  # whoever loads the partition meets it, too
+        logger.warning("partition.metadata could not be written", extra=fields(path=path, reason=str(error)))
+
+
+def has_segments(path: str, suffix: str) -> bool:
+    """Whether a directory holds at least one segment file."""
+    try:
+        return any(
+            name.endswith(suffix) and files.SEGMENT_STEM.fullmatch(name[: -len(suffix)])
+            for name in disk.list_names(path)
+        )
+    except OSError:
+        return True  # unreadable is not empty: its partition goes offline rather than being forgotten
+
+
+def _adopt(
+    state: MetadataState,
+    topic: str,
+    paths: Mapping[int, str],
+    owners: dict[bytes, str],
+    message_format: str,
+    classic_partition_count: Callable[[str], int],
+) -> TopicState:
+    known = state.topics.get(topic)
+    ids = {checkpoints.read_partition_topic_id(path) for path in paths.values()} - {None}
+    if len(ids) > 1:
+        raise StartupError(f"the partition directories of topic {topic} belong to different topic ids")
+    topic_id = known.topic_id if known is not None else ids.pop() or new_uuid() if ids else new_uuid()
+    owner = owners.setdefault(topic_id, topic)
+    if owner != topic:
+        raise StartupError(
+            f"the partition directories of topic {topic} have topic id {uuid_text(topic_id)}, which is topic {owner}'s:"
+            " remove partition.metadata from the copies, and they get an id of their own"
+        )
+    bases = list(known.epoch_bases) if known is not None else []
+    count = max(paths) + 1
+    if known is None and message_format == CLASSIC:
+        count = max(count, classic_partition_count(topic))
+    bases += [state.unclean_count] * (count - len(bases))
+    for partition, path in paths.items():
+        bases[partition] = base_above(path, state.unclean_count)
+        if checkpoints.read_partition_topic_id(path) is None:
+            checkpoints.write_partition_topic_id(path, topic_id, durable=True)
+    overrides = dict(known.overrides) if known is not None else {}
+    if known is None and topic in COMPACTED_TOPICS:
+        overrides["cleanup.policy"] = "compact"
+    if known is None and message_format == CLASSIC:
+        overrides["message.format"] = CLASSIC
+    logger.info("topic adopted from its directories", extra=fields(topic=topic, partitions=len(bases)))
+    return TopicState(topic, topic_id, overrides, bases)
+
+
+def base_above(path: str, unclean_count: int) -> int:
+    """The epoch base that makes a partition go on one above the last leader epoch in its directory."""
+    entries = checkpoints.read_epochs(f"{path}/{files.EPOCHS_NAME}")
+    return unclean_count - (entries[-1][0] + 1) if entries else unclean_count

@@ -1,0 +1,317 @@
+"""The data directory of a broker in a cluster: which topics there are, and whose they are, is the controllers' to say.
+
+    open ─▶ use_topics(all) ─▶ use_topics(what has changed) … ─▶ close
+
+The first call opens the logs of the partitions that this broker has a replica of; what else has a partition's name on
+the disk is *stray*, and is given another name and kept. The journal has no topics.
+
+Every topic of the cluster is among `topics`, with all of its partitions: those without a replica here are `Elsewhere`.
+A topic is its id: one of the same name with another id is another topic, whose logs begin empty.
+
+Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.1. Thread rules as in
+`kafkalite.broker.log.manager`; use_topics belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkalite._native.base import file_ops
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import adoption, directory, files
+from kafkalite.broker.log.assignment import LOST, NOWHERE
+from kafkalite.broker.log.elsewhere import Elsewhere
+from kafkalite.broker.log.journal import TopicState
+from kafkalite.broker.log.loading import load_offline
+from kafkalite.broker.log.manager import LogManager
+from kafkalite.broker.log.replica_log import ReplicaChange, ReplicaLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.broker.log.assignment import Assignment
+    from kafkalite.broker.log.journal import Journal
+    from kafkalite.broker.log.loading import LoadPlan
+    from kafkalite.broker.log.partition_log import PartitionLog
+    from kafkalite.settings.topic import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedTopic:
+    """A topic as metadata has it."""
+
+    name: str
+    id: bytes
+    config: TopicConfig
+    partitions: Sequence[Assignment]
+
+
+class AssignedLogs(LogManager):
+    """See the module."""
+
+    _assigned = False
+    """Whether it is known which partitions are here."""
+    _present: dict[tuple[str, int], str]
+    """Partition directories as the start found them."""
+    leadership: dict[str, Callable[[int, int | None], None]]
+    """By topic: who is told of a partition that is led here from now on, with the epoch, or (None) no longer. With no
+    lock held, in order; they must not block."""
+    replica_listeners: list[Callable[[Sequence[ReplicaChange]], None]]
+    """Who is told of all that has become of the replicas here, once for each image: those that are gone, then those
+    that are led, then those that follow. After it is so and published, with no lock held; they must not block."""
+
+    # --- open and close -----------------------------------------------------------------------------------------------
+
+    def _open_topics(self, found: Journal) -> None:  # noqa: ARG002 - whose topics do not count
+        self.leadership = {}
+        self.replica_listeners = []
+        self._present, deleted = directory.partition_directories(self.directory)
+        self._remove_leftovers(deleted, ())
+        if deleted or not self.clean_start:
+            self.services.sync_root()
+        self.cleaner.load()
+        self._load_all()
+
+    def _close_logs(self) -> bool:
+        return super()._close_logs() and (self._assigned or self.clean_start)
+
+    def write_recovery_points(self) -> None:
+        """As any; before the logs that are here are published, what is written down holds."""
+        if self._assigned:
+            super().write_recovery_points()
+
+    def write_log_starts(self) -> None:
+        """As write_recovery_points."""
+        if self._assigned:
+            super().write_log_starts()
+
+    def write_high_watermarks(self) -> None:
+        """As write_recovery_points."""
+        if self._assigned:
+            super().write_high_watermarks()
+
+    def _forget_in_checkpoints(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
+        super()._forget_in_checkpoints(is_gone)
+        self.high_watermarks.forget(is_gone)
+
+    def _producer_id_seen(self, producer_id: int) -> None:
+        """The controllers give ids out."""
+
+    def _went_offline(self, log: PartitionLog, reason: str) -> None:
+        super()._went_offline(log, reason)
+        self.services.fitness_changed(log)
+
+    def _logs_of(self, topic: Topic) -> Iterable[ReplicaLog]:
+        return [log for log in topic.partitions if isinstance(log, ReplicaLog)]
+
+    def _state_of(self, name: str) -> TopicState:
+        topic = self.topics[name]
+        return TopicState(name, topic.id, dict(topic.overrides), [])
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def use_topics(self, changed: Sequence[AssignedTopic], removed: Iterable[bytes] = ()) -> None:
+        """These topics are gone, by id, then these are there, or have changed. May block."""
+        told: list[tuple[str, int, int | None]] = []
+        changes: list[ReplicaChange] = []
+        with self._lock:
+            gone = [self.topics_by_id[topic_id] for topic_id in removed if topic_id in self.topics_by_id]
+            for topic in gone:
+                for log in self._logs_of(topic):
+                    self._note_gone(log, told, changes)
+                self._drop_topic(topic)
+            if not self._assigned:
+                self._keep_strays_aside(changed)
+            loaded = self._load_assigned(changed)
+            self._sync_walked(loaded.values())
+            self._keep_taken_over(loaded.values())
+            topics = [self._changed_topic(each, loaded, told, changes) for each in changed]
+            if topics:
+                self._publish(*topics)
+            self._assigned = True  # not before: housekeeping would write down that there are no logs
+        for topic in gone:
+            self._tell_deleted(topic.name)
+        self._tell_replicas(changes)
+        for name, partition, epoch in told:
+            if name in self.leadership:
+                self.leadership[name](partition, epoch)
+        for each in changed:
+            self._tell_changed(each.name)
+        self.sync_renames()
+
+    def _tell_replicas(self, changes: list[ReplicaChange]) -> None:
+        if changes:
+            changes.sort(key=lambda change: (change.now.held, change.now.held and not change.now.leads))
+            for listener in self.replica_listeners:
+                listener(changes)
+
+    @staticmethod
+    def _note_gone(log: ReplicaLog, told: list[tuple[str, int, int | None]], changes: list[ReplicaChange]) -> None:
+        if log.led:
+            told.append((log.topic, log.partition, None))
+        changes.append(ReplicaChange(log, log.assignment, NOWHERE))
+
+    def _keep_strays_aside(self, topics: Sequence[AssignedTopic]) -> None:
+        """Gives directories that are none of this broker's partitions other names.
+
+        One that comes back under its old name after a power cut is set aside again: the first flush of a log in its
+        place syncs the names.
+        """
+        held = {
+            (topic.name, number): topic.id
+            for topic in topics
+            for number, each in enumerate(topic.partitions)
+            if each.held
+        }
+        strays = set()
+        for key, path in sorted(self._present.items()):
+            if key[0] == adoption.KAFKA_METADATA_TOPIC:
+                continue
+            topic_id, _ = adoption.identity_of(path)
+            if topic_id is not None and held.get(key) == topic_id:
+                continue
+            target = self._rename_partition(path, files.stray_directory_name)
+            strays.add(key)
+            logger.warning(
+                "a directory that is none of this broker's partitions is kept under another name",
+                extra=fields(path=path, renamed=target),
+            )
+        if strays:
+            self._forget_in_checkpoints(strays.__contains__)
+        self._present = {}
+
+    def _load_assigned(self, topics: Sequence[AssignedTopic]) -> dict[tuple[str, int], ReplicaLog]:
+        """Opens the logs of replicas that are here and not open."""
+        first = not self._assigned
+        points = self._written.get(files.RECOVERY_POINTS_NAME) if first else {}  # None: there is no good file
+        starts = self._written.get(files.LOG_STARTS_NAME, {}) if first else {}
+        plans: list[LoadPlan] = []
+        logs: list[PartitionLog] = []
+        for topic in topics:
+            open_now = self.topics_by_id.get(topic.id)
+            present = () if open_now is None else open_now.partitions
+            wanted = [
+                number
+                for number, each in enumerate(topic.partitions)
+                if each.held and not (number < len(present) and isinstance(present[number], ReplicaLog))
+            ]
+            unready = None if first else self._cannot_begin_anew(topic.name, wanted)
+            state = TopicState(topic.name, topic.id, {}, [self._unclean_count()] * len(topic.partitions))
+            for number in wanted:
+                plan = self._plan(state, topic.config, number, points, starts)
+                plan = replace(plan, replicated=True, sole=not topic.partitions[number].others_whole)
+                if unready is None:
+                    plans.append(plan)
+                else:
+                    logs.append(load_offline(plan, self.services, unready))
+        if not first or self.clean_start:
+            logs += [self._load(plan) for plan in plans]
+        else:
+            self.planned_count = len(plans)
+            count = self.config.num_recovery_threads_per_data_dir
+            logs += self.executors.each("kafkalite-recovery", count, self._load, plans)
+        self._correct_log_starts(
+            [log for log in logs if starts.get((log.topic, log.partition), 0) > log.log_start_offset]
+        )
+        return {(log.topic, log.partition): log for log in logs if isinstance(log, ReplicaLog)}
+
+    def _correct_log_starts(self, logs: Sequence[PartitionLog]) -> None:
+        """Writes down where replicas start that were found to end before that: at the next start, what was written down
+        would hide what comes there now. They are offline when that fails."""
+        if not logs:
+            return
+        found = {(log.topic, log.partition): log.log_start_offset for log in logs}
+        try:
+            self._write_offsets(files.LOG_STARTS_NAME, lambda: {**self._written[files.LOG_STARTS_NAME], **found})
+        except OSError as error:
+            for log in logs:
+                log.go_offline(f"where it starts could not be written down: {error}")
+
+    def _sync_walked(self, logs: Iterable[ReplicaLog]) -> None:
+        """See ReplicaLog.sync_walked; of all with one sync of the file system. One that fails is offline."""
+        walked = [log for log in logs if log.walked and not log.offline]
+        if not walked:
+            return
+        marks = [log.entries.mark() for log in walked]
+        try:
+            file_ops.sync_file_system(self.directory)
+        except OSError as error:  # it says only that something failed, not what
+            logger.warning("file system sync failed, each log is synced by itself", extra=fields(reason=str(error)))
+            for log in walked:
+                try:
+                    log.sync_walked()
+                except OSError as failure:
+                    log.go_offline(f"what a start has found of it could not be synced: {failure}")
+            return
+        for log, mark in zip(walked, marks, strict=True):
+            log.entries.synced(mark)
+            log.walked.clear()
+
+    def _cannot_begin_anew(self, name: str, partitions: Sequence[int]) -> OSError | None:
+        """Takes out of the way what these partitions must not find; why that cannot be. They are offline then, and all
+        others go by what metadata says: it says each thing once."""
+        try:
+            self._clear_directories(name, partitions)
+            self._forget_in_checkpoints({(name, number) for number in partitions}.__contains__)
+        except OSError as error:
+            return error
+        return None
+
+    def _changed_topic(
+        self,
+        topic: AssignedTopic,
+        loaded: dict[tuple[str, int], ReplicaLog],
+        told: list[tuple[str, int, int | None]],
+        changes: list[ReplicaChange],
+    ) -> Topic:
+        open_now = self.topics_by_id.get(topic.id)
+        present: Sequence[PartitionLog | Elsewhere] = () if open_now is None else open_now.partitions
+        partitions: list[PartitionLog | Elsewhere] = []
+        for number, each in enumerate(topic.partitions):
+            before = present[number] if number < len(present) else None
+            log = loaded.get((topic.name, number), before)
+            if isinstance(log, ReplicaLog) and not each.held:
+                self._note_gone(log, told, changes)
+                self._drop_log(log)
+                log = None
+            if isinstance(log, ReplicaLog):
+                self._lead_or_resign(log, each, told, changes, fresh=log is not before)
+                partitions.append(log)
+            elif isinstance(log, Elsewhere):
+                log.set_leader(each.leader_id, each.leader_epoch)
+                partitions.append(log)
+            else:
+                partitions.append(Elsewhere(topic.name, number, self.clock, each.leader_id, each.leader_epoch))
+        state = TopicState(topic.name, topic.id, dict(topic.config.overrides), [])
+        return self._topic(state, partitions, topic.config)  # type: ignore[arg-type]  # whoever wants logs asks for them
+
+    @staticmethod
+    def _lead_or_resign(
+        log: ReplicaLog,
+        wanted: Assignment,
+        told: list[tuple[str, int, int | None]],
+        changes: list[ReplicaChange],
+        *,
+        fresh: bool,
+    ) -> None:
+        before = log.assignment
+        if wanted == before:
+            return
+        led = log.led and not fresh
+        if fresh and wanted.directory == LOST:
+            log.behind = True  # it was given up, and nobody knows how much of it was copied again
+        changes.append(ReplicaChange(log, before, wanted))
+        if wanted.leads:
+            log.lead(wanted)
+            if not led or before.leader_epoch != wanted.leader_epoch:
+                told.append((log.topic, log.partition, wanted.leader_epoch))
+        else:
+            log.resign(wanted)
+            if led:
+                told.append((log.topic, log.partition, None))

@@ -1,0 +1,370 @@
+"""Whether the files of a stopped broker are whole: everything is read, nothing is changed.
+
+    data directory    meta.properties, journal, checkpoints ▸ each partition
+    partition         names and order of segments ▸ every batch, its CRC and place ▸ saved indexes, aborted
+                      transactions, snapshots, quarantine, leader epochs, partition.metadata
+
+A `Finding` says what is wrong and how it can be mended (kafkalite.broker.log.repair does it): files that derive from
+the log are put aside and made again, a bad tail that no checkpoint covers is cut, damaged batches are taken out. What
+only a copy can mend has no remedy. Offsets that an earlier repair has put aside are no finding any more: the files it
+left tell.
+
+Everything here blocks and reads whole logs. The caller holds the data directory's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.scan import SegmentScan
+from kafkalite._native.log.segment import FileCache, Segment
+from kafkalite.base.dataclass import dataclass
+from kafkalite.broker.log import checkpoints, disk, files, index_file, journal, quarantine_file, recovery, snapshots
+from kafkalite.broker.log import transaction_index as txnindex
+from kafkalite.broker.log.directory import partition_directories
+from kafkalite.broker.log.formats import FORMATS
+from kafkalite.errors import ConfigError, StartupError
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.topic import TopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite._native.log.record_format import RecordFormat
+
+OPEN_SEGMENTS_MAX: Final = 16
+MAP_SIZE_MIN: Final = 4096
+OFFSET_MAX: Final = recovery.OFFSET_MAX
+SET_ASIDE: Final = re.compile(r"(?P<segment>\d{20}\.\w+)\.damaged-(?P<first>\d+)-(?P<next>\d+)")
+"""Bytes that a repair has taken out of a segment, and the offsets that were there."""
+
+
+class Remedy(Enum):
+    """How a finding can be mended."""
+
+    NONE = "only a copy can mend it"
+    REBUILD = "made again from the log"
+    CUT = "cut, as a start would do it"
+    TAKE_OUT = "taken out and put aside; its offsets are lost"
+    REWRITE = "written again from the journal"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong with a file. `position`, `end`: bytes of a segment; `first`, `next_offset`: offsets."""
+
+    path: str
+    what: str
+    remedy: Remedy
+    position: int = -1
+    end: int = -1
+    first: int = -1
+    next_offset: int = -1
+
+
+@dataclass(slots=True)
+class Partition:
+    """A partition directory and what the data directory knows about it."""
+
+    directory: str
+    topic: str
+    number: int
+    topic_id: bytes | None = None  # the journal's
+    compacted: bool = True  # unknown counts as compacted: then gaps mean nothing
+    flushed_offset: int = 0  # of the last checkpoint
+    log_start: int = 0
+    format: RecordFormat | None = None
+    segment_count: int = 0
+    size: int = 0
+    end_offset: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+# --- a data directory -------------------------------------------------------------------------------------------------
+
+
+def partitions_of(directory: str) -> list[Partition]:
+    """The partitions below a data directory, or the one that the directory is. Nothing wrong is told here."""
+    own = files.parse_directory_name(os.path.basename(os.path.abspath(directory)))
+    is_root = any(disk.exists(f"{directory}/{name}") for name in (files.JOURNAL_NAME, files.META_PROPERTIES_NAME))
+    if own is not None and not is_root:
+        found = {own: directory}
+        root = os.path.dirname(os.path.abspath(directory))
+    else:
+        found, _ = partition_directories(directory)
+        root = directory
+    state = _journal_state(root)
+    points = checkpoints.read_offsets(f"{root}/{files.RECOVERY_POINTS_NAME}") or {}
+    starts = checkpoints.read_offsets(f"{root}/{files.LOG_STARTS_NAME}") or {}
+    partitions = []
+    for (topic, number), path in sorted(found.items()):
+        known = state.topics.get(topic) if state is not None else None
+        partition = Partition(path, topic, number)
+        partition.flushed_offset = points.get((topic, number), 0)
+        partition.log_start = starts.get((topic, number), 0)
+        if known is not None and number < len(known.epoch_bases):
+            partition.topic_id = known.topic_id
+            partition.compacted = _is_compacted(known.overrides, topic)
+        partitions.append(partition)
+    return partitions
+
+
+def _journal_state(root: str) -> journal.MetadataState | None:
+    try:
+        data = files.read_bytes(f"{root}/{files.JOURNAL_NAME}")
+        return None if data is None else journal.replay(files.JOURNAL_NAME, data)[0]
+    except (OSError, StartupError):
+        return None
+
+
+def _is_compacted(overrides: dict[str, str], topic: str) -> bool:
+    try:
+        return TopicConfig.resolve(BrokerConfig.load(None, {}), overrides, topic).compacted
+    except ConfigError:
+        return True
+
+
+def check_root(directory: str) -> Iterator[Finding]:
+    """What is wrong with the files in the root of a data directory."""
+    path = f"{directory}/{files.JOURNAL_NAME}"
+    try:
+        data = files.read_bytes(path)
+        if data is not None:
+            journal.replay(path, data)
+    except (OSError, StartupError) as error:
+        yield Finding(path, str(error).removeprefix(f"{path} "), Remedy.NONE)
+    path = f"{directory}/{files.META_PROPERTIES_NAME}"
+    try:
+        values = checkpoints.read_properties(path)
+        if values is not None and not {"version", "cluster.id"} <= set(values):
+            yield Finding(path, "version or cluster id are missing", Remedy.NONE)
+    except OSError as error:
+        yield Finding(path, f"cannot be read: {error.strerror}", Remedy.NONE)
+    for name in (files.RECOVERY_POINTS_NAME, files.LOG_STARTS_NAME, files.CLEANER_OFFSETS_NAME):
+        path = f"{directory}/{name}"
+        if disk.exists(path) and checkpoints.read_offsets(path) is None:
+            yield Finding(path, "the checkpoint is damaged", Remedy.REBUILD)
+
+
+# --- a partition ------------------------------------------------------------------------------------------------------
+
+
+def check_partition(partition: Partition) -> Iterator[Finding]:
+    """What is wrong in a partition directory; fills in what `partition` did not know."""
+    try:
+        names = sorted(disk.list_names(partition.directory))
+    except OSError as error:
+        yield Finding(partition.directory, f"cannot be read: {error.strerror}", Remedy.NONE)
+        return
+    for name in names:
+        if name.endswith((files.CLEANED_SUFFIX, files.SWAP_SUFFIX)):
+            partition.notes.append(f"{name}: a compaction was interrupted; the next start finishes it")
+    suffixes = [suffix for suffix in _formats() if any(_stem(name, suffix) is not None for name in names)]
+    if len(suffixes) > 1:
+        yield Finding(partition.directory, "it holds segments of two formats", Remedy.NONE)
+        return
+    if suffixes:
+        partition.format = _formats()[suffixes[0]]
+        yield from _check_segments(partition, names)
+    yield from _check_snapshots(partition, names)
+    yield from _check_metadata(partition)
+
+
+def _formats() -> dict[str, RecordFormat]:
+    return {record_format.suffix: record_format for record_format in FORMATS.values()}
+
+
+def _stem(name: str, suffix: str) -> int | None:
+    """The base offset in a file name with this suffix; None for other names."""
+    stem, _, rest = name.partition(".")
+    return int(stem) if "." + rest == suffix and files.SEGMENT_STEM.fullmatch(stem) else None
+
+
+def _check_segments(partition: Partition, names: list[str]) -> Iterator[Finding]:
+    assert partition.format is not None, "there are segments"
+    suffix = partition.format.suffix
+    bases = [base for name in names if (base := _stem(name, suffix)) is not None]
+    aside = _set_aside(names)
+    cache = FileCache(OPEN_SEGMENTS_MAX)
+    partition.segment_count = len(bases)
+    end = bases[0]
+    for i, base in enumerate(bases):
+        behind = bases[i + 1] if i + 1 < len(bases) else OFFSET_MAX
+        path = f"{partition.directory}/{files.stem(base)}{suffix}"
+        if end > base:
+            yield Finding(path, f"it begins at offset {base}, the segment before ends at {end}", Remedy.NONE)
+        elif end < base and _matters(partition, end, base, aside):
+            what = f"offsets {end}-{base - 1} are missing before it"
+            yield Finding(path, what, Remedy.NONE, first=end, next_offset=base)
+        walk = Walk(partition, base, behind, cache)
+        yield from walk.findings()
+        end = max(end, walk.end_offset) if walk.readable else base if behind == OFFSET_MAX else behind
+    partition.end_offset = end
+    if end < partition.flushed_offset and _matters(partition, end, partition.flushed_offset, aside):
+        what = f"the log ends at offset {end}, and all below {partition.flushed_offset} was on the disk once"
+        yield Finding(partition.directory, what, Remedy.NONE, first=end, next_offset=partition.flushed_offset)
+
+
+def _matters(partition: Partition, first: int, behind: int, aside: list[tuple[int, int]]) -> bool:
+    """Whether offsets that are not there should be: not where compaction or a repair took them."""
+    if partition.format is not None and partition.format.positional:
+        return True
+    return not partition.compacted and not any(start <= first and behind <= stop for start, stop in aside)
+
+
+def _set_aside(names: list[str]) -> list[tuple[int, int]]:
+    found = [(int(match["first"]), int(match["next"])) for name in names if (match := SET_ASIDE.fullmatch(name))]
+    merged: list[tuple[int, int]] = []
+    for first, behind in sorted(found):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], behind))
+        else:
+            merged.append((first, behind))
+    return merged
+
+
+class Walk:
+    """One segment, read from its first byte to its last."""
+
+    def __init__(self, partition: Partition, base: int, behind: int, cache: FileCache) -> None:
+        assert partition.format is not None, "there are segments"
+        self.partition = partition
+        self.behind = behind
+        self.end_offset = base
+        self.readable = True
+        self.base = base
+        self.path = f"{partition.directory}/{files.stem(base)}{partition.format.suffix}"
+        self._cache = cache
+        self.damage: list[tuple[int, int, int, int]] = []
+
+    def findings(self) -> Iterator[Finding]:
+        """What is wrong with the segment and the files beside it."""
+        assert self.partition.format is not None, "there are segments"
+        try:
+            size = disk.stat(self.path).st_size
+            self.partition.size += size
+            segment = Segment(
+                self._cache,
+                self.partition.format,
+                self.partition.directory,
+                self.base,
+                map_reserve=max(size, MAP_SIZE_MIN),
+                size=size,
+            )
+            scan = SegmentScan(segment, next_offset=self.base, index=SegmentIndex(), index_interval=0)
+            found = list(self._walk(scan))
+            segment.close()
+        except OSError as error:
+            self.readable = False
+            yield Finding(self.path, f"cannot be read: {error.strerror}", Remedy.NONE)
+            return
+        self.end_offset = scan.next_offset if scan.next_offset >= 0 else self.base
+        yield from found
+        yield from self._check_index(segment, scan)
+        yield from self._check_aborted()
+        yield from self._check_quarantine()
+
+    def _walk(self, scan: SegmentScan) -> Iterator[Finding]:
+        """Ranges that are no batches; scan.next_offset is the segment's end after the last of them."""
+        segment, size = scan.segment, scan.segment.size
+        last = self.behind == OFFSET_MAX
+        while not scan.run(size, verify=True, offset_limit=self.behind):
+            offset, position = scan.first_bad_offset(), scan.position
+            if (last or offset == self.behind) and recovery.ends_in_zeros(segment, position):
+                return
+            following = scan.resync(size, offset_limit=self.behind)
+            end, after = following or (size, offset if last else self.behind)
+            if following is None and last:
+                after = max(offset, self.partition.flushed_offset)
+                if after == offset:
+                    what = f"{end - position} bytes from offset {offset} on are no batch, no checkpoint covers them"
+                    yield Finding(self.path, what, Remedy.CUT, position, end, offset, offset)
+                    return
+            self.damage.append((position, end, offset, after))
+            positional = segment.format.positional
+            what = f"{end - position} bytes at {position} are damaged: offsets {offset}-{after - 1} cannot be read"
+            remedy = Remedy.NONE if positional else Remedy.TAKE_OUT
+            yield Finding(self.path, what, remedy, position, end, offset, after)
+            scan.skip_to(end, after)
+            if following is None:
+                return
+
+    def _check_index(self, segment: Segment, scan: SegmentScan) -> Iterator[Finding]:
+        path = index_file.path_of(segment)
+        if not disk.exists(path) or self.damage:
+            return
+        summary = index_file.read_summary(path)
+        entries = None if summary is None else index_file.read_entries(path, summary, mapped=False)
+        if summary is None or entries is None:
+            yield Finding(path, "the saved index is damaged", Remedy.REBUILD)
+            return
+        assert scan.index is not None, "the scan was made with an index"
+        topic_id = self.partition.topic_id or summary.topic_id
+        known = dict(zip(*scan.index.columns()[:2].tolist(), strict=True))
+        wrong = any(known.get(offset) != at for offset, at in zip(*entries.columns()[:2].tolist(), strict=True))
+        if wrong or not index_file.describes(summary, segment, topic_id, self.partition.number):
+            yield Finding(path, "the saved index does not fit its segment", Remedy.REBUILD)
+
+    def _check_aborted(self) -> Iterator[Finding]:
+        path = txnindex.path_of(self.partition.directory, self.base)
+        if not disk.exists(path):
+            return
+        try:
+            sound = txnindex.decode(files.read_bytes(path) or b"", self.base, self.behind) is not None
+        except OSError:
+            sound = False
+        if not sound:
+            yield Finding(path, "the list of aborted transactions is damaged", Remedy.REBUILD)
+
+    def _check_quarantine(self) -> Iterator[Finding]:
+        path = quarantine_file.path_of(self.partition.directory, self.base)
+        if not disk.exists(path):
+            return
+        rows = quarantine_file.read(path)
+        if not rows:
+            yield Finding(path, "the list of damaged ranges is damaged itself", Remedy.REBUILD)
+        elif not self.damage and all(position < end for (position, end, _, _), _ in rows):
+            self.partition.notes.append(f"{os.path.basename(path)}: the ranges under quarantine are whole again")
+
+
+def _check_snapshots(partition: Partition, names: list[str]) -> Iterator[Finding]:
+    for name in names:
+        path = f"{partition.directory}/{name}"
+        if _stem(name, files.SNAPSHOT_SUFFIX) is None and _stem(name, files.PRODUCERS_SUFFIX) is None:
+            continue
+        try:
+            data = files.read_bytes(path) or b""
+        except OSError:
+            data = b""
+        if name.endswith(files.SNAPSHOT_SUFFIX):
+            sound = snapshots.decode(data) is not None
+        else:
+            sound = data[:9] == b"%08x " % crc32c(data[9:-1])
+        if not sound:
+            yield Finding(path, "the saved state of the producers is damaged", Remedy.REBUILD)
+
+
+def topic_id_of(directory: str) -> bytes | None:
+    """The topic id in a partition's directory; None where it is missing or damaged."""
+    try:
+        return checkpoints.read_partition_topic_id(directory)
+    except checkpoints.MetadataDamaged:
+        return None
+
+
+def _check_metadata(partition: Partition) -> Iterator[Finding]:
+    path = f"{partition.directory}/{files.EPOCHS_NAME}"
+    if disk.exists(path) and not checkpoints.read_epochs(path):
+        yield Finding(path, "the leader epochs are damaged", Remedy.REBUILD)
+    if partition.topic_id is None:
+        return
+    path = f"{partition.directory}/{files.PARTITION_METADATA_NAME}"
+    if topic_id_of(partition.directory) != partition.topic_id:
+        what = "the topic id is missing, damaged, or not the journal's"
+        yield Finding(path, what, Remedy.REWRITE)

@@ -1,0 +1,141 @@
+"""Kafka's small text files: offset checkpoints, leader epochs, partition.metadata, meta.properties, clean shutdown.
+
+    offset checkpoints   version 0 ⏎ count ⏎ then `topic partition offset` lines
+    leader epochs        version 0 ⏎ count ⏎ then `epoch start-offset` lines, both rising
+    partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
+
+Reading is forgiving: a file that is missing or not well-formed counts as absent (None) with one log line, since each of
+these only shortens work or repeats what the log says. Only partition.metadata says what nothing else may: a damaged one
+is told apart from none. Writing replaces the file as a whole. All of it may block.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import files
+from kafkalite.model import uuid_bytes, uuid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 0
+
+
+class MetadataDamaged(Exception):
+    """There is a partition.metadata, and it does not say whose directory this is."""
+
+
+def _read(path: str) -> bytes | None:
+    """The contents of a file; None when it is missing or cannot be read."""
+    try:
+        return files.read_bytes(path)
+    except OSError as error:
+        logger.warning("file cannot be read and is ignored", extra=fields(path=path, reason=str(error)))
+        return None
+
+
+def _lines(path: str, width: int) -> list[list[str]] | None:
+    """The rows of a checkpoint file, each of `width` words."""
+    data = _read(path)
+    if data is None:
+        return None
+    try:
+        lines = data.decode().splitlines()
+        if int(lines[0]) != VERSION:
+            raise ValueError(f"version {lines[0]}")  # noqa: TRY301 - one handler for whatever is wrong with the file
+        rows = [line.split() for line in lines[2:]]
+        if len(rows) != int(lines[1]) or any(len(row) != width for row in rows):
+            raise ValueError("count or shape of its lines")  # noqa: TRY301
+    except (ValueError, IndexError) as error:
+        logger.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason=str(error)))
+        return None
+    return rows
+
+
+def read_offsets(path: str) -> dict[tuple[str, int], int] | None:
+    """(topic, partition) → offset of an offset checkpoint; None when it is missing or damaged."""
+    rows = _lines(path, 3)
+    if rows is None:
+        return None
+    try:
+        offsets = {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+    except ValueError:
+        logger.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason="not a number"))
+        return None
+    return {key: offset for key, offset in offsets.items() if offset >= 0}
+
+
+def write_offsets(path: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Replaces an offset checkpoint, durably."""
+    lines = [str(VERSION), str(len(offsets)), *(f"{topic} {number} {at}" for (topic, number), at in offsets.items())]
+    files.write_atomically(path, "\n".join([*lines, ""]).encode(), durable=True)
+
+
+def read_epochs(path: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) entries in order; none when the file is missing or damaged."""
+    rows = _lines(path, 2)
+    if rows is None:
+        return []
+    try:
+        entries = [(int(epoch), int(offset)) for epoch, offset in rows]
+    except ValueError:
+        entries = []
+    if any(after[0] <= before[0] or after[1] < before[1] for before, after in itertools.pairwise(entries)):
+        logger.warning("leader epochs are out of order and ignored", extra=fields(path=path))
+        return []
+    return entries
+
+
+def write_epochs(path: str, entries: Iterable[tuple[int, int]], *, durable: bool = False) -> None:
+    """Replaces a leader-epoch-checkpoint. Unless `durable` the log's next flush syncs it, which is enough for the first
+    one: nothing relies on it before. One that replaces another has to be on the disk before it has the name."""
+    rows = [f"{epoch} {offset}" for epoch, offset in entries]
+    files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=durable)
+
+
+def read_partition_topic_id(directory: str) -> bytes | None:
+    """The topic id that a partition directory says it belongs to; None where it does not say, or says id zero.
+
+    MetadataDamaged where it said it once.
+    """
+    path = f"{directory}/{files.PARTITION_METADATA_NAME}"
+    try:
+        data = files.read_bytes(path)
+        if data is None:
+            return None
+        values = dict(line.split(": ", 1) for line in data.decode().splitlines() if line)
+        if values["version"] != str(VERSION):
+            raise MetadataDamaged(path)
+        topic_id = uuid_bytes(values["topic_id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise MetadataDamaged(path) from error
+    return topic_id if any(topic_id) else None  # Kafka's "no id": clients that fetch by id cannot use it
+
+
+def write_partition_topic_id(directory: str, topic_id: bytes, *, durable: bool = False) -> None:
+    """Writes partition.metadata. Unless `durable` the log's next flush syncs it (see kafkalite.broker.log.entries)."""
+    text = f"version: {VERSION}\ntopic_id: {uuid_text(topic_id)}"
+    files.write_atomically(f"{directory}/{files.PARTITION_METADATA_NAME}", text.encode(), durable=durable)
+
+
+def read_properties(path: str) -> dict[str, str] | None:
+    """A file of `key=value` lines; None when there is none."""
+    data = files.read_bytes(path)
+    if data is None:
+        return None
+    lines = (line.strip() for line in data.decode(errors="replace").splitlines())
+    pairs = (line.partition("=") for line in lines if "=" in line and line[0] not in "#!")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def write_properties(path: str, values: Mapping[str, str]) -> None:
+    """Replaces a properties file, durably."""
+    files.write_atomically(
+        path, "".join(f"{key}={value}\n" for key, value in sorted(values.items())).encode(), durable=True
+    )

@@ -1,0 +1,189 @@
+"""What the 0.7 listener leaves to Python: topics made by their first message, blocking appends and reads, OFFSETS.
+
+    ValueError   the request has no answer: its text is logged, and the connection is closed
+
+Source: docs/kafka-0.7.md, fact 1; where this broker departs from it, docs/kafka-0.7.md says why.
+
+Thread rule: `dropped`, `reason` and `code_without_log` are called by network workers and only look; the rest runs on
+the I/O pool.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kafkalite._native.classic import classic_log as native
+from kafkalite._native.classic.message_set import ANY_PARTITION
+from kafkalite.base import chance
+from kafkalite.base.acls import CLUSTER_NAME, AclOperation, ResourceType
+from kafkalite.base.logging import RepeatLogger, fields
+from kafkalite.broker.log.classic.log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
+from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
+from kafkalite.model import INTERNAL_TOPICS, topic_name_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite._native.log.log_slice import LogSlice
+    from kafkalite._native.serve.topic_table import Topic, TopicTable
+    from kafkalite.settings.broker import BrokerConfig
+
+logger = RepeatLogger(logging.getLogger("kafkalite.classic"))
+
+WRONG_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""0.7's name of code 3. All of its codes are the first of today's table, some under another name."""
+
+
+class Topics(Protocol):
+    """What is asked of the log manager."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def table(self) -> TopicTable: ...
+
+    @property
+    def topics(self) -> Mapping[str, Topic]: ...
+
+    def create_topic(self, name: str, partition_count: int, overrides: dict[str, str]) -> Topic: ...
+
+
+class Authorizer(Protocol):
+    """Who may do what."""
+
+    def allows(
+        self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str, api: str
+    ) -> bool: ...
+
+
+Asker = tuple[str, str]
+"""Principal and host; None stands for no authoriser to ask."""
+
+
+class ClassicHost:
+    """The data directory as the 0.7 protocol sees it. One for all workers."""
+
+    def __init__(self, logs: Topics, authorizer: Authorizer | None = None) -> None:
+        self._logs = logs
+        self._authorizer = authorizer
+
+    def _allows(self, asker: Asker | None, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        if asker is None or self._authorizer is None:
+            return True
+        return self._authorizer.allows(*asker, operation, kind, name, "0.7")
+
+    def _may(self, asker: Asker | None, operation: AclOperation, name: bytes) -> bool:
+        """Whether this may be done with a topic, which need not be there."""
+        return self._allows(asker, operation, ResourceType.TOPIC, name.decode("utf-8", "replace"))
+
+    def dropped(self, log: ClassicLog) -> None:
+        """A set with a message larger than max.message.size was dropped; the connection lives on, as in 0.7.2."""
+        logger.warning(
+            "a message set is dropped: a message is larger than max.message.size",
+            extra=fields(log=log.name, max_message_size=log.core.message_size_max),
+        )
+
+    def reason(self, log: ClassicLog, error: int) -> str:
+        """Why an append was refused."""
+        return f"a message set for {log.name} was refused: {ErrorCode(error).name}"
+
+    def code_without_log(self, name: bytes, partition: int) -> int:
+        """FETCH of a topic that is not there: nothing yet where it could be, whatever the offset."""
+        topic = _text(name)
+        if topic is None or topic in INTERNAL_TOPICS or topic_name_error(topic) is not None:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE if 0 <= partition < self._logs.config.classic_partition_count(topic) else WRONG_PARTITION
+
+    def append(
+        self, name: bytes, partition: int, data: bytes, asker: Asker | None = None
+    ) -> tuple[ClassicLog, int] | None:
+        """Appends a set, making the topic where need be; (log, end offset) where its flush has to be waited for.
+
+        Whether the asker may write to the topic was looked at before; here, whether he may make it.
+        """
+        topic = self._topic(name, asker)
+        if partition == ANY_PARTITION:
+            partition = chance.below(len(topic.partitions))
+        log = _log_of(topic, partition)
+        _, error, _, end_offset, flush_due = native.append(log.core, data)
+        if error == ErrorCode.MESSAGE_TOO_LARGE:
+            self.dropped(log)
+            return None
+        if error:
+            raise ValueError(self.reason(log, error))
+        return (log, end_offset) if flush_due else None
+
+    def _topic(self, name: bytes, asker: Asker | None) -> Topic:
+        topic = self._logs.table.get(name)
+        if topic is not None:
+            return topic
+        text = _text(name)
+        if text is None:
+            raise ValueError("a topic name that is not UTF-8")
+        if text in INTERNAL_TOPICS:  # the coordinators make theirs when they need it, and would find a classic one
+            raise ValueError(f"topic {text} is the broker's own")
+        if not self._logs.config.auto_create_topics_enable:
+            raise ValueError(f"there is no topic {text!r:.300}, and auto.create.topics.enable is off")
+        if not self._allows(asker, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) and not self._allows(
+            asker, AclOperation.CREATE, ResourceType.TOPIC, text
+        ):
+            raise ValueError(f"there is no topic {text!r:.300}, and the client may not make it")
+        try:
+            count = self._logs.config.classic_partition_count(text)
+            return self._logs.create_topic(text, count, {"message.format": "classic"})
+        except TopicAlreadyExists:
+            return self._logs.topics[text]  # somebody was faster
+        except KafkaError as error:
+            raise ValueError(f"topic {text!r:.300} cannot be made: {error}") from error
+
+    def read(
+        self, name: bytes, partition: int, offset: int, size_max: int, asker: Asker | None = None
+    ) -> tuple[int, LogSlice | None]:
+        """(error code of 0.7, bytes) of one part of a FETCH; the caller releases the slice."""
+        if not self._may(asker, AclOperation.READ, name):
+            return WRONG_PARTITION, None
+        topic = self._logs.table.get(name)
+        if topic is None:
+            return self.code_without_log(name, partition), None
+        try:
+            log = _log_of(topic, partition)
+        except ValueError:
+            return WRONG_PARTITION, None
+        error, found = log.range_blocking(offset, size_max)
+        if error:
+            known = error == ErrorCode.OFFSET_OUT_OF_RANGE
+            return (ErrorCode.OFFSET_OUT_OF_RANGE if known else ErrorCode.UNKNOWN_SERVER_ERROR), None
+        return ErrorCode.NONE, found
+
+    def offsets_before(
+        self, name: bytes, partition: int, time_ms: int, count_max: int, asker: Asker | None = None
+    ) -> list[int]:
+        """The offsets that OFFSETS answers."""
+        if not self._may(asker, AclOperation.DESCRIBE, name):
+            raise ValueError("OFFSETS of a topic that the client may not describe")
+        topic = self._logs.table.get(name)
+        if topic is not None:
+            return _log_of(topic, partition).offsets_before(time_ms, count_max)
+        if self.code_without_log(name, partition) != ErrorCode.NONE:
+            raise ValueError(f"OFFSETS of partition {partition} of topic {name!r:.300}, which there is not")
+        return [0] if time_ms in {OFFSETS_LATEST, OFFSETS_EARLIEST} else []
+
+
+def _text(name: bytes) -> str | None:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _log_of(topic: Topic, partition: int) -> ClassicLog:
+    """The log of a classic topic's partition; ValueError when it is not there or of another format."""
+    if not 0 <= partition < len(topic.partitions):
+        raise ValueError(f"partition {partition} of topic {topic.name}, which has {len(topic.partitions)}")
+    log = topic.partitions[partition]
+    if not isinstance(log, ClassicLog):
+        text = f"topic {topic.name} is not classic: its message.format is {log.format.name}"
+        raise ValueError(text)  # noqa: TRY004 - a client's mistake, not a caller's
+    return log

@@ -1,0 +1,132 @@
+"""A classic log as record batches, for clients that do not know 0.7's messages.
+
+    message at P          ─▶ record with offset P                      offsets have gaps: the next one is P + its size
+    wrapper at W          ─▶ record i of it with offset W + i          while it holds no more messages than bytes
+    offset inside one     ─▶ goes on with the next message             clients commit a record's offset + 1
+    inside the last one   ─▶ nothing yet
+
+A wrapper that holds more messages than it has bytes cannot be addressed so: appends re-wrap it, and one in a log that
+was copied in is an error, never left out. Everything here blocks, and takes no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.classic.classic_log import make_batch
+from kafkalite._native.classic.message_set import PARTIAL, Message, MessageIterator, MessageSetError, encode
+from kafkalite._native.log.segment import SegmentUnreadable
+from kafkalite.base.logging import RepeatLogger, fields
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.record.message_set import messages
+
+if TYPE_CHECKING:
+    from kafkalite._native.log.segment import Segment
+    from kafkalite.broker.log.partition_log import PartitionLog
+
+logger = RepeatLogger(logging.getLogger(__name__))
+
+CHUNK_SIZE_MIN: Final = 64 * 1024
+"""Bytes read at a time, at least."""
+RECORD_OVERHEAD: Final = 16
+"""What a record is reckoned to need beside its payload, in bytes."""
+
+
+class BatchView:
+    """What one fetch reads: fills up to `size_max` bytes of records, from `offset` on."""
+
+    def __init__(self, log: PartitionLog, offset: int, size_max: int) -> None:
+        self._log = log
+        self._wanted = offset
+        self._size_max = size_max
+        self._size = 0
+        self._records: list[tuple[int, bytes]] = []
+        self._last_offset = -1
+
+    def read(self) -> tuple[int, bytes]:
+        """(error code, one batch or nothing)."""
+        log = self._log
+        try:
+            at = self._wanted
+            while at < log.flushed_offset and not self._records:
+                at = self._read_chunk(segment_at(log, at), at)
+        except MessageSetError as error:
+            if not self._records:
+                logger.warning("messages cannot be read", extra=fields(log=log.name, reason=str(error)))
+                return ErrorCode.CORRUPT_MESSAGE, b""
+        except SegmentUnreadable as error:
+            log.unreadable(error)
+            return ErrorCode.KAFKA_STORAGE_ERROR, b""
+        except FileNotFoundError:
+            return (ErrorCode.OFFSET_OUT_OF_RANGE if self._wanted < log.log_start_offset else -1), b""
+        return 0, make_batch(self._records, self._last_offset) if self._records else b""
+
+    def _read_chunk(self, segment: Segment, at: int) -> int:
+        """Takes in the messages of one chunk; the offset to go on at."""
+        end = min(segment.size, self._log.flushed_offset - segment.base_offset)
+        position = self._log.indexes.position_of_offset(segment, at)
+        data = self._chunk(segment, position, end)
+        start = segment.base_offset + position
+        iterator = MessageIterator(data, start, shallow=True)
+        for message in iterator:
+            behind = iterator.next_offset
+            if behind > at and not self._take(message, start, behind):
+                break
+            start = behind
+        return max(start, at + 1)
+
+    def _chunk(self, segment: Segment, position: int, end: int) -> bytes:
+        """Bytes from a message on, the whole of it in any case."""
+        size = min(max(self._size_max, CHUNK_SIZE_MIN), end - position)
+        data = segment.read_bytes(position, size)
+        needed = struct.unpack_from(">i", data)[0] + 4 if size >= 4 else 0
+        if needed <= size:
+            return data
+        if needed > end - position:
+            raise MessageSetError(PARTIAL, segment.base_offset + position)
+        return segment.read_bytes(position, needed)
+
+    def _take(self, message: Message, start: int, behind: int) -> bool:
+        """Adds what is wanted of a message; False when there is no room for more."""
+        if not message.codec:
+            if start >= self._wanted and not self._add(start, message.payload):
+                return False
+        else:
+            inner = unwrapped(message, start, self._log)
+            for i, each in enumerate(inner):
+                if start + i >= self._wanted and not self._add(start + i, each.payload):
+                    return False
+        if self._records:
+            self._last_offset = behind - 1
+        return True
+
+    def _add(self, offset: int, payload: bytes) -> bool:
+        size = len(payload) + RECORD_OVERHEAD
+        if self._records and self._size + size > self._size_max:
+            return False
+        self._size += size
+        self._records.append((offset, payload))
+        self._last_offset = offset
+        return True
+
+
+def unwrapped(wrapper: Message, offset: int, log: PartitionLog) -> list[Message]:
+    """The messages in a wrapper; MessageSetError where they cannot have offsets of their own, or it is damaged."""
+    services = log.services
+    entry = encode([wrapper])
+    inner = list(messages(entry, offset, size_max=services.decompressed_size_max, depth_max=services.nesting_max))
+    if len(inner) > len(entry):
+        logger.warning(
+            "a compressed message holds more messages than bytes, so not each can have an offset",
+            extra=fields(log=log.name, offset=offset, size=len(entry), count=len(inner)),
+        )
+        raise MessageSetError(PARTIAL, offset)
+    return inner
+
+
+def segment_at(log: PartitionLog, offset: int) -> Segment:
+    """The segment in which an offset lies, the first one for what lies before."""
+    segments = log.segments
+    return next((s for s in reversed(segments) if s.base_offset <= offset), segments[0])

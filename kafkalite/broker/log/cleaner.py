@@ -1,0 +1,377 @@
+"""The cleaner threads: which compacted log is compacted next, how fast, and how far each one is.
+
+    every log.cleaner.backoff.ms ─▶ the dirtiest log that is due ─▶ Compaction ─▶ cleaner-offset-checkpoint ─▶ the next
+
+Of a log, what lies below its cleaner offset is clean, what follows is dirty up to the first of: the active segment, the
+oldest open transaction, a segment that is not on the disk yet, the first segment with a record younger than
+min.compaction.lag.ms. A log is due when the dirty share of those bytes is above min.cleanable.dirty.ratio, or when
+something dirty is older than max.compaction.lag.ms. A log whose policy is `compact,delete` is also under retention,
+which is the housekeeper's.
+
+A log whose compaction fails other than by a full disk is left alone until the next start, with one line in the log:
+what cannot be read must not be rewritten.
+
+What is to be compacted is first put on the disk, with the names of all segments, and the recovery point that says so: a
+start takes missing offsets above it for what a power cut took.
+
+`cleaner-offset-checkpoint` is Kafka's. It may only be behind: a compaction done twice is harmless. An entry of a topic
+that is deleted goes before the topic's name can be used again.
+
+Thread rule: `_lock` guards the offsets and the lists; it is a leaf but for the writing of the checkpoint. A log is
+compacted by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.log.scan import batch_headers
+from kafkalite._native.log.segment import SegmentUnreadable
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import checkpoints, files
+from kafkalite.broker.log.compaction import Compaction, CompactionLimits, CompactionStopped, SegmentDamaged
+from kafkalite.broker.log.partition_log import FULL_DISK_ERRORS, PASSING_ERRORS, PartitionLog
+from kafkalite.broker.log.swap import SwapAbandoned
+from kafkalite.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalite._native.log.segment import Segment
+    from kafkalite.base.executors import Worker
+    from kafkalite.broker.log.upkeep import LogDirectory
+
+logger = logging.getLogger(__name__)
+
+INT64_MAX: Final = (1 << 63) - 1
+LOAD_FACTOR_MAX: Final = 0.95
+"""Searching a key map that is nearly full takes too long."""
+SLOT_COUNT_MIN: Final = 2
+THROTTLE_STEP: Final = 0.05
+"""Seconds of delay that are worth waiting for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogToClean:
+    """A log with something dirty in it."""
+
+    log: PartitionLog
+    first_dirty: int
+    upper: int
+    clean_size: int  # bytes
+    dirty_size: int
+    overdue: bool  # max.compaction.lag.ms has passed for something dirty
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The share of dirty bytes."""
+        total = self.clean_size + self.dirty_size
+        return self.dirty_size / total if total else 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is worth compacting."""
+        return self.dirty_size > 0 and (self.overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio)
+
+
+class LogCleaner:
+    """Compacts the logs of one data directory."""
+
+    def __init__(self, logs: LogDirectory) -> None:
+        self._logs = logs
+        self._path = f"{logs.directory}/{files.CLEANER_OFFSETS_NAME}"
+        self._stopped = logs.executors.event()
+        self._lock = threading.Lock()
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._busy: set[PartitionLog] = set()
+        self._left_alone: set[PartitionLog] = set()
+        self._resting: set[PartitionLog] = set()  # had their turn in this round, and it did not help
+        self._paid_until = 0.0  # monotonic seconds: when the bytes moved so far may have been moved
+        self._workers: list[Worker] = []
+        self._leaving: list[Worker] = []  # one too many each, which end after the compaction that they run
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Reads the checkpoint; a missing or damaged one means that everything is looked at again."""
+        self._offsets = checkpoints.read_offsets(self._path) or {}
+
+    def start(self) -> None:
+        """Starts the threads."""
+        self.resize()
+
+    def resize(self) -> None:
+        """As many threads as log.cleaner.threads says now; one that is too many ends after its compaction."""
+        config = self._logs.config
+        wanted = config.log_cleaner_threads if config.log_cleaner_enable and not self._stopped.is_set() else 0
+        started = []
+        with self._lock:
+            while len(self._workers) < wanted:
+                self._workers.append(self._new_worker(len(self._workers)))
+                started.append(self._workers[-1])
+            leaving = self._workers[wanted:]
+            del self._workers[wanted:]
+            self._leaving += leaving
+        for worker in started:
+            worker.start()
+        for worker in leaving:
+            with worker.lock:
+                worker.call_locked()
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that are there, or will be when they have done what they do."""
+        return len(self._workers)
+
+    def _new_worker(self, number: int) -> Worker:
+        made: list[Worker] = []
+
+        def turn() -> float | None:
+            with self._lock:
+                left = made[0] in self._leaving
+                if left:
+                    self._leaving.remove(made[0])
+            if left:
+                made[0].stop()
+                return None
+            return self._turn()
+
+        made.append(self._logs.executors.worker(f"kafkalite-cleaner-{number}", turn))
+        return made[0]
+
+    def stop(self) -> None:
+        """Ends the threads; a compaction under way ends early, with nothing half done."""
+        self._stopped.set()
+        with self._lock:
+            workers = self._workers + self._leaving
+            self._workers, self._leaving = [], []
+        for worker in workers:
+            worker.stop()
+
+    def _turn(self) -> float:
+        try:
+            if self.clean_dirtiest():
+                return 0.0
+        except Exception:
+            logger.exception("cleaning failed")
+        return self._logs.config.log_cleaner_backoff_ms / 1000
+
+    def _wait(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    def offset_of(self, log: PartitionLog) -> int:
+        """Up to where a log is compacted; 0 when it never was."""
+        with self._lock:
+            return self._offsets.get((log.topic, log.partition), 0)
+
+    def has_cleaned(self, topic: str, partition: int) -> bool:
+        """Whether a partition was ever compacted, as far as the checkpoint tells."""
+        with self._lock:
+            return self._offsets.get((topic, partition), 0) > 0
+
+    def forget_topic(self, name: str) -> None:
+        """The topic is deleted, or about to be made: offsets of an earlier one must not count. OSError."""
+        with self._lock:
+            kept = {key: offset for key, offset in self._offsets.items() if key[0] != name}
+            if len(kept) < len(self._offsets):
+                checkpoints.write_offsets(self._path, kept)
+                self._offsets = kept
+            self._left_alone = {log for log in self._left_alone if not log.deleted}
+
+    def _cleaned(self, log: PartitionLog, offset: int) -> None:
+        with self._lock:
+            if log.deleted:
+                return
+            self._offsets = {**self._offsets, (log.topic, log.partition): offset}
+            checkpoints.write_offsets(self._path, self._offsets)
+
+    def lower(self, log: PartitionLog, offset: int) -> None:
+        """The log is cut at an offset: what comes there instead is dirty. OSError."""
+        if self.offset_of(log) > offset:
+            self._cleaned(log, offset)
+
+    # --- choice -------------------------------------------------------------------------------------------------------
+
+    def look_at(self, log: PartitionLog, now_ms: int) -> LogToClean:
+        """What of a log is clean, and what could be cleaned now."""
+        segments = log.segments
+        first_dirty = self.offset_of(log)
+        if first_dirty > log.log_end_offset:
+            logger.warning(
+                "cleaner offset is beyond the log and starts anew",
+                extra=fields(log=log.name, offset=first_dirty, log_end_offset=log.log_end_offset),
+            )
+            first_dirty = 0
+        first_dirty = max(first_dirty, log.log_start_offset)
+        upper = self._first_uncleanable(log, segments, first_dirty, now_ms)
+        clean_size = dirty_size = 0
+        dirty = []
+        for i, segment in enumerate(segments[:-1]):
+            if segments[i + 1].base_offset <= first_dirty:
+                clean_size += segment.size
+            elif segment.base_offset < upper:
+                dirty_size += segment.size
+                dirty.append(segment)
+        overdue = upper > first_dirty and _oldest_ms(dirty, log) < now_ms - log.config.max_compaction_lag_ms
+        return LogToClean(log, first_dirty, upper, clean_size, dirty_size if upper > first_dirty else 0, overdue)
+
+    def _first_uncleanable(self, log: PartitionLog, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> int:
+        log.ensure_producers()
+        upper = min(log.last_stable_offset, segments[-1].base_offset)
+        lag_ms = log.config.min_compaction_lag_ms
+        for i, segment in enumerate(segments[:-1]):
+            if segments[i + 1].base_offset <= first_dirty or segment.base_offset >= upper:
+                continue
+            if segment.flushed_size < segment.size and not self._flushed(log, segment):
+                return min(upper, segment.base_offset)
+            if lag_ms > 0:
+                log.indexes.ensure_summary(segment)
+                if segment.max_timestamp > now_ms - lag_ms:
+                    return min(upper, segment.base_offset)
+        return upper
+
+    @staticmethod
+    def _flushed(log: PartitionLog, segment: Segment) -> bool:
+        """Puts a full segment on the disk that nobody has yet, as after a recovery."""
+        try:
+            log.flush()
+        except KafkaError:
+            return False
+        return segment.flushed_size >= segment.size
+
+    def _take_dirtiest(self, now_ms: int) -> LogToClean | None:
+        best: LogToClean | None = None
+        for log in self._logs.logs():
+            if not log.config.compacted or log.offline or log.deleted or len(log.segments) < SLOT_COUNT_MIN:
+                continue
+            with self._lock:
+                if log in self._busy or log in self._left_alone or log in self._resting:
+                    continue
+            segments = log.segments
+            try:
+                found = self.look_at(log, now_ms)
+            except SegmentUnreadable as error:
+                log.unreadable(error)
+                continue
+            except (OSError, KafkaError) as error:
+                if not log.still_has(segments):
+                    continue  # what it was looking at was deleted meanwhile; it has its turn again
+                logger.warning("log cannot be looked at by the cleaner", extra=fields(log=log.name, reason=str(error)))
+                continue
+            if found.due and (best is None or found.dirty_ratio > best.dirty_ratio):
+                best = found
+        with self._lock:
+            if best is None:
+                self._resting.clear()
+            if best is None or best.log in self._busy:
+                return None
+            self._busy.add(best.log)
+        return best
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    def clean_dirtiest(self) -> bool:
+        """Compacts the dirtiest log that is due; whether there was one. May be called by a test."""
+        now_ms = self._logs.expiry_time.time_ms()
+        chosen = self._take_dirtiest(now_ms)
+        if chosen is None:
+            return False
+        helped = False
+        try:
+            helped = self._clean(chosen, now_ms)
+        finally:
+            with self._lock:
+                self._busy.discard(chosen.log)
+                if not helped:
+                    self._resting.add(chosen.log)
+        return True
+
+    def limits(self) -> CompactionLimits:
+        """What one thread may use."""
+        config = self._logs.config
+        threads = config.log_cleaner_threads
+        return CompactionLimits(
+            key_map_size=config.log_cleaner_dedupe_buffer_size // threads,
+            key_map_load_factor=min(max(config.log_cleaner_io_buffer_load_factor, 0.01), LOAD_FACTOR_MAX),
+            output_size=max(config.log_cleaner_io_buffer_size // threads, 1),
+        )
+
+    def _clean(self, chosen: LogToClean, now_ms: int) -> bool:
+        """Whether more of the log is clean now."""
+        log = chosen.log
+        compaction = Compaction(
+            log,
+            chosen.first_dirty,
+            chosen.upper,
+            now_ms=now_ms,
+            ahead_ms=max(self._logs.clock.time_ms() - now_ms, 0),
+            limits=self.limits(),
+            spend=lambda size: self._spend(log, size),
+        )
+        try:
+            self._logs.note_flushed(log, chosen.upper)
+            offset = compaction.run()
+        except (CompactionStopped, SwapAbandoned) as reason:
+            logger.info("compaction ended early", extra=fields(log=log.name, reason=str(reason)))
+            return False
+        except FileNotFoundError as error:
+            logger.info("segments went away under compaction", extra=fields(log=log.name, reason=str(error)))
+            return False
+        except SegmentUnreadable as error:
+            log.unreadable(error)
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not be tried for ever
+            self._failed(log, error)
+            return False
+        self._cleaned(log, offset)
+        logger.info(
+            "log compacted",
+            extra=fields(log=log.name, first_offset=chosen.first_dirty, next_offset=offset, **compaction.summary()),
+        )
+        return offset > chosen.first_dirty
+
+    def _failed(self, log: PartitionLog, error: Exception) -> None:
+        if log.deleted:
+            return
+        if isinstance(error, OSError) and error.errno in FULL_DISK_ERRORS | PASSING_ERRORS:
+            logger.warning("compaction will be tried again", extra=fields(log=log.name, reason=str(error)))
+            return
+        known = isinstance(error, OSError | KafkaError | SegmentDamaged | MemoryError)
+        logger.error(
+            "compaction failed; the log is not compacted until the next start",
+            extra=fields(log=log.name, reason=str(error)),
+            exc_info=None if known else error,
+        )
+        with self._lock:
+            self._left_alone.add(log)
+
+    def _spend(self, log: PartitionLog, size: int) -> None:
+        """Takes note of bytes moved; waits when that was faster than log.cleaner.io.max.bytes.per.second."""
+        if self._stopped.is_set() or log.deleted or log.offline:
+            raise CompactionStopped("the broker stops" if self._stopped.is_set() else "the log is gone")
+        now = self._logs.clock.monotonic()
+        with self._lock:
+            seconds = size / self._logs.config.log_cleaner_io_max_bytes_per_second
+            self._paid_until = max(self._paid_until, now) + seconds
+            ahead = self._paid_until - now
+        if ahead > THROTTLE_STEP:
+            self._wait(ahead)
+            if self._stopped.is_set():
+                raise CompactionStopped("the broker stops")
+
+
+def _oldest_ms(segments: Sequence[Segment], log: PartitionLog) -> int:
+    """The earliest time of a first batch; as if from the future where it does not matter."""
+    if log.config.max_compaction_lag_ms == INT64_MAX:
+        return INT64_MAX
+    oldest = INT64_MAX
+    for segment in segments:
+        first = batch_headers(segment, 0, segment.size, count_max=1) if segment.size else []
+        if first and first[0]["max_timestamp"] > 0:
+            oldest = min(oldest, first[0]["max_timestamp"])
+    return oldest

@@ -1,0 +1,434 @@
+"""One compaction of one log: the newest record of each key stays, at its offset.
+
+    [ cleaned before | dirty ............... | not yet: lag, open transactions, active segment ]
+                     ▲ first dirty           ▲ upper
+    1  markers and transactions of the whole log are looked up by their headers: which were aborted, which are open
+    2  keys of the dirty part go into the key map, until it is full
+    3  all segments below the mapped end are rewritten, small ones together, and swapped in (kafkalite.broker.log.swap)
+
+What stays of a batch is decided in kafkalite._native.log.compaction. Records of aborted transactions go; a marker goes
+once no batch of its transaction is left and, from then on, delete.retention.ms has passed (KIP-534). In the pass after
+the one that took the last batch of an aborted transaction, its entry in the index of them goes.
+
+Damage is never written over: a segment with quarantined bytes is left as it is, with a line in the log. Older records
+of any key may hide in it, so tombstones and markers after it stay, whatever their age; and of a transaction that
+reaches across it nobody knows how it ended, so its records stay.
+
+Memory: the key map (log.cleaner.dedupe.buffer.size), one output buffer (log.cleaner.io.buffer.size and one batch), one
+unpacked batch, which is filtered in its place and, if tombstones in it get a horizon, copied once; eight bytes for each
+marker and each batch of an aborted transaction. `kafkalite.broker.limits.budget` adds it up.
+
+Thread rule: a compaction belongs to one cleaner thread. Readers and appends go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from array import array
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.compaction import (
+    BATCH_MARKER,
+    DAMAGED,
+    END,
+    MAP_FULL,
+    PAUSE,
+    BatchFilter,
+    index_batches,
+    marker_type,
+    transaction_batches,
+)
+from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.key_map import KeyMap
+from kafkalite._native.log.scan import SegmentScan, batch_headers
+from kafkalite._native.log.segment import Segment
+from kafkalite._native.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, MARKER_ABORT
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import disk, files, swap
+from kafkalite.wire.record.compression import CompressionError, Decompressor, compress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kafkalite._native.log.scan import BatchHeaderDict
+    from kafkalite.broker.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+GROUP_COUNT_MAX: Final = 128
+"""Segments merged into one at a time: all of them are open while they are swapped."""
+OFFSET_SPAN_MAX: Final = (1 << 31) - 1
+"""Offsets that one segment may span: Kafka's index stores them relative to the base offset."""
+SEGMENT_SIZE_MAX: Final = (1 << 31) - 1
+INT64_MAX: Final = (1 << 63) - 1
+
+
+class CompactionStopped(Exception):
+    """The broker stops, or the log went away: what is swapped in stays, the rest is for the next time."""
+
+
+class SegmentDamaged(Exception):
+    """A segment turned out to be damaged while it was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionLimits:
+    """What a compaction may use."""
+
+    key_map_size: int  # bytes
+    key_map_load_factor: float
+    output_size: int  # bytes collected before they are written
+
+
+@dataclass(slots=True)
+class Transactions:
+    """What the headers of a log say about its transactions; offsets rise in both arrays."""
+
+    aborted: array[int]  # base offsets of batches of aborted transactions
+    finished: array[int]  # base offsets of markers without a batch of their transaction
+    open_offset: int | None = None  # first offset of the earliest transaction without a marker
+    producers: bool = False  # any batch has a producer id
+    seen: bool = False  # any batch is of a transaction, or a marker
+
+
+def holds(offsets: array[int], offset: int) -> bool:
+    """Whether a rising array has an offset."""
+    at = bisect_left(offsets, offset)
+    return at < len(offsets) and offsets[at] == offset
+
+
+class Compaction:
+    """Compacts `log` from `first_dirty` up to at most `upper`. `spend` is told of bytes read or written; it may wait,
+    or raise CompactionStopped.
+
+    Tombstones and markers whose delete horizon is before `now_ms`, the trusted time, go. New horizons count from the
+    wall clock, which is `ahead_ms` ahead: trusted time may catch up at once, and delete.retention.ms is kept even so.
+    """
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        first_dirty: int,
+        upper: int,
+        *,
+        now_ms: int,
+        limits: CompactionLimits,
+        spend: Callable[[int], None],
+        ahead_ms: int = 0,
+    ) -> None:
+        self.log = log
+        self.first_dirty = first_dirty
+        self.upper = upper
+        self.now_ms = now_ms
+        self.ahead_ms = ahead_ms
+        self.limits = limits
+        self.size_before = 0
+        self.size_after = 0
+        self._spend_bytes = spend
+        self._damaged: set[int] = set()  # base offsets of segments with damage
+        self._decompressor = Decompressor(log.services.decompressed_size_max, in_turns=True)
+        self._filter: BatchFilter | None = None
+
+    def run(self) -> int:
+        """The offset up to which the log is compacted now. OSError; CompactionStopped; SwapAbandoned."""
+        try:
+            segments = self._prepare()
+            transactions = self._transactions(segments)
+            if transactions.open_offset is not None:
+                self.upper = min(self.upper, transactions.open_offset)
+            if self.upper <= self.first_dirty:
+                return self.first_dirty
+            keys = KeyMap(
+                self.limits.key_map_size, self.limits.key_map_load_factor, max(0, self.upper - self.first_dirty)
+            )
+            mapped_end = self._note_keys(keys, segments, transactions)
+            self._filter = BatchFilter(
+                keys,
+                mapped_end=mapped_end,
+                retain_end=self.upper,
+                now_ms=self.now_ms,
+                delete_retention_ms=min(self.log.config.delete_retention_ms + self.ahead_ms, INT64_MAX),
+                producers=self._active_producers() if transactions.producers else {},
+                aborted=transactions.aborted,
+                unpack=self._unpack,
+                pack=compress,
+            )
+            for group in self._groups([entry for entry in segments if entry[0].base_offset < mapped_end]):
+                self._clean_group(self._filter, group, transactions)
+            if transactions.seen:
+                self._forget_aborted(transactions)
+                self.log.producer_state.save_compacted(mapped_end)
+            return mapped_end
+        finally:
+            self._decompressor.close()
+
+    def _spend(self, size: int) -> None:
+        self._decompressor.rest()
+        self._spend_bytes(size)
+
+    # --- what is there ------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> list[tuple[Segment, int]]:
+        """(segment, first offset after it) of all segments below the active one, indexed and checked."""
+        segments = self.log.segments
+        pairs = [(segment, segments[i + 1].base_offset) for i, segment in enumerate(segments[:-1])]
+        for segment, behind in pairs:
+            if segment.size > 0:
+                self.log.verify_segment(segment, behind)
+                self._spend(0)
+            if segment.damage is not None:
+                self._damaged.add(segment.base_offset)
+                logger.error(
+                    "segment is damaged and will not be compacted",
+                    extra=fields(log=self.log.name, path=segment.path),
+                )
+        return pairs
+
+    def _transactions(self, segments: Sequence[tuple[Segment, int]]) -> Transactions:
+        """Which transactions were aborted and which are open, the active segment included."""
+        found = Transactions(array("q"), array("q"))
+        running: dict[int, list[int]] = {}  # producer id → base offsets of its transaction's batches
+        aborted: list[int] = []
+        for segment in (*(segment for segment, _ in segments), self.log.active):
+            if segment.base_offset in self._damaged:
+                running.clear()
+                continue
+            for header in self._transaction_headers(segment, found):
+                producer_id = header["producer_id"]
+                if not header["attributes"] & CONTROL:
+                    running.setdefault(producer_id, []).append(header["base_offset"])
+                    continue
+                batches = running.pop(producer_id, None)
+                if batches is None:
+                    found.finished.append(header["base_offset"])
+                elif marker_type(segment, header["position"]) == MARKER_ABORT:
+                    aborted += batches
+        found.aborted.extend(sorted(aborted))
+        found.open_offset = min((batches[0] for batches in running.values()), default=None)
+        return found
+
+    def _transaction_headers(self, segment: Segment, found: Transactions) -> Iterator[BatchHeaderDict]:
+        position = 0
+        while position >= 0 and segment.size > 0:
+            headers, producers, position = transaction_batches(segment, position)
+            found.producers |= producers
+            found.seen |= bool(headers)
+            yield from headers
+            self._spend(0)
+
+    def _active_producers(self) -> dict[int, int]:
+        """Producer id → offset after its last batch: the batch that says how its sequence numbers go on."""
+        producers = self.log.ensure_producers()
+        with self.log.core.locked():
+            return {
+                entry.producer_id: (entry.last_data_offset if entry.span_count else entry.last_offset) + 1
+                for entry in producers
+            }
+
+    def _forget_aborted(self, transactions: Transactions) -> None:
+        """Readers need not be told any more of aborted transactions that had no batch left when this pass began.
+
+        After damage nobody knows what is left.
+        """
+        if self._damaged or not transactions.finished:
+            return
+        producers = self.log.ensure_producers()
+        with self.log.core.locked():
+            producers.aborted.drop(transactions.finished)
+
+    # --- keys ---------------------------------------------------------------------------------------------------------
+
+    def _note_keys(self, keys: KeyMap, segments: Sequence[tuple[Segment, int]], transactions: Transactions) -> int:
+        """Fills the map with the dirty part; the first offset that is not in it."""
+        for segment, behind in segments:
+            if behind <= self.first_dirty or segment.base_offset in self._damaged:
+                continue
+            if segment.base_offset >= self.upper:
+                break
+            full_offset = self._note_segment(keys, segment, transactions)
+            if full_offset is not None:
+                logger.info(
+                    "key map is full: the rest of the log waits for the next compaction",
+                    extra=fields(log=self.log.name, keys=len(keys), up_to_offset=full_offset),
+                )
+                return full_offset
+        return min(self.upper, segments[-1][1]) if segments else self.first_dirty
+
+    def _note_segment(self, keys: KeyMap, segment: Segment, transactions: Transactions) -> int | None:
+        """None when all keys are in the map, otherwise the first offset that is not."""
+        position = self.log.indexes.position_of_offset(segment, self.first_dirty)
+        stop = PAUSE
+        while stop != END:
+            start = position
+            stop, position, offset = index_batches(
+                keys,
+                segment,
+                position,
+                segment.size,
+                start_offset=self.first_dirty,
+                upper=self.upper,
+                aborted=transactions.aborted,
+                unpack=self._unpack,
+            )
+            if stop == MAP_FULL:
+                return offset
+            if stop == DAMAGED:
+                self._found_damage(segment, position)
+            self._spend(position - start)
+        return None
+
+    def _unpack(self, codec: int, packed: memoryview, base_offset: int) -> memoryview | None:
+        """The unpacked records of a batch, until the next call; None when they cannot be unpacked."""
+        try:
+            return self._decompressor.decompress(codec, packed, writable=True)
+        except CompressionError as error:
+            logger.warning(
+                "a batch cannot be unpacked and is kept whole",
+                extra=fields(log=self.log.name, offset=base_offset, reason=str(error)),
+            )
+            return None
+
+    def _found_damage(self, segment: Segment, position: int) -> None:
+        logger.error("segment turned out to be damaged", extra=fields(path=segment.path, position=position))
+        raise SegmentDamaged(f"{segment.path}: no intact batch at {position}")
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _groups(self, segments: Sequence[tuple[Segment, int]]) -> Iterator[list[tuple[Segment, int]]]:
+        """Neighbours whose bytes together fit into one segment; damaged ones stand alone and are left out."""
+        group: list[tuple[Segment, int]] = []
+        size = 0
+        for segment, behind in segments:
+            damaged = segment.base_offset in self._damaged
+            fits = (
+                group
+                and not damaged
+                and size + segment.size <= self.log.core.segment_size_max
+                and len(group) < GROUP_COUNT_MAX
+                and behind - group[0][0].base_offset <= OFFSET_SPAN_MAX
+            )
+            if group and not fits:
+                yield group
+                group, size = [], 0
+            if not damaged:
+                group.append((segment, behind))
+                size += segment.size
+        if group:
+            yield group
+
+    def _clean_group(
+        self, batches: BatchFilter, group: Sequence[tuple[Segment, int]], transactions: Transactions
+    ) -> None:
+        log = self.log
+        first, last = group[0][0], group[-1][0]
+        if any(segment.flushed_size < segment.size for segment, _ in group):
+            raise CompactionStopped("a full segment is not on the disk yet")
+        batches.may_forget = not any(base < first.base_offset for base in self._damaged)
+        changed = batches.changed_count
+        path = f"{log.directory}/{files.stem(first.base_offset)}{log.format.suffix}{files.CLEANED_SUFFIX}"
+        try:
+            size = self._write_group(batches, group, transactions, path)
+            self.size_before += sum(segment.size for segment, _ in group)
+            self.size_after += size
+            if batches.changed_count == changed and len(group) == 1:
+                file_ops.unlink(path)
+                return
+            modified = disk.stat(last.path).st_mtime_ns
+            disk.set_times(path, modified, modified)
+            new = self._read_back(first.base_offset, size, group[-1][1])
+            swap.replace(log, [segment for segment, _ in group], new)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                file_ops.unlink(path, missing_ok=True)
+            raise
+
+    def _write_group(
+        self, batches: BatchFilter, group: Sequence[tuple[Segment, int]], transactions: Transactions, path: str
+    ) -> int:
+        """Writes what stays of the segments to `path`, synced; its size."""
+        fd = file_ops.open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        size = 0
+        try:
+            for segment, _ in group:
+                position = 0
+                stop = PAUSE
+                while stop != END:
+                    start = position
+                    stop, position = batches.run(segment, position, segment.size, self.limits.output_size)
+                    if stop == DAMAGED:
+                        self._found_damage(segment, position)
+                    if stop == BATCH_MARKER:
+                        header = batch_headers(segment, position, segment.size, count_max=1)[0]
+                        self._filter_marker(batches, segment, header, transactions)
+                        position += header["size"]
+                    written = 0
+                    if batches.out_size >= self.limits.output_size or stop == END:
+                        written = batches.write(fd, size)
+                        size += written
+                    self._spend(position - start + written)
+            if size > SEGMENT_SIZE_MAX:
+                raise CompactionStopped("the compacted segment would be too large")
+            file_ops.sync_file(fd)
+        finally:
+            disk.close(fd)
+        return size
+
+    def _filter_marker(
+        self, batches: BatchFilter, segment: Segment, header: BatchHeaderDict, transactions: Transactions
+    ) -> None:
+        position = header["position"]
+        needed = not holds(transactions.finished, header["base_offset"]) or not batches.may_forget
+        if header["record_count"] == 0:
+            batches.drop(segment, position)
+        elif needed or header["attributes"] & CODEC_MASK:
+            batches.copy(segment, position)
+        elif not header["attributes"] & DELETE_HORIZON:
+            batches.postpone(segment, position)
+        elif header["base_timestamp"] <= self.now_ms:
+            batches.drop(segment, position)
+        else:
+            batches.copy(segment, position)
+
+    def _read_back(self, base_offset: int, size: int, behind: int) -> Segment:
+        """The written file as a segment: every batch read and checked, indexed."""
+        log = self.log
+        segment = Segment(
+            log.services.cache,
+            log.format,
+            log.directory,
+            base_offset,
+            map_reserve=max(size, swap.MAP_SIZE_MIN),
+            size=size,
+            path_suffix=files.CLEANED_SUFFIX,
+        )
+        scan = SegmentScan(
+            segment, next_offset=base_offset, index=SegmentIndex(), index_interval=log.core.index_interval
+        )
+        if not scan.run(size, verify=True, offset_limit=behind):
+            raise SegmentDamaged(f"{segment.path}: what was written does not read back at {scan.position}")
+        scan.install(verified_from=0)
+        segment.set_flushed(size)
+        segment.mark_sealed()
+        self._spend(size)
+        return segment
+
+    def summary(self) -> dict[str, int]:
+        """Figures for the log line."""
+        found = self._filter
+        if found is None:
+            return {}
+        return {
+            "size_before": self.size_before,
+            "size_after": self.size_after,
+            "records": found.record_count,
+            "kept": found.kept_count,
+            "superseded": found.superseded_count,
+            "tombstones_dropped": found.forgotten_count,
+            "keyless_dropped": found.keyless_count,
+            "unreadable_batches_kept": found.malformed_count,
+        }

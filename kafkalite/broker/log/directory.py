@@ -1,0 +1,233 @@
+"""The root of a data directory: one owner at a time, an identity, and whether the last owner stopped cleanly.
+
+`.lock` keeps out a second broker inside this process, other processes and Apache Kafka (see `disk.hold`): kill -9
+leaves nothing stale.
+
+`meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with lines of ours: `kafkalite.format` says
+that a journal belongs here, without it the file may be Kafka's and its partitions are adopted; `kafkalite.cluster` that
+the broker is in a cluster with controllers of Kafka's, whose topics are theirs: no other is started on it. In such a
+cluster the directory of a broker of Kafka's is taken as it stands, and given back as it stands: what differs is in the
+partition directories (kafkalite.broker.log.loading).
+
+What is made in a data directory is for its owner alone: records, settings, and what clients prove who they are with.
+
+Everything here blocks; the manager's thread alone uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import stat
+from typing import Final
+
+from kafkalite._native.base import file_ops
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import checkpoints, disk, files
+from kafkalite.errors import StartupError
+from kafkalite.model import new_uuid, uuid_bytes, uuid_text
+
+logger = logging.getLogger(__name__)
+
+FORMAT_KEY: Final = "kafkalite.format"
+FORMAT_VERSION: Final = 1
+KAFKA_VERSION: Final = "1"
+CLUSTER_KEY: Final = "kafkalite.cluster"
+CLUSTER_KIND: Final = "kraft"
+NO_BROKER_EPOCH: Final = -1
+"""Of a broker that stands alone, and of one that did not stop cleanly."""
+
+
+class DirectoryLock:
+    """Ownership of a data directory, from construction to release()."""
+
+    def __init__(self, directory: str) -> None:
+        path = f"{directory}/{files.LOCK_NAME}"
+        try:
+            self._fd = disk.hold(path)
+        except disk.FileHeld as holder:
+            who = f" (process {holder})" if str(holder).isdigit() else ""
+            raise StartupError(
+                f"{directory} is in use by another broker{who}: stop it or choose another log.dirs"
+            ) from None
+
+    def release(self) -> None:
+        """Lets another process in."""
+        if self._fd >= 0:
+            disk.close(self._fd)
+            self._fd = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What meta.properties says; `ours` when a journal must be there."""
+
+    cluster_id: str
+    node_id: int
+    ours: bool
+    in_cluster: bool
+    """Whether its topics are those of a cluster's controllers."""
+    zookeeper: bool = False
+    """Whether it is of a broker of Kafka's whose cluster was kept by ZooKeeper."""
+
+
+def prepare(directory: str) -> None:
+    """Makes the directory if need be, durably; StartupError in words when it cannot be used."""
+    try:
+        _make(os.path.abspath(directory))
+        disk.check_usable(directory)
+    except OSError as error:
+        raise StartupError(f"log.dirs: {directory} cannot be used: {error.strerror}") from None
+    mode = stat.S_IMODE(disk.stat(directory).st_mode)
+    if mode & ~file_ops.DIRECTORY_MODE:
+        # It may be wide on purpose (a group that makes backups), so it is told and left.
+        logger.warning(
+            "the data directory is open to other users of this machine: chmod %o closes it",
+            file_ops.DIRECTORY_MODE,
+            extra=fields(path=directory, mode=f"{mode:04o}"),
+        )
+
+
+def _make(path: str) -> None:
+    """Makes a directory and those above it that are missing; puts their names on the disk.
+
+    So for one that is there and was never used: a process may have died between making it and syncing its name.
+    """
+    unsynced = []
+    above = path
+    while not disk.is_directory(above) and above != os.path.dirname(above):
+        unsynced.append(above)
+        above = os.path.dirname(above)
+    disk.make_directories(path, file_ops.DIRECTORY_MODE)
+    if not unsynced and not disk.exists(f"{path}/{files.META_PROPERTIES_NAME}"):
+        unsynced.append(path)
+    for made in unsynced:
+        with contextlib.suppress(PermissionError):  # one that was there, in a directory that is not ours to read
+            file_ops.sync_directory(os.path.dirname(made))
+
+
+def read_identity(directory: str, node_id: int) -> Identity | None:
+    """The identity of a directory used before, None for a fresh one; StartupError when it is not for us."""
+    path = f"{directory}/{files.META_PROPERTIES_NAME}"
+    values = checkpoints.read_properties(path)
+    if values is None:
+        return None
+    version = values.get("version", "")
+    ours = values.get(FORMAT_KEY)
+    if version not in {"0", KAFKA_VERSION} or "cluster.id" not in values:
+        raise StartupError(f"{path} is damaged or of an unknown version: restore it, or move it away to start anew")
+    if ours is not None and ours != str(FORMAT_VERSION):
+        raise StartupError(f"{directory} has data format {ours}; this release reads {FORMAT_VERSION}")
+    stored = values.get("node.id", values.get("broker.id", ""))
+    if stored.lstrip("-").isdigit() and int(stored) != node_id:
+        raise StartupError(f"node.id: {directory} belongs to node {stored}, the configuration says {node_id}")
+    return Identity(values["cluster.id"], node_id, ours is not None, CLUSTER_KEY in values, version != KAFKA_VERSION)
+
+
+def check_finished(directory: str) -> None:
+    """StartupError for a backup that was never finished."""
+    if disk.exists(f"{directory}/{files.BACKUP_UNFINISHED_NAME}"):
+        raise StartupError(f"{directory} is half of a backup, which was interrupted: remove it and make another")
+
+
+def is_used(directory: str) -> bool:
+    """Whether some broker has been started on it."""
+    return disk.exists(f"{directory}/{files.META_PROPERTIES_NAME}")
+
+
+def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
+    """StartupError for a directory whose topics are kept by somebody else than this broker takes them from."""
+    if identity.ours and identity.in_cluster != in_cluster:
+        raise StartupError(
+            f"process.roles: {directory} belongs to a broker "
+            + (
+                "in a cluster"
+                if identity.in_cluster
+                else "that stands alone, whose topics no controller knows (kafkalite cluster migrate takes it into one)"
+            )
+        )
+    if in_cluster and identity.zookeeper:
+        raise StartupError(
+            f"log.dirs: {directory} belongs to a broker whose cluster was kept by ZooKeeper: Apache Kafka 3.9 migrates "
+            "the cluster to controllers first"
+        )
+
+
+def directory_id(directory: str) -> bytes:
+    """The id of a directory that has an identity, as the controllers know it; StartupError where it has none."""
+    path = f"{directory}/{files.META_PROPERTIES_NAME}"
+    try:
+        return uuid_bytes((checkpoints.read_properties(path) or {}).get("directory.id", ""))
+    except ValueError:
+        raise StartupError(f"{path} has no directory.id, which the controllers ask for") from None
+
+
+def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster: bool = False) -> None:
+    """Writes meta.properties, keeping lines of Kafka's that we do not know."""
+    path = f"{directory}/{files.META_PROPERTIES_NAME}"
+    values = checkpoints.read_properties(path) or {}
+    wanted = {
+        **values,
+        "directory.id": values.get("directory.id") or uuid_text(new_uuid()),
+        "version": KAFKA_VERSION,
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        FORMAT_KEY: str(FORMAT_VERSION),
+        **({CLUSTER_KEY: CLUSTER_KIND} if in_cluster else {}),
+    }
+    if wanted != values:
+        checkpoints.write_properties(path, wanted)
+
+
+def take_clean_marker(directory: str) -> bool:
+    """Whether the last stop was clean; from now on this start counts as unclean until it ends cleanly."""
+    path = f"{directory}/{files.CLEAN_SHUTDOWN_NAME}"
+    if not disk.exists(path):
+        return False
+    file_ops.unlink(path)
+    file_ops.sync_directory(directory)
+    return True
+
+
+def clean_broker_epoch(directory: str) -> int:
+    """The epoch in which a broker stopped cleanly here, NO_BROKER_EPOCH where none did; before the marker is taken."""
+    try:
+        text = files.read_bytes(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}")
+        return NO_BROKER_EPOCH if text is None else int(json.loads(text)["brokerEpoch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return NO_BROKER_EPOCH
+
+
+def leave_clean_marker(directory: str, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+    """The last act of a clean stop; the form is Kafka 4's."""
+    content = b'{"version":0,"brokerEpoch":%d}' % broker_epoch
+    files.write_atomically(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}", content, durable=True)
+
+
+def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], list[str]]:
+    """((topic, partition) → path, paths of deleted partitions still to be removed)."""
+    found: dict[tuple[str, int], str] = {}
+    deleted = []
+    for entry in filter(_may_be_directory, disk.entries(directory)):
+        if entry.name == files.BACKUP_LINKS_NAME:
+            continue  # of a backup that is being made, or was
+        if files.DELETED_DIRECTORY_NAME.fullmatch(entry.name):
+            deleted.append(entry.path)
+            continue
+        parsed = files.parse_directory_name(entry.name)
+        if parsed is None:
+            logger.warning("directory is not a partition's, ignored", extra=fields(path=entry.path))
+        else:
+            found[parsed] = entry.path
+    return found, deleted
+
+
+def _may_be_directory(entry: disk.Entry) -> bool:
+    """Whether it is a directory, or cannot be told: then its partition goes offline rather than being overlooked."""
+    try:
+        return entry.is_dir(follow_symlinks=True)
+    except OSError:
+        return True

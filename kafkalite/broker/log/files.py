@@ -1,0 +1,185 @@
+"""Names of the files in a data directory, and how small files are written so that a crash leaves the old or the new.
+
+    <data directory>/                       a partition directory <topic>-<partition>/
+      meta.properties                         00000000000000000000.log        the log, named by its base offset
+      metadata.journal             (ours)     00000000000000000000.klindex    sparse index (ours)
+      recovery-point-offset-checkpoint        00000000000000000042.snapshot   producer state at offset 42
+      log-start-offset-checkpoint             00000000000000000042.producers  all of their batches (ours)
+      .kafka_cleanshutdown  .lock             00000000000000000000.txnindex   aborted transactions
+                                              00000000000000000000.quarantine damaged ranges (ours)
+                                              leader-epoch-checkpoint  partition.metadata
+
+Everything not marked is Apache Kafka's, byte for byte. A file on its way out is renamed to end in `.deleted`, a
+partition directory to end in `-delete`; both are removed later, or at the next start. A partition directory that stands
+in a new topic's way, and is nobody's, is renamed to end in `-stray`, and stays. `.cleaned` and `.swap` are
+compaction's (see kafkalite.broker.log.swap); cleaner-offset-checkpoint, in the root, says how far each log is
+compacted, and expiry-time-checkpoint (ours) what time it is for deciding what is too old (see
+kafkalite.broker.log.expiry_checkpoint).
+
+Everything here may block. OSError goes to the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.base import file_ops
+from kafkalite.base import chance
+from kafkalite.broker.log import disk
+
+if TYPE_CHECKING:
+    from os import stat_result
+
+INDEX_SUFFIX: Final = ".klindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+PRODUCERS_SUFFIX: Final = ".producers"
+QUARANTINE_SUFFIX: Final = ".quarantine"
+DELETED_SUFFIX: Final = ".deleted"
+TEMPORARY_SUFFIX: Final = ".tmp"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+DIRECTORY_DELETED_SUFFIX: Final = "-delete"
+DIRECTORY_STRAY_SUFFIX: Final = "-stray"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+KAFKA_INDEX_SUFFIXES: Final = (".index", ".timeindex")
+COMPANION_SUFFIXES: Final = (INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, QUARANTINE_SUFFIX, *KAFKA_INDEX_SUFFIXES)
+"""What goes with a segment when it goes."""
+
+EPOCHS_NAME: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA_NAME: Final = "partition.metadata"
+RECOVERY_POINTS_NAME: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS_NAME: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS_NAME: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS_NAME: Final = "cleaner-offset-checkpoint"
+EXPIRY_TIME_NAME: Final = "expiry-time-checkpoint"
+CLEAN_SHUTDOWN_NAME: Final = ".kafka_cleanshutdown"
+META_PROPERTIES_NAME: Final = "meta.properties"
+JOURNAL_NAME: Final = "metadata.journal"
+LOCK_NAME: Final = ".lock"
+JOURNAL_ALONE_NAME: Final = "metadata.journal.alone"
+MIGRATION_NAME: Final = "migration.json"
+"""Both of a directory that goes into a cluster (see kafkalite.broker.log.handover)."""
+BACKUP_REQUEST_NAME: Final = "backup.request"
+"""Held by whoever makes a backup of a running broker's directory (see kafkalite.broker.log.cut)."""
+BACKUP_LINKS_NAME: Final = ".backup"
+"""The directory that the broker makes for it."""
+BACKUP_UNFINISHED_NAME: Final = "backup.unfinished"
+"""In a copy that is not whole: no broker starts on it."""
+
+DIRECTORY_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
+DELETED_DIRECTORY_NAME: Final = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-delete")
+SEGMENT_STEM: Final = re.compile(r"\d{20}")
+
+
+READ_SIZE: Final = 1024 * 1024
+
+
+def stem(offset: int) -> str:
+    """How a file is named after an offset."""
+    return f"{offset:020d}"
+
+
+def directory_name(topic: str, partition: int) -> str:
+    """The directory of a partition."""
+    return f"{topic}-{partition}"
+
+
+def deleted_directory_name(topic: str, partition: int) -> str:
+    """What a partition directory is renamed to on deletion; unique, cut to what file systems allow, as Kafka does."""
+    return _renamed_directory(topic, partition, DIRECTORY_DELETED_SUFFIX)
+
+
+def stray_directory_name(topic: str, partition: int) -> str:
+    """What a partition directory is renamed to that belongs to no topic; the name is Kafka's."""
+    return _renamed_directory(topic, partition, DIRECTORY_STRAY_SUFFIX)
+
+
+def _renamed_directory(topic: str, partition: int, suffix: str) -> str:
+    suffix = f"-{partition}.{chance.random_bytes(16).hex()}{suffix}"
+    return topic[: 255 - len(suffix)] + suffix
+
+
+def parse_directory_name(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a partition directory's name; None for any other name."""
+    match = DIRECTORY_NAME.fullmatch(name)
+    if match is None or name.endswith(DIRECTORY_DELETED_SUFFIX):
+        return None
+    return match["topic"], int(match["partition"])
+
+
+def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: stat_result | None = None) -> None:
+    """Replaces a file as a whole; `durable`: on the disk, name included, when it returns.
+
+    With `owned_as` it has that owner and mode before anything stands in it, and was nobody else's to open until then;
+    where it cannot have that owner, OSError, and nothing is replaced.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    if owned_as is None:
+        fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    else:
+        file_ops.unlink(temporary, missing_ok=True)  # one that was left over may be open somewhere
+        fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        if owned_as is not None:
+            try:
+                disk.give(fd, owned_as)
+            except OSError:
+                file_ops.unlink(temporary)
+                raise
+        file_ops.write_all(fd, data, 0)
+        if durable:
+            file_ops.sync_file(fd)
+    finally:
+        disk.close(fd)
+    file_ops.rename(temporary, path)
+    if durable:
+        file_ops.sync_directory(os.path.dirname(path) or ".")
+
+
+def sync_path(path: str) -> None:
+    """Puts a file that was written without syncing on the disk; one that is not there needs nothing."""
+    try:
+        fd = file_ops.open_file(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        file_ops.sync_file(fd)
+    finally:
+        disk.close(fd)
+
+
+def read_bytes(path: str) -> bytes | None:
+    """The contents of a small file; None when there is no such file."""
+    try:
+        with disk.reading(path) as fd:
+            return read_from(fd, 0)
+    except FileNotFoundError:
+        return None
+
+
+def read_from(fd: int, position: int, size_max: int | None = None) -> bytes:
+    """What a file holds from a position on, `size_max` bytes at most."""
+    pieces = []
+    while size_max is None or size_max > 0:
+        piece = disk.read_at(fd, READ_SIZE if size_max is None else min(size_max, READ_SIZE), position)
+        if not piece:
+            break
+        pieces.append(piece)
+        position += len(piece)
+        if size_max is not None:
+            size_max -= len(piece)
+    return b"".join(pieces)
+
+
+def remove_tree(path: str) -> None:
+    """Removes a directory and the plain files in it; what cannot be removed stays for the next start."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in disk.entries(path):
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+            else:
+                file_ops.unlink(entry.path, missing_ok=True)
+        disk.remove_directory(path)

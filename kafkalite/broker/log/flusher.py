@@ -1,0 +1,126 @@
+"""Group commit: one thread that puts appended records on the disk for everybody who waits for it.
+
+    flush_async(a) ─┐                    ┌─▶ fdatasync(log 1) ─▶ callbacks of log 1
+    flush_async(b) ─┼─▶ queue ─▶ one round ─▶ fdatasync(log 2) ─▶ callbacks of log 2
+    flush_async(c) ─┘      (whoever arrives during a round is served by the next one)
+
+However many producers wait for a partition, a round syncs each of its unsynced files once. Where a round has several
+logs, the system is first asked to begin writing all of them, so that the syncs overlap.
+
+Callbacks run on this thread, outside every lock, with 0 or a Kafka error code; they must not block. A callback that
+raises is logged and does not harm the others. Every callback is called exactly once, also when the flusher stops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kafkalite._native.base import file_ops
+from kafkalite._native.base.histogram import Histogram
+from kafkalite.base.executors import THREADS, Executors
+from kafkalite.base.logging import RepeatLogger, fields
+from kafkalite.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kafkalite.broker.log.partition_log import PartitionLog
+
+logger = RepeatLogger(logging.getLogger(__name__))
+
+Callback = Callable[[int], object]
+
+
+class Flusher:
+    """The group-commit thread of one data directory. Its queue is bounded by what its callers may have in flight."""
+
+    def __init__(self, on_fatal: Callable[[BaseException], None], executors: Executors = THREADS) -> None:
+        self._on_fatal = on_fatal
+        self._worker = executors.worker("kafkalite-flusher", self._turn)
+        self._lock = self._worker.lock
+        self._waiting: dict[PartitionLog, list[tuple[int, Callback]]] = {}  # guarded by _lock
+        self._stopping = False  # guarded by _lock
+        self.durations = Histogram()
+        """Of the flushes that somebody waited for."""
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Serves who already waits, then ends the thread; later requests are served by the caller's own thread."""
+        with self._lock:
+            self._stopping = True
+        self._worker.stop()
+
+    def submit(self, log: PartitionLog, end_offset: int, callback: Callback | None = None) -> None:
+        """Asks for everything below end_offset to be put on the disk; never blocks while the flusher runs."""
+        with self._lock:
+            if not self._stopping:
+                waiters = self._waiting.setdefault(log, [])
+                if callback is not None:
+                    waiters.append((end_offset, callback))
+                self._worker.call_locked()
+                return
+        _serve(log, [(end_offset, callback)] if callback is not None else [], self.durations)
+
+    @property
+    def waiting(self) -> int:
+        """Callbacks that wait for a round."""
+        with self._lock:
+            return sum(map(len, self._waiting.values()))
+
+    def _turn(self) -> None:
+        """One round."""
+        with self._lock:  # MemoryError: nothing was taken, and the turn is begun again
+            waiting, self._waiting = self._waiting, {}
+        try:
+            if len(waiting) > 1:
+                for log in waiting:
+                    log.start_writeback()
+            for log, waiters in waiting.items():
+                _serve(log, waiters, self.durations)
+        except BaseException as error:
+            logger.exception("the flusher died")
+            self._on_fatal(error)
+            raise
+
+
+def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]], durations: Histogram) -> None:
+    """One flush, and everybody told who waited for it."""
+    code = 0
+    try:
+        if log.flushed_offset < max((end for end, _ in waiters), default=log.log_end_offset):
+            began = log.services.clock.monotonic()
+            log.flush()
+            durations.add(log.services.clock.monotonic() - began)
+    except KafkaError as error:
+        code = int(error.code)
+    except Exception:  # whatever it was, the records are not known to be on the disk
+        logger.exception("flush failed", extra=fields(log=log.name))
+        code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+    for end_offset, callback in waiters:
+        try:
+            callback(code if code or log.flushed_offset >= end_offset else int(ErrorCode.KAFKA_STORAGE_ERROR))
+        except Exception:  # one waiter's fault is not the others'
+            logger.exception("a flush callback failed", extra=fields(log=log.name, end_offset=end_offset))
+
+
+def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
+    """Flushes many logs with one sync of their file system; what fails is in the log and takes its partition offline.
+
+    A sync of the file system says only that something failed, not what: then each log is flushed by itself, whose own
+    sync reports its own failure.
+    """
+    states = [log.begin_bulk_flush() for log in logs]
+    try:
+        file_ops.sync_file_system(directory)
+        synced = True
+    except OSError as error:
+        logger.warning("file system sync failed, each log is flushed by itself", extra=fields(reason=str(error)))
+        synced = False
+    for state in states:
+        try:
+            state.log.end_bulk_flush(state, synced=synced)
+        except KafkaError as error:
+            logger.warning("flush failed", extra=fields(log=state.log.name, reason=str(error)))

@@ -1,0 +1,213 @@
+"""What has to be done from time to time: one thread, one table of chores.
+
+    chore               every                                       does
+    flush by age        FLUSH_CHECK_INTERVAL                        logs whose oldest unflushed record is flush.ms old
+    retention           log.retention.check.interval.ms             deletes segments that may go
+    checkpoint          log.flush.offset.checkpoint.interval.ms     syncs what is unsynced, saves indexes that grew,
+                                                                    writes recovery points, shortens the journal
+    producer expiry     producer.id.expiration.check.interval.ms    forgets idle producers
+    high watermarks     replica.high.watermark.checkpoint.interval.ms    in a cluster: writes them down
+    backup              FLUSH_CHECK_INTERVAL                        looks whether one is asked for: one stat
+    clock               FLUSH_CHECK_INTERVAL                        looks whether the wall clock has jumped
+    expiry time         as a checkpoint, STORE_INTERVAL_MAX at most     stores the trusted time
+    removal             when due                                    unlinks what was renamed a while ago
+
+A checkpoint syncs although the system would write the pages by itself a little later: it bounds what a start after a
+crash has to read. Chores are measured on the monotonic clock. A chore that fails is logged and tried again at its next
+turn; the thread does not end. `run_due` may also be called by a test with a clock of its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.base import file_ops
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import disk, files
+from kafkalite.broker.log.expiry_checkpoint import STORE_INTERVAL_MAX
+from kafkalite.broker.log.flusher import flush_together
+from kafkalite.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.broker.log.partition_log import PartitionLog
+    from kafkalite.broker.log.upkeep import LogDirectory
+
+logger = logging.getLogger(__name__)
+
+FLUSH_CHECK_INTERVAL: Final = 0.5
+"""Seconds between looks for logs that flush.ms makes due."""
+BULK_FLUSH_COUNT_MIN: Final = 32
+"""Logs from which one sync of the file system is cheaper than one of each file and directory."""
+RETENTION_DELAY: Final = 30.0
+"""Seconds from the start to the first retention, as in Kafka: a start has other things to do."""
+
+
+class Chore:
+    """Something done every `interval` seconds."""
+
+    __slots__ = ("due", "interval", "name", "run")
+
+    def __init__(self, name: str, interval: float, first: float, run: Callable[[], object]) -> None:
+        self.name = name
+        self.interval = interval
+        self.due = first
+        self.run = run
+
+
+class Housekeeper:
+    """The housekeeping thread of one data directory."""
+
+    def __init__(self, logs: LogDirectory) -> None:
+        self._logs = logs
+        self._worker = logs.executors.worker("kafkalite-housekeeper", self._turn)
+        self._lock = self._worker.lock
+        self._stopping = False
+        self._removals: list[tuple[float, str]] = []  # heap of (due, path), guarded by _lock
+        self._to_notify: list[PartitionLog] = []  # guarded by _lock
+        self._chores: list[Chore] = []
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Ends the thread after the chore it is at; files still to be removed are removed at the next start."""
+        self._stopping = True
+        self._worker.stop()
+
+    def stopping(self) -> bool:
+        """Whether long work should end early."""
+        return self._stopping
+
+    def remove_later(self, paths: list[str], delay_ms: int) -> None:
+        """Has files or directories removed after a while."""
+        due = self._logs.clock.monotonic() + delay_ms / 1000
+        with self._lock:
+            for path in paths:
+                heapq.heappush(self._removals, (due, path))
+            self._worker.call_locked()
+
+    def notify_later(self, log: PartitionLog) -> None:
+        """Tells a log's listeners to look again, from a thread that holds no lock."""
+        with self._lock:
+            self._to_notify.append(log)
+            self._worker.call_locked()
+
+    def run_due(self) -> float:
+        """Does everything that is due; seconds until something is again."""
+        now = self._logs.clock.monotonic()
+        if not self._chores:
+            self._chores = self._make_chores(now)
+        with self._lock:
+            to_notify, self._to_notify = self._to_notify, []
+            removals = []
+            while self._removals and self._removals[0][0] <= now:
+                removals.append(heapq.heappop(self._removals)[1])
+        for log in to_notify:
+            log.core.wake_listeners()
+        for path in removals:
+            _remove(path)
+        for chore in self._chores:
+            if chore.due <= now:
+                chore.due = now + chore.interval
+                self._do(chore)
+        due = min(chore.due for chore in self._chores)
+        with self._lock:
+            if self._removals:
+                due = min(due, self._removals[0][0])
+        return max(0.0, due - self._logs.clock.monotonic())
+
+    def _make_chores(self, now: float) -> list[Chore]:
+        config = self._logs.config
+        retention = config.log_retention_check_interval_ms / 1000
+        checkpoint = max(config.log_flush_offset_checkpoint_interval_ms, 100) / 1000
+        store = min(checkpoint, STORE_INTERVAL_MAX)
+        expiry = config.producer_id_expiration_check_interval_ms / 1000
+        chores = [
+            Chore("flush", FLUSH_CHECK_INTERVAL, now, self.flush_by_age),
+            Chore("backup", FLUSH_CHECK_INTERVAL, now, self._logs.serve_backup),
+            Chore("clock", FLUSH_CHECK_INTERVAL, now, self._logs.expiry_time.time_ms),
+            Chore("expiry time", store, now + FLUSH_CHECK_INTERVAL, self._logs.store_time),
+            Chore("retention", retention, now + min(RETENTION_DELAY, retention), self.apply_retention),
+            Chore("checkpoint", checkpoint, now + checkpoint, self.checkpoint),
+            Chore("producer expiry", expiry, now + expiry, self.expire_producers),
+        ]
+        if config.in_cluster:
+            interval = config.replica_high_watermark_checkpoint_interval_ms / 1000
+            chores.append(Chore("high watermarks", interval, now + interval, self._logs.write_high_watermarks))
+        return chores
+
+    def _turn(self) -> float | None:
+        if self._stopping:
+            return None
+        try:
+            return self.run_due()
+        except Exception:  # the thread must live
+            logger.exception("housekeeping failed")
+            return FLUSH_CHECK_INTERVAL
+
+    def _do(self, chore: Chore) -> None:
+        try:
+            chore.run()
+        except Exception:  # the next turn may go better, and the thread must live
+            logger.exception("a chore failed and will be tried again", extra=fields(chore=chore.name))
+
+    def _dirty_logs(self) -> list[PartitionLog]:
+        """In an order that does not change from run to run."""
+        return sorted(self._logs.dirty_logs, key=lambda log: (log.topic, log.partition))
+
+    def flush_by_age(self) -> None:
+        """Hands logs to the flusher whose oldest unflushed record has waited flush.ms."""
+        now = self._logs.clock.monotonic()
+        for log in self._dirty_logs():
+            since = log.core.unflushed_since
+            if since and log.config.flush_ms <= (now - since) * 1000:
+                self._logs.flusher.submit(log, log.log_end_offset)
+
+    def apply_retention(self) -> int:
+        """Deletes what may be deleted; how many segments."""
+        now_ms = self._logs.expiry_time.time_ms()
+        count = 0
+        for log in self._logs.logs():
+            if self.stopping():
+                break
+            try:
+                count += log.apply_retention(now_ms)
+            except (OSError, KafkaError) as error:
+                logger.warning("retention failed for a log", extra=fields(log=log.name, reason=str(error)))
+        return count
+
+    def checkpoint(self) -> None:
+        """Puts unsynced logs on the disk and writes down how far each one is."""
+        dirty = self._dirty_logs()
+        if len(dirty) >= BULK_FLUSH_COUNT_MIN:
+            flush_together(dirty, self._logs.directory)
+        for log in dirty:
+            try:
+                log.checkpoint()
+            except (OSError, KafkaError) as error:
+                logger.warning("checkpoint failed for a log", extra=fields(log=log.name, reason=str(error)))
+        self._logs.write_recovery_points()
+        self._logs.write_log_starts()
+        self._logs.compact_journal()
+
+    def expire_producers(self) -> int:
+        """Forgets idle producers; how many."""
+        now_ms = self._logs.expiry_time.time_ms()
+        idle_max_ms = self._logs.config.producer_id_expiration_ms
+        return sum(log.expire_producers(now_ms, idle_max_ms) for log in self._logs.logs())
+
+
+def _remove(path: str) -> None:
+    """Removes a file or a directory; what fails is left for the next start."""
+    try:
+        if disk.is_directory(path) and not disk.is_link(path):
+            files.remove_tree(path)
+        else:
+            file_ops.unlink(path, missing_ok=True)
+    except OSError as error:
+        logger.warning("could not be removed now, left for the next start", extra=fields(path=path, reason=str(error)))

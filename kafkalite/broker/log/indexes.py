@@ -1,0 +1,101 @@
+"""The indexes of a log's segments: loaded from the files beside them when first asked for, made again where these fail.
+
+Thread rule: any thread; what is loaded is published under the log's lock. All of it may block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from kafkalite.broker.log import index_file, recovery
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalite._native.log.index import SegmentIndex
+    from kafkalite._native.log.log_core import LogCore
+    from kafkalite._native.log.segment import Segment
+
+
+class SegmentIndexes:
+    """Loads the indexes of one log's segments."""
+
+    __slots__ = ("_log", "_topic_id", "dense")
+
+    def __init__(self, log: LogCore, topic_id: bytes) -> None:
+        self._log = log
+        self._topic_id = topic_id
+        self.dense = False
+        """Set while loading: between segments that were there then no offset may be missing."""
+
+    def _load(self, segment: Segment, *, locked: bool) -> None:
+        """Gives a loaded segment its index: from the file beside it if that fits, the rest by walking."""
+        size = segment.size
+        summary = index_file.summary_of(segment, self._topic_id, self._log.partition)
+        mapped = segment is not self._log.active
+        scan = index_file.scan_after(segment, summary, index_interval=self._log.index_interval, mapped=mapped)
+        from_file = scan.position
+        limit = self.behind(segment)
+        while not scan.run(size, verify=from_file == 0, offset_limit=limit):
+            following = scan.resync(size, offset_limit=limit)
+            offset = scan.first_bad_offset()
+            end, next_offset = following or (size, max(offset, limit))
+            recovery.quarantine(segment, scan.position, end, offset, next_offset)
+            if following is None:
+                break
+            scan.skip_to(*following)
+        else:
+            # A saved index of the whole file was made by whoever knew where it ends.
+            if from_file < size and segment.sealed and self.dense and not self._log.compacted:
+                recovery.check_end(segment, max(scan.next_offset, self._log.log_start_offset), limit)
+        with contextlib.nullcontext() if locked else self._log.locked():
+            # Appends need the index, so the segment cannot have grown; but another thread may have been faster.
+            if segment.index is None:
+                scan.install(verified_from=0 if from_file == 0 else segment.size)
+
+    def behind(self, segment: Segment) -> int:
+        """The first offset that cannot be in a segment: the next one's base, or the log end."""
+        later = (other.base_offset for other in self._log.segments if other.base_offset > segment.base_offset)
+        return next(later, self._log.log_end_offset)
+
+    def loaded(self, segment: Segment) -> SegmentIndex:
+        """The index of a segment, loaded if need be. May block."""
+        if segment.index is None:
+            self._load(segment, locked=False)
+        assert segment.index is not None, "the index was just loaded"
+        return segment.index
+
+    def loaded_locked(self, segment: Segment) -> SegmentIndex:
+        """As loaded(), for whoever holds the log's lock."""
+        if segment.index is None:
+            self._load(segment, locked=True)
+        assert segment.index is not None, "the index was just loaded"
+        return segment.index
+
+    def position_of_offset(self, segment: Segment, offset: int, *, locked: bool = False) -> int:
+        """Where to start walking a segment to find an offset; `locked`: the caller holds the log's lock. May block."""
+        while True:
+            index = self.loaded_locked(segment) if locked else self.loaded(segment)
+            position = index.position_of_offset(offset)
+            if not index.failed:
+                return position
+            segment.forget_index()
+
+    def ensure_summary(self, segment: Segment) -> None:
+        """Makes max_timestamp of a sealed segment known, from its index file's header if possible."""
+        if segment.index is not None or segment.last_position >= 0 or segment.size == 0:
+            return
+        summary = index_file.summary_of(segment, self._topic_id, self._log.partition)
+        if summary is not None and summary.covered_size == segment.size:
+            segment.set_summary(summary.max_timestamp, summary.max_timestamp_offset, summary.last_position)
+        else:
+            self._load(segment, locked=False)
+
+    @staticmethod
+    def forget_failed(segments: Sequence[Segment]) -> bool:
+        """Drops the indexes whose mapped files failed: they are made again from the log. Whether there was one."""
+        failed = [segment for segment in segments if segment.index is not None and segment.index.failed]
+        for segment in failed:
+            segment.forget_index()
+        return bool(failed)

@@ -1,0 +1,480 @@
+"""`metadata.journal`: topics, settings, ids, epochs — everything about a data directory that is not in a log.
+
+    <CRC-32C of the JSON, 8 hex digits> SPACE <JSON object> NEWLINE
+
+One line a change, appended and synced before the change is answered; the line is the commit point. Reading replays the
+lines. A last line that is torn or damaged was never answered: the state before it holds, and the line is cut off. A
+damaged line anywhere else means that the file was changed from outside, and the broker refuses to start on it.
+
+    {"op": "format", "version": 1, "cluster_id": ...}         always the first line
+    {"op": "topic", "name", "id", "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]}
+    {"op": "partitions", "name", "total", "epoch_base"}       {"op": "delete", "name", "id"}
+    {"op": "overrides", "name", "overrides"}                  {"op": "broker", "overrides"}
+    {"op": "cluster", "overrides"}                            settings of all brokers at once; {"op": "broker"}: its own
+    {"op": "group", "id", "overrides"}                        settings of a group; none: it has no line any more
+    {"op": "client_metrics", "name", "overrides"}             a subscription to clients' metrics; none: there is none
+    {"op": "producer_ids", "next"}                            {"op": "unclean", "count"}
+    {"op": "epoch_base", "name", "partition", "base"}
+    {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
+    {"op": "scram_delete", "user", "mechanism"}               {"op": "secret", "value"}
+    {"op": "scram_changes", "changes": [change, ...]}         several of the two before
+    {"op": "features", "levels": {name: level}, "count"}      how often they were changed in all
+    {"op": "acls", "add": [rule, ...], "remove": [rule, ...]}   a rule is the seven texts of kafkalite.base.acls.Acl
+    {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
+
+One line holds all that one request changes of users, of the rules (ACLs), or of the quotas, so that they change as a
+whole or not at all. A rule that is added twice, or removed and not there, is an error, and so is a quota that is
+removed and not there: who may do what is never guessed at.
+
+A partition's leader epoch is the count of unclean starts less its base, so that an unclean start is one line however
+many partitions there are. The file is rewritten (temporary file, sync, rename, sync of the directory) when it holds
+many more lines than the state needs: at a start, and from time to time while the broker runs.
+
+The manager's lock orders writers. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kafkalite._native.base import file_ops
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite.base.acls import Acl
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.logging import fields
+from kafkalite.base.quota_entities import Change, Entity
+from kafkalite.broker.features import Features
+from kafkalite.broker.log import disk, files
+from kafkalite.errors import StartupError
+from kafkalite.model import ScramCredential, uuid_bytes, uuid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+VERSION: Final = 1
+ACLS_PER_LINE: Final = 1000
+"""Rules, or quotas, in one line of a journal that is rewritten."""
+SLACK_LINES: Final = 64
+"""Lines a journal may have beyond what its state needs before it is rewritten at start."""
+RUNNING_SLACK_LINES: Final = 1000
+"""The same while the broker runs, where the file may also be twice as long as needed: each rewrite costs its length."""
+
+
+@dataclass(slots=True)
+class TopicState:
+    """What the journal knows of a topic."""
+
+    name: str
+    topic_id: bytes
+    overrides: dict[str, str]
+    epoch_bases: list[int]  # one per partition
+
+
+@dataclass(slots=True)
+class MetadataState:
+    """The replayed journal."""
+
+    cluster_id: str
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    broker_overrides: dict[str, str] = field(default_factory=dict)
+    cluster_overrides: dict[str, str] = field(default_factory=dict)
+    group_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
+    client_metrics_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+    unclean_count: int = 0
+    acls: dict[Acl, None] = field(default_factory=dict)  # in the order in which they were added
+    deleted_ids: set[bytes] = field(default_factory=set)  # of topics whose directories may still lie about
+    deleted_names: set[str] = field(default_factory=set)  # theirs
+    credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)  # by mechanism and user
+    features: Features = field(default_factory=Features)
+    secret: bytes = b""  # random, of this data directory; empty until it is needed
+    quotas: dict[Entity, dict[str, float]] = field(default_factory=dict)  # values by key; no entity without one
+
+
+def encode_line(change: dict[str, Any]) -> bytes:
+    """One line of the journal."""
+    text = json.dumps(change, separators=(",", ":"), sort_keys=True).encode()
+    return b"%08x %s\n" % (crc32c(text), text)
+
+
+def decode_line(line: bytes) -> dict[str, Any] | None:
+    """The change of a line without its newline; None when it is damaged."""
+    if line[:9] != b"%08x " % crc32c(line[9:]):
+        return None
+    try:
+        change = json.loads(line[9:])
+    except ValueError:
+        return None
+    return change if isinstance(change, dict) and "op" in change else None
+
+
+def _run_lengths(values: list[int]) -> list[list[int]]:
+    """[[value, how often], ...]: a topic of ten thousand partitions has one base."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and runs[-1][0] == value:
+            runs[-1][1] += 1
+        else:
+            runs.append([value, 1])
+    return runs
+
+
+def topic_change(topic: TopicState) -> dict[str, Any]:
+    """The line that creates a topic."""
+    return {
+        "op": "topic",
+        "name": topic.name,
+        "id": uuid_text(topic.topic_id),
+        "partitions": len(topic.epoch_bases),
+        "overrides": topic.overrides,
+        "epoch_bases": _run_lengths(topic.epoch_bases),
+    }
+
+
+def credential_change(mechanism: str, user: str, credential: ScramCredential) -> dict[str, Any]:
+    """The line that gives a user a password for SCRAM."""
+    return {
+        "op": "scram",
+        "user": user,
+        "mechanism": mechanism,
+        "salt": credential.salt.hex(),
+        "stored_key": credential.stored_key.hex(),
+        "server_key": credential.server_key.hex(),
+        "iterations": credential.iterations,
+    }
+
+
+def credential_deletion(mechanism: str, user: str) -> dict[str, Any]:
+    """The line that takes it away."""
+    return {"op": "scram_delete", "user": user, "mechanism": mechanism}
+
+
+def credentials_change(changes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One line for what one request changes of users."""
+    return changes[0] if len(changes) == 1 else {"op": "scram_changes", "changes": list(changes)}
+
+
+def group_change(group_id: str, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The line that gives a group settings of its own."""
+    return {"op": "group", "id": group_id, "overrides": dict(overrides)}
+
+
+def client_metrics_change(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The line that makes a subscription to clients' metrics, or ends it."""
+    return {"op": "client_metrics", "name": name, "overrides": dict(overrides)}
+
+
+def features_change(features: Features) -> dict[str, Any]:
+    """The line that says which features are in force."""
+    return {"op": "features", "levels": dict(features.changed), "count": features.change_count}
+
+
+def acls_change(added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, Any]:
+    """The line that changes rules."""
+    return {"op": "acls", "add": [acl.texts() for acl in added], "remove": [acl.texts() for acl in removed]}
+
+
+def quotas_change(changes: Iterable[Change]) -> dict[str, Any]:
+    """The line that changes quotas."""
+    return {"op": "quota", "changes": [change.fields() for change in changes]}
+
+
+def _apply_quotas(state: MetadataState, change: dict[str, Any]) -> None:
+    for entity, key, value in map(Change.from_fields, change["changes"]):
+        if value is not None:
+            state.quotas.setdefault(entity, {})[key] = value
+            continue
+        if key not in state.quotas.get(entity, {}):
+            raise ValueError(f"a quota is removed that is not there: {entity!r:.200} {key!r:.64}")
+        del state.quotas[entity][key]
+        if not state.quotas[entity]:
+            del state.quotas[entity]
+
+
+def _apply_acls(state: MetadataState, change: dict[str, Any]) -> None:
+    for acl in map(Acl.from_texts, change["remove"]):
+        if acl not in state.acls:
+            raise ValueError(f"a rule is removed that is not there: {acl.texts()!r:.200}")
+        del state.acls[acl]
+    for acl in map(Acl.from_texts, change["add"]):
+        if acl in state.acls:
+            raise ValueError(f"a rule is added twice: {acl.texts()!r:.200}")
+        state.acls[acl] = None
+
+
+def _apply_credential(state: MetadataState, change: dict[str, Any]) -> None:
+    key = (change["mechanism"], change["user"])
+    if change["op"] == "scram_delete":
+        del state.credentials[key]
+    elif change["op"] == "scram":
+        salt, stored_key, server_key = (bytes.fromhex(change[part]) for part in ("salt", "stored_key", "server_key"))
+        state.credentials[key] = ScramCredential(salt, stored_key, server_key, int(change["iterations"]))
+    else:
+        raise ValueError(f"no change of a user: {change['op']!r:.100}")
+
+
+def _set_or_drop(present: dict[str, dict[str, str]], name: str, overrides: Mapping[str, str]) -> None:
+    present[name] = dict(overrides)
+    if not overrides:
+        del present[name]
+
+
+def apply(state: MetadataState, change: dict[str, Any]) -> None:
+    """Takes one line into the state; KeyError, ValueError or TypeError for one that this release cannot read."""
+    op = change["op"]
+    if op == "topic":
+        bases = [int(base) for base, count in change["epoch_bases"] for _ in range(count)]
+        if len(bases) != change["partitions"]:
+            raise ValueError(f"topic {change['name']} has {change['partitions']} partitions and {len(bases)} epochs")
+        state.topics[change["name"]] = TopicState(
+            change["name"], uuid_bytes(change["id"]), dict(change["overrides"]), bases
+        )
+    elif op == "partitions":
+        bases = state.topics[change["name"]].epoch_bases
+        bases += [int(change["epoch_base"])] * (int(change["total"]) - len(bases))
+    elif op == "epoch_base":
+        state.topics[change["name"]].epoch_bases[change["partition"]] = int(change["base"])
+    elif op == "delete":
+        state.topics.pop(change["name"], None)
+        state.deleted_ids.add(uuid_bytes(change["id"]))
+        state.deleted_names.add(change["name"])
+    elif op == "overrides":
+        state.topics[change["name"]].overrides = dict(change["overrides"])
+    elif op == "broker":
+        state.broker_overrides = dict(change["overrides"])
+    elif op == "cluster":
+        state.cluster_overrides = dict(change["overrides"])
+    elif op == "group":
+        _set_or_drop(state.group_overrides, change["id"], change["overrides"])
+    elif op == "client_metrics":
+        _set_or_drop(state.client_metrics_overrides, change["name"], change["overrides"])
+    elif op == "producer_ids":
+        state.next_producer_id = int(change["next"])
+    elif op == "acls":
+        _apply_acls(state, change)
+    elif op == "quota":
+        _apply_quotas(state, change)
+    elif op == "unclean":
+        state.unclean_count = int(change["count"])
+    elif op in {"scram", "scram_delete"}:
+        _apply_credential(state, change)
+    elif op == "scram_changes":
+        for each in change["changes"]:
+            _apply_credential(state, each)
+    elif op == "features":
+        levels = sorted((str(name), int(level)) for name, level in change["levels"].items())
+        state.features = Features(tuple(levels), int(change["count"]))
+    elif op == "secret":
+        state.secret = bytes.fromhex(change["value"])
+    else:
+        raise ValueError(f"unknown operation {op!r}")
+
+
+def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
+    """The shortest list of lines that gives this state."""
+    changes = _without_lists(state) + [acls_change(acls, ()) for acls in batched(state.acls, ACLS_PER_LINE)]
+    return changes + [quotas_change(quotas) for quotas in batched(_all_quotas(state), ACLS_PER_LINE)]
+
+
+def _snapshot_size(state: MetadataState) -> int:
+    """How many lines that are: of a hundred thousand rules the texts are not made for it."""
+    counts = (len(state.acls), sum(map(len, state.quotas.values())))
+    return len(_without_lists(state)) + sum(-(-count // ACLS_PER_LINE) for count in counts)
+
+
+def _all_quotas(state: MetadataState) -> Iterator[Change]:
+    return (Change(entity, *item) for entity, values in state.quotas.items() for item in values.items())
+
+
+def _without_lists(state: MetadataState) -> list[dict[str, Any]]:
+    changes: list[dict[str, Any]] = [{"op": "format", "version": VERSION, "cluster_id": state.cluster_id}]
+    if state.unclean_count:
+        changes.append({"op": "unclean", "count": state.unclean_count})
+    if state.next_producer_id:
+        changes.append({"op": "producer_ids", "next": state.next_producer_id})
+    if state.broker_overrides:
+        changes.append({"op": "broker", "overrides": state.broker_overrides})
+    if state.cluster_overrides:
+        changes.append({"op": "cluster", "overrides": state.cluster_overrides})
+    if state.features.change_count:
+        changes.append(features_change(state.features))
+    if state.secret:
+        changes.append({"op": "secret", "value": state.secret.hex()})
+    changes += [group_change(group_id, overrides) for group_id, overrides in state.group_overrides.items()]
+    changes += [client_metrics_change(*item) for item in state.client_metrics_overrides.items()]
+    changes += [credential_change(*key, credential) for key, credential in state.credentials.items()]
+    changes += [topic_change(topic) for topic in state.topics.values()]
+    return changes
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of `size` items, the last of what is left."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+class Journal:
+    """The open journal of a data directory, and the state that its lines give."""
+
+    def __init__(self, path: str, state: MetadataState, fd: int, size: int, line_count: int) -> None:
+        self.path = path
+        self.state = state
+        self.size = size
+        """Bytes of the lines that hold."""
+        self.failure: str | None = None
+        """Why nothing is recorded any more."""
+        self._fd = fd
+        self.line_count = line_count  # changes in the file
+        self.change_count = line_count
+        """Changes since the journal was opened and those that it held then: never goes back while it is open."""
+
+    @classmethod
+    def open(cls, directory: str) -> Journal | None:
+        """Replays the journal; None when there is none. StartupError when it is damaged or newer than this release."""
+        path = f"{directory}/{files.JOURNAL_NAME}"
+        data = files.read_bytes(path)
+        if data is None:
+            return None
+        state, good_size, line_count = replay(path, data)
+        fd = file_ops.open_file(path, os.O_RDWR)
+        if good_size < len(data):
+            logger.warning(
+                "the journal's last line was never completed and is dropped",
+                extra=fields(path=path, size=len(data) - good_size),
+            )
+            file_ops.truncate_file(fd, good_size)
+            file_ops.sync_file(fd)
+        return cls(path, state, fd, good_size, line_count)
+
+    @classmethod
+    def create(cls, directory: str, cluster_id: str) -> Journal:
+        """A new journal, on the disk when this returns."""
+        journal = cls(f"{directory}/{files.JOURNAL_NAME}", MetadataState(cluster_id), -1, 0, 0)
+        journal.rewrite()
+        return journal
+
+    def rewrite(self) -> None:
+        """Replaces the file by the shortest one of the same meaning. OSError: the old one stays, or `failure` is set"""
+        changes = _snapshot(self.state)
+        data = b"".join(encode_line(change) for change in changes)
+        present = disk.stat(self.path).st_ino if self._fd >= 0 else None
+        try:
+            files.write_atomically(self.path, data, durable=True)
+            fd = file_ops.open_file(self.path, os.O_RDWR)
+        except OSError as error:
+            if present is not None and not self._is_in_place(present):
+                self.failure = str(error)  # what is written to the open file from here on would be lost
+            raise
+        self.close()
+        self._fd = fd
+        self.size = len(data)
+        self.line_count = len(changes)
+        self.change_count = max(self.change_count, self.line_count)
+
+    def compact(self) -> None:
+        """Rewrites the file if that pays. Only once no directory of a deleted topic is left: their ids go too."""
+        if self.line_count > _snapshot_size(self.state) + SLACK_LINES:
+            self._rewrite_without_deleted()
+
+    def compact_running(self) -> bool:
+        """Rewrites the file of a running broker if it has grown far beyond its state; whether it did. OSError.
+
+        Only while no directory of a deleted topic has its old name, durably: their ids are forgotten.
+        """
+        surplus = self.line_count - RUNNING_SLACK_LINES
+        if self.failure is not None or surplus <= len(self.state.topics) or surplus <= 2 * _snapshot_size(self.state):
+            return False
+        self._rewrite_without_deleted()
+        return True
+
+    def _rewrite_without_deleted(self) -> None:
+        self.rewrite()
+        self.state.deleted_ids.clear()
+        self.state.deleted_names.clear()
+
+    def _is_in_place(self, inode: int) -> bool:
+        """Whether the path still leads to the file of this number, which is the open one."""
+        try:
+            return disk.stat(self.path).st_ino == inode
+        except OSError:
+            return False
+
+    def record(self, *changes: dict[str, Any]) -> None:
+        """Writes changes and takes them into the state once they are on the disk. OSError: they did not happen.
+
+        After a failed sync the file's content is unknown; nothing more is recorded until the next start reads it.
+        """
+        if self.failure is not None:
+            raise OSError(f"the journal failed before ({self.failure}); restart the broker")
+        data = b"".join(encode_line(change) for change in changes)
+        try:
+            file_ops.write_all(self._fd, data, self.size)
+        except OSError:
+            self._cut_back()
+            raise
+        try:
+            file_ops.sync_file(self._fd)
+        except OSError as error:
+            self.failure = str(error)
+            self._cut_back()
+            raise
+        self.size += len(data)
+        self.line_count += len(changes)
+        self.change_count += len(changes)
+        for change in changes:
+            apply(self.state, change)
+
+    def _cut_back(self) -> None:
+        """Removes what a failed write left, so that the next line does not follow half a line."""
+        try:
+            file_ops.truncate_file(self._fd, self.size)
+        except OSError as error:
+            self.failure = self.failure or str(error)
+
+    def close(self) -> None:
+        """Closes the descriptor."""
+        if self._fd >= 0:
+            disk.close(self._fd)
+            self._fd = -1
+
+
+def replay(path: str, data: bytes) -> tuple[MetadataState, int, int]:
+    """(state, bytes that are good, lines) of a journal's content; StartupError when it cannot be trusted."""
+    *lines, rest = data.split(b"\n")
+    changes = []
+    good_size = 0
+    for number, line in enumerate(lines, start=1):
+        change = decode_line(line)
+        if change is None:
+            if number == len(lines) and not rest:
+                break
+            if not any(decode_line(later) for later in lines[number:]):
+                break  # nothing good follows: what a power failure leaves of the last write
+            raise StartupError(
+                f"{path} is damaged in line {number} of {len(lines)}: restore it from a copy; the logs are untouched"
+            )
+        changes.append(change)
+        good_size += len(line) + 1
+    if not changes or changes[0]["op"] != "format":
+        raise StartupError(
+            f"{path} does not begin with its format line: restore it from a copy; the logs are untouched"
+        )
+    if changes[0].get("version") != VERSION:
+        raise StartupError(f"{path} has format {changes[0].get('version')}, this release reads {VERSION}")
+    state = MetadataState(str(changes[0]["cluster_id"]))
+    for number, change in enumerate(changes[1:], start=2):
+        try:
+            apply(state, change)
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise StartupError(f"{path} line {number} cannot be understood: {error}") from None
+    return state, good_size, len(changes)

@@ -1,0 +1,439 @@
+"""A partition directory → an open log.
+
+    clean stop      sizes and index headers are enough: nothing of the log is read but the last batch's header
+    otherwise       everything after the flushed offset is walked and its CRCs are checked; the tail is cut where it
+                    stops being batches, damage below the flushed offset is quarantined (see recovery)
+
+The flushed offset is the recovery point of the last checkpoint or, from there on without a gap, the end of what saved
+indexes cover, whichever is higher: both are written only after the bytes were synced. Offsets once flushed are never
+given out again, even if the records are gone. A saved index says nothing of names, though: what is durable after an
+unclean stop, and may be answered as such without a flush, ends at the recovery point.
+
+A directory that Kafka wrote to last (its index files lie beside the active segment) may have been copied here, and have
+an end that our recovery point knows nothing of: there nothing is missing, and nothing with intact batches after it is
+cut. That of a replica was left by a Kafka that ran on this data directory, and wrote the recovery point: of what is
+below it only the last segment is read. Above it Kafka compacts, too, so that missing offsets mean nothing, unless a
+leader has them.
+
+Kafka's index files of a segment that grows, or is cut, go: they would pass for whole when Kafka comes back, and those
+that it misses it builds again. They are also what tells that the log was Kafka's: so where nobody else has what is in
+it, all of it is on the disk, and the recovery point above it, before they go (`LogManager._keep_taken_over`). Else a
+kill would have the next start take what Kafka's compaction took out for what a power cut did.
+
+A power cut may leave the name of a segment, and not the end of the one before it. Above the flushed offset a log is cut
+where offsets are missing. Below it, in a log that is or was compacted, missing offsets are what compaction left: it
+writes recovery points down before it takes anything out, so where their file is lost nobody knows: nothing is cut, and
+all is on the disk before the file is written anew. In any other log they are damage: found when the index of the
+segment before them is loaded, by its first reader or by retention's first look at it, and then remembered, so that a
+start reads nothing for it.
+
+May block; different directories may be loaded by different threads at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.segment import Segment
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import (
+    checkpoints,
+    disk,
+    files,
+    index_file,
+    quarantine_file,
+    recovery,
+    snapshots,
+    swap,
+    transaction_index,
+)
+from kafkalite.broker.log.classic.log import check_contiguous, make_visible
+from kafkalite.broker.log.formats import LOGS, format_named
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from kafkalite.broker.log.partition_log import LogServices, PartitionLog
+    from kafkalite.settings.topic import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+LEFTOVER_SUFFIXES: Final = (files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """What the data directory knows about one partition before its directory is looked at."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    config: TopicConfig
+    directory: str
+    clean: bool  # the last stop was a clean one
+    recovery_point: int | None  # None: never checkpointed
+    log_start: int | None
+    leader_epoch: int
+    adopted: bool = False  # put there from elsewhere: nobody knows whether its names are on the disk
+    cleaned: bool = False  # it was compacted some time, whatever its policy is now
+    replicated: bool = False  # it is a cluster's, whose brokers may have replicas of it
+    sole: bool = False  # of such a partition: nobody else has all that was acknowledged
+    high_watermark: int | None = None  # of such a partition, None: not written down
+    points_known: bool = True  # there was a good file of recovery points, whether this partition is in it or not
+
+    @property
+    def mended(self) -> bool:
+        """Whether what is not whole here is at a leader, who gives it again."""
+        return self.replicated and not self.sole
+
+    @property
+    def sparse(self) -> bool:
+        """Whether offsets may be missing between batches that are there, since compaction took some out, here or at a
+        leader."""
+        return self.cleaned or self.config.compacted or self.replicated
+
+
+@dataclass(slots=True)
+class Listing:
+    """The files of a partition directory that matter."""
+
+    segment_sizes: dict[int, int]  # base offset → bytes
+    kafka_indexes: set[int]  # base offsets with an index of Kafka's
+
+
+def _make(plan: LoadPlan, services: LogServices) -> PartitionLog:
+    """The object of a log, not open yet."""
+    made = LOGS[plan.config.message_format]
+    if plan.replicated:
+        from kafkalite.broker.log.replica_log import ReplicaLog
+
+        made = ReplicaLog
+    return made(
+        plan.topic,
+        plan.partition,
+        format_named(plan.config.message_format),
+        services,
+        directory=plan.directory,
+        topic_id=plan.topic_id,
+        config=plan.config,
+    )
+
+
+def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
+    """Opens one partition. OSError where its files cannot be read: see load_offline."""
+    log = _make(plan, services)
+    if (plan.adopted or not plan.clean) and disk.is_directory(plan.directory):
+        log.entries.doubted()
+    swap.finish(plan.directory, log.format, services.cache)
+    listing = list_directory(plan.directory, log.format.suffix)
+    start = max(plan.log_start or 0, 0)
+    if not listing.segment_sizes:
+        _load_empty(log, plan, start)
+        return log
+    _remove_below(log, listing, start)
+    if log.format.positional:
+        check_contiguous(plan.directory, listing.segment_sizes)
+    bases = sorted(listing.segment_sizes)
+    segments = tuple(
+        Segment(
+            services.cache,
+            log.format,
+            plan.directory,
+            base,
+            map_reserve=max(plan.config.segment_bytes, listing.segment_sizes[base]),
+            size=listing.segment_sizes[base],
+        )
+        for base in bases
+    )
+    quarantine_file.restore(segments, log.name)
+    foreign = bases[-1] in listing.kafka_indexes
+    log.indexes.dense = not (plan.sparse or foreign or log.format.positional)
+    segments, log_end, flushed = _find_end(log, plan, segments, start, foreign=foreign)
+    for segment in segments[:-1]:
+        segment.mark_sealed()
+    if log.format.positional:
+        make_visible(segments)
+        if not plan.clean:
+            file_ops.sync_directory(plan.directory)  # what can be seen is on the disk, its name too
+        flushed = log_end
+    elif not plan.clean:
+        flushed = min(flushed, plan.recovery_point or 0)
+    _open_at(log, plan, segments, start, flushed, log_end)
+    if log.indexes.dense:
+        _check_empty(log, segments)
+    for segment in segments:
+        segment.close()
+    if foreign:
+        if plan.mended:
+            log.forget_foreign_indexes(log.active)
+        else:
+            log.taken_over = True
+        if not plan.replicated:
+            _note_producers(log)
+    return log
+
+
+def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> PartitionLog:
+    """The log of a directory that cannot be read: it answers KAFKA_STORAGE_ERROR, and its files are left alone."""
+    log = _make(plan, services)
+    _load_empty(log, plan, max(plan.log_start or 0, 0), quiet=True)
+    log.go_offline(f"its directory cannot be read: {error}")
+    return log
+
+
+def list_directory(directory: str, segment_suffix: str) -> Listing:
+    """Looks at a partition directory, removing what an earlier process was about to remove."""
+    listing = Listing({}, set())
+    snapshots_found: set[int] = set()
+    companions: list[tuple[int, str, Container[int]]] = []  # those that it stands beside one of
+    try:
+        entries = disk.entries(directory)
+    except FileNotFoundError:
+        return listing
+    for entry in entries:
+        stem, suffix = os.path.splitext(entry.name)
+        if entry.name.endswith(LEFTOVER_SUFFIXES):
+            if entry.is_file(follow_symlinks=False):
+                file_ops.unlink(entry.path, missing_ok=True)
+        elif files.SEGMENT_STEM.fullmatch(stem) is None:
+            continue
+        elif suffix == segment_suffix:
+            if entry.is_file():
+                listing.segment_sizes[int(stem)] = entry.stat().st_size
+            else:
+                logger.warning("not a file, ignored", extra=fields(path=entry.path))
+        elif suffix in files.KAFKA_INDEX_SUFFIXES:
+            listing.kafka_indexes.add(int(stem))
+        elif suffix in (files.INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX, files.QUARANTINE_SUFFIX):
+            companions.append((int(stem), entry.path, listing.segment_sizes))
+        elif suffix == files.SNAPSHOT_SUFFIX:
+            snapshots_found.add(int(stem))
+        elif suffix == files.PRODUCERS_SUFFIX:
+            companions.append((int(stem), entry.path, snapshots_found))
+    for offset, path, others in companions:
+        if offset not in others:
+            file_ops.unlink(path, missing_ok=True)  # Kafka deletes segments and snapshots without knowing ours
+    return listing
+
+
+def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
+    """Removes segments that end at the log start or below: they were deleted, and a power cut has brought some of them
+    back, or was to be followed by their removal. What is left has no hole."""
+    bases = sorted(listing.segment_sizes)
+    gone = [base for base, behind in itertools.pairwise(bases) if behind <= start]
+    for base in gone:
+        for suffix in (log.format.suffix, *files.COMPANION_SUFFIXES):
+            file_ops.unlink(f"{log.directory}/{files.stem(base)}{suffix}", missing_ok=True)
+        del listing.segment_sizes[base]
+    if gone:
+        log.entries.name_changed()
+        logger.info(
+            "segments below the log start removed",
+            extra=fields(log=log.name, count=len(gone), log_start_offset=start),
+        )
+
+
+def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = False) -> None:
+    """A partition without segment files: a new one, or one whose records are gone."""
+    end = start if plan.mended else max(start, plan.recovery_point or 0)
+    if end > start and not quiet:
+        logger.error(
+            "records are missing: the partition has no segment files; its offsets are not given out again",
+            extra=fields(log=log.name, first_offset=start, next_offset=end),
+        )
+    segment = Segment(log.services.cache, log.format, plan.directory, end, map_reserve=plan.config.segment_bytes)
+    log.core.set_segments((segment,))
+    log.core.set_offsets(end, end, end)
+    log.set_epochs(_read_epochs(plan, end), _epoch_of(plan))
+    log.opened(plan.high_watermark, plan.recovery_point)
+
+
+def _find_end(
+    log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
+) -> tuple[tuple[Segment, ...], int, int]:
+    """(segments, log end, flushed offset) by reading as little as the last stop allows."""
+    active = segments[-1]
+    summary = index_file.summary_of(active, plan.topic_id, plan.partition)
+    if plan.clean and summary is not None and summary.covered_size == active.size:
+        active.set_summary(summary.max_timestamp, summary.max_timestamp_offset, summary.last_position)
+        active.indexed_size = summary.covered_size
+        active.created_ms = int(disk.stat(active.path).st_mtime * 1000)
+        for segment in segments:
+            segment.set_flushed(segment.size)
+        if foreign or plan.recovery_point is None or summary.end_offset >= max(plan.recovery_point, start):
+            return segments, summary.end_offset, summary.end_offset
+    if plan.clean and active.size == 0 and not foreign and active.base_offset >= (plan.recovery_point or 0):
+        for segment in segments:
+            segment.set_flushed(segment.size)
+        return segments, active.base_offset, active.base_offset
+    return _recover(log, plan, segments, start, foreign=foreign)
+
+
+def _recover(
+    log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
+) -> tuple[tuple[Segment, ...], int, int]:
+    """Walks everything that is not known to be on the disk."""
+    covered = [_covered_end(plan, segment) for segment in segments]
+    believed = plan.replicated or not foreign  # the recovery point, which is of these files
+    known = max(start, (plan.recovery_point or 0) if believed else 0)
+    flushed = _flushed_end(segments, covered, known, sparse=plan.sparse)
+    keep = foreign and not plan.mended
+    gaps_until = _gaps_until(plan, flushed, keep=keep)
+    if log.format.positional:
+        flushed = max(flushed, segments[-1].base_offset)  # a roll puts all before it on the disk
+    end = segments[0].base_offset
+    for i, segment in enumerate(segments):
+        last = i + 1 == len(segments)
+        behind = recovery.OFFSET_MAX if last else segments[i + 1].base_offset
+        summary = covered[i][1]
+        if (
+            not last
+            and behind <= flushed
+            and believed
+            and not recovery.may_end_in_zeros(segment, summary.covered_size if summary else -1)
+        ):
+            segment.set_flushed(segment.size)
+            end = behind
+            continue
+        scan = index_file.scan_after(segment, summary, index_interval=log.core.index_interval, mapped=False)
+        from_position = scan.position
+        tail = recovery.walk_tail(
+            scan,
+            flushed_offset=0 if plan.mended else flushed,  # its leader has what is not whole here
+            offset_limit=behind,
+            contiguous_from=gaps_until if last and not plan.mended else recovery.OFFSET_MAX,
+            keep_valid=keep,
+        )
+        end = max(end, scan.next_offset)
+        scan.install(verified_from=from_position)  # what the walk learned is not learned again
+        log.note_walked(segment, from_position)
+        if tail.ahead:
+            segment.cut(scan.position)
+        elif tail.cut_position is not None:
+            segments = _cut(log, segments, i, tail.cut_position)
+            break
+        if tail.quarantined:
+            segment.mark_sealed()
+            end = max(end, min(flushed, behind))
+        if not last and scan.next_offset < behind and behind > max(flushed, gaps_until):
+            segments = _cut(log, segments, i, segment.size)
+            break
+        if log.indexes.dense and not last and not tail.quarantined and max(start, scan.next_offset) < behind:
+            recovery.quarantine_gap(segment, max(start, scan.next_offset), behind)
+    active = segments[-1]
+    active.created_ms = int(disk.stat(active.path).st_mtime * 1000)
+    active.trim(unknown=True)
+    if end < flushed and not plan.mended:
+        logger.error(
+            "records are missing: the log ends before what was flushed; their offsets are not given out again",
+            extra=fields(log=log.name, log_end=end, flushed=flushed),
+        )
+        active.add_damage(active.size, active.size, end, flushed)
+        quarantine_file.save(active)
+        active.mark_sealed()
+        end = flushed
+    _remove_snapshots_above(plan.directory, end)
+    transaction_index.cut(plan.directory, active.base_offset, end)
+    return segments, end, min(flushed, end)
+
+
+def _check_empty(log: PartitionLog, segments: tuple[Segment, ...]) -> None:
+    """Sealed segments that were cut down to nothing, which no reader will ever open."""
+    for segment, following in itertools.pairwise(segments):
+        summary = index_file.read_summary(index_file.path_of(segment)) if segment.size == 0 else None
+        if summary is not None and summary.covered_size > 0:
+            recovery.check_end(segment, max(segment.base_offset, log.log_start_offset), following.base_offset)
+
+
+def _flushed_end(
+    segments: tuple[Segment, ...],
+    covered: list[tuple[int, index_file.IndexSummary | None]],
+    known: int,
+    *,
+    sparse: bool,
+) -> int:
+    """How far the log is on the disk, which it is up to `known`, by what saved indexes add to that.
+
+    An index tells of its own segment alone: one before it may have been recovered, and not synced since.
+    """
+    known = max(known, segments[0].base_offset)
+    for i, (segment, (end, summary)) in enumerate(zip(segments, covered, strict=True)):
+        if segment.base_offset > known:
+            break
+        known = max(known, end)
+        if sparse and i + 1 < len(segments) and summary is not None and summary.covered_size == segment.size:
+            known = max(known, segments[i + 1].base_offset)
+    return known
+
+
+def _gaps_until(plan: LoadPlan, flushed: int, *, keep: bool) -> int:
+    """Below which offset others may be missing."""
+    if keep or (plan.sparse and not plan.points_known):
+        return recovery.OFFSET_MAX
+    return flushed if plan.sparse else 0
+
+
+def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.IndexSummary | None]:
+    """(end offset, header) of what a segment's saved index covers; (0, None) without a good one."""
+    summary = index_file.summary_of(segment, plan.topic_id, plan.partition)
+    return (0, None) if summary is None else (summary.end_offset, summary)
+
+
+def _cut(log: PartitionLog, segments: tuple[Segment, ...], i: int, position: int) -> tuple[Segment, ...]:
+    """Cuts the log at a position of its i-th segment; segments after it follow a gap and go."""
+    segment = segments[i]
+    logger.warning(
+        "the log's unflushed tail is cut at the first bytes that are no batch",
+        extra=fields(
+            path=segment.path, position=position, size=segment.size - position, segments=len(segments) - i - 1
+        ),
+    )
+    segment.cut(position)
+    log.forget_foreign_indexes(segment)
+    for later in segments[i + 1 :]:
+        later.close()
+        for suffix in (log.format.suffix, *files.COMPANION_SUFFIXES):
+            file_ops.unlink(f"{later.directory}/{later.name}{suffix}", missing_ok=True)
+    return segments[: i + 1]
+
+
+def _remove_snapshots_above(directory: str, log_end: int) -> None:
+    for offset in snapshots.offsets_in(directory):
+        if offset > log_end:
+            snapshots.remove(directory, offset)
+
+
+def _open_at(
+    log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, flushed: int, log_end: int
+) -> None:
+    log.core.set_segments(segments)
+    if plan.mended:
+        start = min(start, log_end)  # written down before the log was cut below it
+    start = max(start, segments[0].base_offset)
+    log_end = max(log_end, start)
+    log.core.set_offsets(start, min(max(flushed, start), log_end), log_end)
+    log.set_epochs(_read_epochs(plan, log_end), _epoch_of(plan))
+    log.opened(plan.high_watermark, plan.recovery_point)
+    if log.flushed_offset < log_end:
+        log.services.dirty_logs.add(log)  # the next checkpoint puts what was recovered on the disk
+
+
+def _read_epochs(plan: LoadPlan, log_end: int) -> list[tuple[int, int]]:
+    entries = checkpoints.read_epochs(f"{plan.directory}/{files.EPOCHS_NAME}")
+    return [entry for entry in entries if entry[1] < log_end]
+
+
+def _epoch_of(plan: LoadPlan) -> int:
+    """The epoch to write with: what the journal says, but never below what the directory already has."""
+    entries = checkpoints.read_epochs(f"{plan.directory}/{files.EPOCHS_NAME}")
+    return max(plan.leader_epoch, entries[-1][0] if entries else 0)
+
+
+def _note_producers(log: PartitionLog) -> None:
+    """Producer ids that another broker gave out must not be given out again."""
+    log.load_producers()

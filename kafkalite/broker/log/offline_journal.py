@@ -1,0 +1,41 @@
+"""The journal of a data directory whose broker does not run, for those who change it from outside.
+
+A directory that is not there, or was never used, is made for those who add something: what is written down before the
+first start holds at it. Who only looks, or takes something away, gets a StartupError: it is the wrong directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from kafkalite.broker.log import directory, disk, files
+from kafkalite.broker.log.journal import Journal
+from kafkalite.errors import StartupError
+from kafkalite.model import new_uuid, uuid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def open_journal(path: str, *, make: bool = False) -> Iterator[Journal]:
+    """Holds the directory's lock. StartupError while a broker has it, for what this release cannot read, and, unless
+    it may be made, for a directory that no broker has used."""
+    if not make and not directory.is_used(path) and not disk.exists(f"{path}/{files.JOURNAL_NAME}"):
+        raise StartupError(f"{path} is no data directory: it has no {files.META_PROPERTIES_NAME}")
+    directory.prepare(path)
+    lock = directory.DirectoryLock(path)
+    try:
+        journal = Journal.open(path)
+        if journal is None:
+            if directory.is_used(path):
+                raise StartupError(f"{path} has no {files.JOURNAL_NAME}: start a broker on it first")
+            journal = Journal.create(path, uuid_text(new_uuid()))
+            directory.leave_clean_marker(path)
+        try:
+            yield journal
+        finally:
+            journal.close()
+    finally:
+        lock.release()

@@ -1,0 +1,297 @@
+"""Loads and saves what a partition knows of its producers: sequences, open transactions, aborted ones.
+
+    load    newest good snapshot S  +  NNN.txnindex of the segments, markers below S  +  the log's batches from S on
+    save    changed NNN.txnindex, synced  ▸  snapshot S with the marks of all of them in its companion
+
+So a snapshot vouches for the aborted transactions below it. Where its marks and the files differ (lost, torn, older,
+swapped by a compaction that a crash cut short, written by Kafka since) the aborted transactions are made again by
+walking the log; a snapshot without marks is Kafka's, whose files are believed when they are in order.
+
+Saved at a roll, a checkpoint when much was added, a clean stop, and after a compaction. Thread rule: `..._locked` needs
+the log's lock; files are written without it, one save at a time, and never by an older capture over a newer one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.producers import ProducerTable
+from kafkalite._native.log.scan import SegmentScan
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import snapshots, transaction_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite._native.log.log_core import LogCore
+    from kafkalite._native.log.segment import Segment
+    from kafkalite.broker.log.indexes import SegmentIndexes
+
+logger = logging.getLogger(__name__)
+
+WALK_SIZE_MAX: Final = 8 * 1024 * 1024
+"""Bytes after the last snapshot from which a clean stop or a checkpoint saves a new one for their sake alone."""
+OFFSET_MAX: Final = (1 << 63) - 1
+
+Marks = dict[int, tuple[int, int]]
+"""Base offset of a segment → (count, CRC) of the entries in its txnindex; segments without entries are left out."""
+
+
+class CapturedProducers(NamedTuple):
+    """The state at one moment, ready to be written."""
+
+    number: int  # captures of a log, counted
+    offset: int  # the log end then
+    size: int  # of the active segment then
+    snapshot: tuple[bytes, bytes]
+    marks: Marks
+    indexes: dict[int, bytes]  # base offset of a segment → what its txnindex must hold
+
+
+class ProducerState:
+    """The producer state of one log on its way from and to the disk."""
+
+    __slots__ = (
+        "_captures",
+        "_directory",
+        "_indexes",
+        "_log",
+        "_producer_count_max",
+        "_producer_id_seen",
+        "_saved",
+        "_saved_number",
+        "_saving",
+        "_snapshot_size",
+        "snapshot_offset",
+    )
+
+    def __init__(
+        self,
+        log: LogCore,
+        indexes: SegmentIndexes,
+        directory: str,
+        *,
+        producer_count_max: int,
+        producer_id_seen: Callable[[int], None],
+    ) -> None:
+        self._log = log
+        self._indexes = indexes
+        self._directory = directory
+        self._producer_count_max = producer_count_max
+        self._producer_id_seen = producer_id_seen
+        self._saving = threading.Lock()  # a leaf: under it only files are written
+        self._captures = 0  # guarded by the log's lock
+        self._saved_number = -1  # guarded by _saving
+        self._saved: tuple[int, Marks] = (0, {})  # files hold all markers below; replaced as a whole
+        self.snapshot_offset = -1
+        self._snapshot_size = 0  # of the active segment at the last snapshot
+
+    # --- load ---------------------------------------------------------------------------------------------------------
+
+    def load_locked(self) -> ProducerTable:
+        """The state at the log end; OSError, KafkaError."""
+        log = self._log
+        table = ProducerTable(self._producer_count_max, replicated=log.replicated)
+        start = snapshots.load(self._directory, log.segments[0].base_offset, log.log_end_offset, table)
+        self.snapshot_offset = start
+        if start > log.segments[0].base_offset:
+            self._load_aborted(table, start)
+        self._walk(table, max(start, 0), OFFSET_MAX)
+        self._producer_id_seen(max((entry.producer_id for entry in table), default=-1))
+        return table
+
+    def _load_aborted(self, table: ProducerTable, start: int) -> None:
+        """The aborted transactions with markers below `start`, from the segments' files or else from the log."""
+        log = self._log
+        expected = snapshots.aborted_marks(self._directory, start)
+        bases = {segment.base_offset for segment in log.segments}
+        sound = expected is None or all(base in bases for base in expected if base >= log.segments[0].base_offset)
+        rows: list[transaction_index.Row] = []
+        found: Marks = {}
+        for i, segment in enumerate(log.segments):
+            if segment.base_offset >= start or not sound:
+                break
+            data = transaction_index.read(self._directory, segment.base_offset)
+            limit = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else OFFSET_MAX
+            decoded = self._meant(data, segment.base_offset, limit, expected, start)
+            if decoded is None or not _adjoins(rows, decoded):
+                sound = False
+                break
+            if data:
+                found[segment.base_offset] = transaction_index.mark_of(data)
+            rows += [row for row in decoded if row[2] < start]
+        if sound:
+            self._saved = (start, found)
+        else:
+            rows = self._rebuild(start)
+            table.dirty = True
+        for row in rows:
+            table.aborted.add(*row)
+        if not sound or expected is None:
+            self._vouch(table, start)
+
+    @staticmethod
+    def _meant(
+        data: bytes, base: int, limit: int, expected: Marks | None, start: int
+    ) -> list[transaction_index.Row] | None:
+        """The entries that count of a segment's file; None when it is not the file that was meant: what it has besides
+        may only be of markers from the snapshot on."""
+        if expected is None:
+            return transaction_index.decode(data, base, limit)
+        mark = expected.get(base, (0, 0))
+        size = mark[0] * transaction_index.ENTRY.size
+        meant, behind = data[:size], data[size:]
+        if transaction_index.mark_of(meant) != mark or not transaction_index.begins_from(behind, start):
+            return None
+        return transaction_index.decode(meant, base, limit)
+
+    def _rebuild(self, start: int) -> list[transaction_index.Row]:
+        log = self._log
+        logger.warning("aborted transactions are looked up in the log again", extra=fields(log=log.name))
+        scratch = ProducerTable(self._producer_count_max)
+        self._walk(scratch, 0, start)
+        return [row for row in scratch.aborted.rows() if row[2] < start]
+
+    def _vouch(self, table: ProducerTable, start: int) -> None:
+        """Writes files and marks of what is below `start`, with which `table` has just been filled, before something
+        else is lost too."""
+        log = self._log
+        marks: Marks = {}
+        try:
+            for i, segment in enumerate(log.segments):
+                behind = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else OFFSET_MAX
+                data = transaction_index.encode(table.aborted.rows(segment.base_offset, behind))
+                if data != transaction_index.read(self._directory, segment.base_offset):
+                    transaction_index.write(self._directory, segment.base_offset, data)
+                if data:
+                    marks[segment.base_offset] = transaction_index.mark_of(data)
+            snapshots.write(self._directory, start, snapshots.encode(table, marks))
+        except OSError as error:
+            logger.warning("aborted transactions could not be saved", extra=fields(log=log.name, reason=str(error)))
+            return
+        self._saved = (start, marks)
+
+    def _walk(self, table: ProducerTable, start: int, limit: int) -> None:
+        """Takes in the batches from offset `start` on, up to and including the segment in which `limit` lies."""
+        log = self._log
+        for i, segment in enumerate(log.segments):
+            behind = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else log.log_end_offset
+            if segment.size > 0 and behind > start and segment.base_offset < limit:
+                self._walk_segment(segment, start, table)
+
+    def _walk_segment(self, segment: Segment, start_offset: int, table: ProducerTable) -> None:
+        scan = SegmentScan(
+            segment,
+            position=self._indexes.position_of_offset(segment, start_offset, locked=True),
+            producers=table,
+            producers_from=start_offset,
+        )
+        while not scan.run(segment.size, verify=False):
+            following = scan.resync(segment.size)
+            if following is None:
+                return
+            scan.skip_to(*following)
+
+    # --- save ---------------------------------------------------------------------------------------------------------
+
+    def is_due_locked(self, *, stopping: bool) -> bool:
+        """Whether a snapshot now would spare the next start work."""
+        log = self._log
+        table = log.producers
+        if table is None or self.snapshot_offset == log.log_end_offset:
+            return table is not None and table.dirty and stopping
+        grown = log.active.size - (self._snapshot_size if self.snapshot_offset > log.active.base_offset else 0)
+        return grown > WALK_SIZE_MAX or (table.dirty and stopping)
+
+    def capture_locked(self) -> CapturedProducers:
+        """The state as it is now. Its table counts as clean from here on."""
+        log = self._log
+        table = log.producers
+        assert table is not None, "there is no state to capture before it was loaded"
+        filed, known = self._saved
+        marks: Marks = {}
+        indexes: dict[int, bytes] = {}
+        behind = log.log_end_offset
+        for segment in reversed(log.segments):
+            base = segment.base_offset
+            if behind <= filed:
+                start = log.segments[0].base_offset
+                marks |= {other: mark for other, mark in known.items() if start <= other < behind}
+                break
+            data = transaction_index.encode(table.aborted.rows(base, behind))
+            if data:
+                marks[base] = transaction_index.mark_of(data)
+            if known.get(base) != marks.get(base):
+                indexes[base] = data
+            behind = base
+        table.dirty = False
+        self._captures += 1
+        encoded = snapshots.encode(table, marks)
+        return CapturedProducers(self._captures, log.log_end_offset, log.active.size, encoded, marks, indexes)
+
+    def save(self, captured: CapturedProducers, *, durable: bool = False) -> None:
+        """Writes a captured state down, unless a later one is there already. OSError; the log can replace it."""
+        log = self._log
+        with self._saving:
+            if captured.number <= self._saved_number or log.deleted:
+                return
+            present = {segment.base_offset for segment in log.segments}
+            for base, data in captured.indexes.items():
+                if base in present:
+                    transaction_index.write(self._directory, base, data)
+            snapshots.write(self._directory, captured.offset, captured.snapshot, durable=durable)
+            self._saved_number = captured.number
+            self._saved = (captured.offset, captured.marks)
+            self.snapshot_offset = captured.offset
+            self._snapshot_size = captured.size
+
+    def cut_locked(self, log_end: int) -> None:
+        """The log is about to be cut at an offset: what is saved of later ones goes, and captures made before are not
+        saved any more. The caller syncs the directory. OSError."""
+        with self._saving:
+            self._saved_number = self._captures
+            self._saved = (0, {})
+            for offset in snapshots.offsets_in(self._directory):
+                if offset > log_end:
+                    snapshots.remove(self._directory, offset)
+            if self.snapshot_offset > log_end:
+                self.snapshot_offset = -1
+
+    def save_or_warn(self, captured: CapturedProducers) -> None:
+        """As save(), for callers that can do without."""
+        try:
+            self.save(captured)
+        except OSError as error:
+            self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        logger.warning("producer snapshot could not be saved", extra=fields(log=self._log.name, reason=str(error)))
+
+    def save_compacted(self, below: int) -> None:
+        """After a compaction up to `below`: the files of all segments are rewritten, and no snapshot stays that
+        knows a transaction as open whose marker may be gone, which a power cut must not bring back either."""
+        log = self._log
+        with log.locked():
+            if log.producers is None or log.deleted or log.offline:
+                return
+            self._saved = (0, {})
+            captured = self.capture_locked()
+        try:
+            self.save(captured, durable=True)
+        except OSError as error:
+            self._warn(error)
+        for offset in snapshots.offsets_in(self._directory):
+            if offset < min(below, self.snapshot_offset):
+                snapshots.remove(self._directory, offset)
+        try:
+            file_ops.sync_directory(self._directory)
+        except OSError as error:
+            self._warn(error)
+
+
+def _adjoins(rows: list[transaction_index.Row], following: list[transaction_index.Row]) -> bool:
+    """Whether the entries of a segment may stand after those of the segments before it."""
+    return not rows or not following or rows[-1][3] <= following[0][3]

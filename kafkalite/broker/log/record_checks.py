@@ -1,0 +1,74 @@
+"""What an append leaves to Python when it looks at the records of a batch: compressed ones, and which ones were bad.
+
+A plain batch is checked in C as it is written. A compressed one is unpacked here first, within a limit, and nothing of
+what was unpacked is kept. May be called from any thread.
+"""
+
+from __future__ import annotations
+
+from kafkalite._native.wire.batch import (
+    HEADER_SIZE,
+    BatchError,
+    BatchInfo,
+    RecordFaults,
+    check_records,
+    find_faults,
+    read_info,
+)
+from kafkalite.errors import ErrorCode
+from kafkalite.wire.record.compression import CompressionError, Decompressor
+
+
+def check_compressed(
+    batch: bytes, *, key_required: bool, timestamp_min: int, timestamp_max: int, size_max: int
+) -> tuple[int, int, int]:
+    """(error code, index of the bad record or -1, largest timestamp in ms) of a batch of `size_max` bytes unpacked."""
+    info = read_info(batch)
+    try:
+        with Decompressor(size_max, in_turns=True) as decompressor:
+            records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])
+            try:
+                _, max_timestamp, _ = check_records(
+                    info,
+                    records,
+                    key_required=key_required,
+                    timestamp_min=timestamp_min,
+                    timestamp_max=timestamp_max,
+                )
+            except BatchError as error:
+                return _code_of(info, records, key_required, error), error.index, -1
+            finally:
+                records.release()
+    except CompressionError:
+        return ErrorCode.INVALID_RECORD, -1, -1  # its CRC is right: sending it again would not help
+    return 0, -1, max_timestamp
+
+
+def _code_of(info: BatchInfo, records: memoryview, key_required: bool, error: BatchError) -> int:
+    """Whether it was a record's time that was refused, which without bounds would pass."""
+    try:
+        check_records(info, records, key_required=key_required)
+    except BatchError as other:
+        if other.index == error.index:
+            return ErrorCode.INVALID_RECORD
+    return ErrorCode.INVALID_TIMESTAMP
+
+
+def faults_of(
+    batch: bytes, *, key_required: bool, timestamp_min: int, timestamp_max: int, size_max: int
+) -> RecordFaults:
+    """The bad records of a batch that an append has just refused for them, with the bounds it held them against."""
+    info = read_info(batch)
+    records = memoryview(batch)[HEADER_SIZE:]
+    if not info.codec:
+        return find_faults(
+            info, records, key_required=key_required, timestamp_min=timestamp_min, timestamp_max=timestamp_max
+        )
+    with Decompressor(size_max, in_turns=True) as decompressor:
+        unpacked = decompressor.decompress(info.codec, records)
+        try:
+            return find_faults(
+                info, unpacked, key_required=key_required, timestamp_min=timestamp_min, timestamp_max=timestamp_max
+            )
+        finally:
+            unpacked.release()

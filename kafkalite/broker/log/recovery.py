@@ -1,0 +1,181 @@
+"""What to do with bytes that are no batches.
+
+    at or above the flushed offset    a write that was under way: the log is cut at the first bad byte
+    below it                          quarantined: reported, left in place, reads inside answer CORRUPT_MESSAGE,
+                                      batches after them are served
+    missing after a sealed segment    as below it, where nothing may take offsets out of the log: known when the
+                                      segment's index is loaded and the saved one does not cover the file
+    zeros where nothing is missing    written ahead by a broker that did not stop cleanly: cut, as if never there
+
+The flushed offset is the recovery point of the last checkpoint, or the end of what a saved index covers, whichever is
+higher. A log that ends below it has lost records; their offsets are not given out again.
+
+Both uses share the walk: recovery after an unclean stop (the tail of a log) and the check of bytes from disk before
+they are first served. Everything here may block.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite._native.log.scan import SegmentScan
+from kafkalite._native.wire.batch import HEADER_SIZE
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import disk, files, quarantine_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalite._native.log.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+OFFSET_MAX: Final = (1 << 63) - 1
+ZEROS_CHUNK: Final = 1 << 20
+
+
+class Tail(NamedTuple):
+    """How a walk to the end of a segment ended."""
+
+    cut_position: int | None  # the first byte to cut, None when nothing is to be cut
+    quarantined: bool  # the bytes at the end are bad and stay: nothing may be appended after them
+    ahead: bool = False  # what is to be cut are zeros that were written ahead: no batch is missing
+
+
+def walk_tail(
+    scan: SegmentScan,
+    *,
+    flushed_offset: int,
+    offset_limit: int = OFFSET_MAX,
+    contiguous_from: int = 0,
+    keep_valid: bool = False,
+) -> Tail:
+    """Walks `scan` to the end of its segment, checking all bytes; missing offsets are damage from `contiguous_from` on.
+
+    With `keep_valid` (a directory that came from elsewhere, whose flushed offset nobody knows) nothing is cut that has
+    an intact batch after it.
+    """
+    segment = scan.segment
+    end = segment.size
+    while not scan.run(end, verify=True, contiguous_from=contiguous_from, offset_limit=offset_limit):
+        offset = scan.first_bad_offset()
+        may_cut = offset >= flushed_offset
+        if (offset == offset_limit or (offset_limit == OFFSET_MAX and may_cut)) and ends_in_zeros(
+            segment, scan.position
+        ):
+            return Tail(scan.position, quarantined=False, ahead=True)
+        if may_cut and not keep_valid:
+            return Tail(scan.position, quarantined=False)
+        following = scan.resync(end, offset_limit=offset_limit)
+        if following is None:
+            if may_cut:
+                return Tail(scan.position, quarantined=False)
+            quarantine(segment, scan.position, end, offset, max(offset, min(flushed_offset, offset_limit)))
+            return Tail(None, quarantined=True)
+        quarantine(segment, scan.position, following[0], offset, following[1])
+        scan.skip_to(*following)
+    return Tail(None, quarantined=False)
+
+
+def ends_in_zeros(segment: Segment, position: int) -> bool:
+    """Whether every byte from `position` on is zero, and there is one."""
+    if position >= segment.size:
+        return False
+    for start in range(position, segment.size, ZEROS_CHUNK):
+        if segment.read_bytes(start, min(ZEROS_CHUNK, segment.size - start)).strip(b"\0"):
+            return False
+    return True
+
+
+def may_end_in_zeros(segment: Segment, covered_size: int) -> bool:
+    """Whether a segment that is on the disk has to be walked to know: not when its saved index covers all of it."""
+    if covered_size == segment.size or segment.format.positional:
+        return False
+    return ends_in_zeros(segment, max(0, segment.size - HEADER_SIZE))
+
+
+def quarantine(segment: Segment, position: int, end: int, offset: int, next_offset: int) -> None:
+    """Puts bytes [position, end) under quarantine, writes that down and says so, unless it is known."""
+    if not segment.add_damage(position, end, offset, next_offset):
+        return
+    quarantine_file.save(segment)
+    logger.error(
+        "damaged bytes are quarantined: reads inside fail, everything else is served",
+        extra=fields(
+            path=segment.path, position=position, size=end - position, first_offset=offset, next_offset=next_offset
+        ),
+    )
+
+
+def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
+    """As quarantine(), for offsets that are missing between the end of a sealed segment and the next one's base."""
+    if not segment.add_damage(segment.size, segment.size, offset, next_offset):
+        return
+    quarantine_file.save(segment)
+    logger.error(
+        "records are missing: a segment ends before the next one begins; reads of their offsets fail, "
+        "everything else is served",
+        extra=fields(path=segment.path, size=segment.size, first_offset=offset, next_offset=next_offset),
+    )
+
+
+def check_end(segment: Segment, offset: int, behind: int) -> None:
+    """Quarantines the offsets [offset, behind) that a sealed segment of a dense log lacks before the next one, if any.
+
+    What Kafka wrote it may have compacted, and what `log repair` took out is not missed.
+    """
+    if offset >= behind:
+        return
+    stem = f"{segment.directory}/{files.stem(segment.base_offset)}"
+    if any(disk.exists(stem + suffix) for suffix in files.KAFKA_INDEX_SUFFIXES):
+        return
+    taken_out = quarantine_file.taken_out(segment.directory, segment.base_offset)
+    if not any(first <= offset and behind <= next_offset for first, next_offset in taken_out):
+        quarantine_gap(segment, offset, behind)
+
+
+def verify_granules(segment: Segment, granules: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> None:
+    """Checks granules as `Segment.unverified_granules` gave them, marks them, quarantines what is damaged.
+
+    `offset_limit` bounds the offsets of a granule that has no successor in the index.
+    """
+    done = 0
+    while done < len(granules):
+        last = done
+        while last + 1 < len(granules) and granules[last + 1][1] == granules[last][2]:
+            last += 1
+        done = _verify_run(segment, granules[done : last + 1], offset_limit) + done
+
+
+def _verify_run(segment: Segment, run: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> int:
+    """Checks adjoining granules up to the first damaged one; how many are done."""
+    _, position, _, first_offset, _ = run[0]
+    first_offset = first_offset if first_offset >= 0 else segment.base_offset
+    scan = SegmentScan(segment, position=position, next_offset=first_offset)
+    limit = run[-1][4] if run[-1][4] >= 0 else offset_limit
+    if scan.run(run[-1][2], verify=True, offset_limit=limit):
+        for granule in run:
+            segment.mark_verified(granule[0])
+        return len(run)
+    count = 0
+    for number, _, end, _, next_first in run:
+        count += 1
+        if end <= scan.position:
+            segment.mark_verified(number)
+            continue
+        _quarantine_in_granule(scan, end, next_first if next_first >= 0 else offset_limit)
+        segment.mark_verified(number)
+        break
+    return count
+
+
+def _quarantine_in_granule(scan: SegmentScan, end: int, offset_limit: int) -> None:
+    """Walks on to the end of a granule in which the scan met damage; the index says where the next one starts."""
+    while True:
+        offset = scan.first_bad_offset()
+        following = scan.resync(end, offset_limit=offset_limit) or (end, offset_limit)
+        quarantine(scan.segment, scan.position, following[0], offset, following[1])
+        scan.skip_to(*following)
+        if scan.position >= end or scan.run(end, verify=True, offset_limit=offset_limit):
+            return

@@ -1,0 +1,199 @@
+"""Mends what kafkalite.broker.log.checking finds, destroying nothing: what goes out of its place is kept beside it.
+
+    derived file     renamed to NAME.damaged; an index is made again, the rest by the next start
+    unflushed tail   copied to NNN.log.damaged-FIRST-NEXT, then cut off
+    damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is rewritten without it, and renamed
+
+A segment without its damaged batches has a gap in its offsets, as a compacted one has: readers go on after it, and
+Apache Kafka reads it as well. No broker keeps a gap in the segment that it appends to, so after a mended last one an
+empty one is begun. Each step is on the disk before the next one; a crash in between leaves the finding to be mended.
+
+Everything here blocks. The caller holds the data directory's lock.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.scan import SegmentScan
+from kafkalite._native.log.segment import FileCache, Segment
+from kafkalite.broker.log import checkpoints, disk, files, index_file
+from kafkalite.broker.log.checking import MAP_SIZE_MIN, Finding, Partition, Remedy, topic_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COPY_SIZE: Final = 1 << 20
+INDEX_INTERVAL: Final = 4096
+DAMAGED_SUFFIX: Final = ".damaged"
+
+
+def mend(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple[Finding, str]]:
+    """Mends findings of one partition, or of the root (None): each with what was done. OSError: it stopped there."""
+    done = [(finding, _mend_file(partition, finding)) for finding in findings if finding.position < 0]
+    by_segment: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.position >= 0 and finding.remedy in {Remedy.CUT, Remedy.TAKE_OUT}:
+            by_segment.setdefault(finding.path, []).append(finding)
+        elif finding.position >= 0:
+            done.append((finding, ""))
+    for path, ranges in by_segment.items():
+        assert partition is not None, "segments belong to partitions"
+        done += _mend_segment(partition, path, ranges)
+    return done
+
+
+def _mend_file(partition: Partition | None, finding: Finding) -> str:
+    """What was done about a file that is not a segment; empty when nothing can be."""
+    if finding.remedy is Remedy.REWRITE:
+        assert partition is not None, "only partitions have a topic id"
+        assert partition.topic_id is not None, "the journal knows it"
+        if disk.exists(finding.path):
+            _put_aside(finding.path)
+        checkpoints.write_partition_topic_id(partition.directory, partition.topic_id, durable=True)
+        return "written again"
+    if finding.remedy is not Remedy.REBUILD:
+        return ""
+    kept = _put_aside(finding.path)
+    if partition is not None and finding.path.endswith(files.INDEX_SUFFIX):
+        _rebuild_index(partition, finding.path.removesuffix(files.INDEX_SUFFIX))
+    return f"made again; the old file is {os.path.basename(kept)}"
+
+
+def _put_aside(path: str) -> str:
+    """Renames a file out of the way, durably; its new path."""
+    target = _free_name(path + DAMAGED_SUFFIX)
+    file_ops.rename(path, target)
+    file_ops.sync_directory(os.path.dirname(path))
+    return target
+
+
+def _free_name(path: str) -> str:
+    """The path, with a number after it where it is taken."""
+    number, target = 1, path
+    while disk.lexists(target):
+        number += 1
+        target = f"{path}.{number}"
+    return target
+
+
+def _open_segment(partition: Partition, base: int) -> Segment:
+    assert partition.format is not None, "there are segments"
+    path = f"{partition.directory}/{files.stem(base)}{partition.format.suffix}"
+    size = disk.stat(path).st_size
+    return Segment(
+        FileCache(1), partition.format, partition.directory, base, map_reserve=max(size, MAP_SIZE_MIN), size=size
+    )
+
+
+def _rebuild_index(partition: Partition, stem_path: str) -> None:
+    """Saves the index of a whole segment; without the topic's id a start does it."""
+    topic_id = partition.topic_id or topic_id_of(partition.directory)
+    segment = _open_segment(partition, int(os.path.basename(stem_path)))
+    scan = SegmentScan(segment, next_offset=segment.base_offset, index=SegmentIndex(), index_interval=INDEX_INTERVAL)
+    whole = scan.run(segment.size, verify=True)
+    if topic_id is not None and whole and segment.size > 0:
+        assert scan.index is not None, "the scan was made with an index"
+        index_file.save(
+            segment,
+            scan.index.columns(),
+            topic_id=topic_id,
+            partition=partition.number,
+            covered_size=segment.size,
+            end_offset=scan.next_offset,
+            interval=INDEX_INTERVAL,
+            bytes_since_entry=scan.bytes_since_entry,
+            max_timestamp=scan.max_timestamp,
+            max_timestamp_offset=scan.max_timestamp_offset,
+            last_position=scan.last_position,
+        )
+    segment.close()
+
+
+def _mend_segment(partition: Partition, path: str, ranges: Sequence[Finding]) -> list[tuple[Finding, str]]:
+    ranges = sorted(ranges, key=lambda finding: finding.position)
+    done = []
+    for finding in ranges:
+        kept = _copy_aside(path, finding)
+        verb = "cut off" if finding.remedy is Remedy.CUT else "taken out"
+        done.append((finding, f"{verb}; the bytes are in {os.path.basename(kept)}"))
+    if len(ranges) == 1 and ranges[0].remedy is Remedy.CUT:
+        fd = file_ops.open_file(path, os.O_RDWR)
+        try:
+            file_ops.truncate_file(fd, ranges[0].position)
+            file_ops.sync_file(fd)
+        finally:
+            disk.close(fd)
+        return done
+    temporary = path + files.TEMPORARY_SUFFIX
+    _write_without(path, temporary, ranges)
+    _put_in_place(partition, path, temporary)
+    return done
+
+
+def _copy_aside(path: str, finding: Finding) -> str:
+    """Copies the bytes of a range to a file of their own, on the disk when this returns."""
+    target = _free_name(f"{path}{DAMAGED_SUFFIX}-{finding.first}-{finding.next_offset}")
+    with disk.reading(path) as source:
+        fd = file_ops.open_file(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            _copy(source, finding.position, finding.end, fd, 0)
+            file_ops.sync_file(fd)
+        finally:
+            disk.close(fd)
+    file_ops.sync_directory(os.path.dirname(path))
+    return target
+
+
+def _copy(source: int, position: int, end: int, target: int, at: int) -> int:
+    """Copies bytes [position, end) to `at`; the position after them."""
+    while position < end:
+        data = disk.read_at(source, min(COPY_SIZE, end - position), position)
+        if not data:
+            break
+        file_ops.write_all(target, data, at)
+        position += len(data)
+        at += len(data)
+    return at
+
+
+def _write_without(path: str, target: str, ranges: Sequence[Finding]) -> None:
+    """Writes a segment without some ranges, on the disk when this returns."""
+    with disk.reading(path) as source:
+        fd = file_ops.open_file(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            at = position = 0
+            for finding in ranges:
+                at = _copy(source, position, finding.position, fd, at)
+                position = finding.end
+            _copy(source, position, disk.stat(path).st_size, fd, at)
+            file_ops.sync_file(fd)
+        finally:
+            disk.close(fd)
+    found = disk.stat(path)
+    disk.set_times(target, found.st_atime_ns, found.st_mtime_ns)  # retention by time looks at it
+
+
+def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
+    """Replaces the segment. What was made from its positions goes first; aborted transactions stand by offsets."""
+    assert partition.format is not None, "there are segments"
+    base = int(os.path.basename(path).partition(".")[0])
+    stem = f"{partition.directory}/{files.stem(base)}"
+    for suffix in (files.INDEX_SUFFIX, files.QUARANTINE_SUFFIX, *files.KAFKA_INDEX_SUFFIXES):
+        file_ops.unlink(stem + suffix, missing_ok=True)
+    later = [
+        name
+        for name in disk.list_names(partition.directory)
+        if name.endswith(partition.format.suffix) and name > os.path.basename(path)
+    ]
+    if not later:
+        end = max(partition.end_offset, partition.flushed_offset, base + 1)
+        empty = f"{partition.directory}/{files.stem(end)}{partition.format.suffix}"
+        disk.close(file_ops.open_file(empty, os.O_WRONLY | os.O_CREAT))
+        file_ops.sync_directory(partition.directory)
+    file_ops.rename(temporary, path)
+    file_ops.sync_directory(partition.directory)
+    _rebuild_index(partition, stem)  # it also says that the segment ends where it should

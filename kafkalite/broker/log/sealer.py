@@ -1,0 +1,65 @@
+"""Full segments: cut to their size, synced, their index and the producer state saved, one after another.
+
+A roll hands its segment over and goes on; with SEAL_COUNT_MAX waiting it waits for room. Sealing takes no log's lock,
+so that whoever holds one may wait here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.logging import fields
+
+if TYPE_CHECKING:
+    from kafkalite._native.log.segment import Segment
+    from kafkalite.base.executors import Executors
+    from kafkalite.broker.log.partition_log import PartitionLog
+    from kafkalite.broker.log.producer_state import CapturedProducers
+
+logger = logging.getLogger(__name__)
+
+SEAL_COUNT_MAX: Final = 256
+"""Full segments that may wait to be synced; beyond it rolling waits."""
+
+
+class Sealer:
+    """The sealing thread of one data directory."""
+
+    def __init__(self, executors: Executors) -> None:
+        self._worker = executors.worker("kafkalite-sealer", self._turn)
+        self._room = executors.event()
+        self._waiting: deque[tuple[PartitionLog, Segment, CapturedProducers]] = deque()  # guarded by the worker's lock
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Finishes what waits, then ends the thread."""
+        self._worker.stop()
+
+    def submit(self, log: PartitionLog, segment: Segment, state: CapturedProducers) -> None:
+        """Has a segment finished, soon."""
+        with self._worker.lock:
+            self._waiting.append((log, segment, state))
+            full = len(self._waiting) >= SEAL_COUNT_MAX
+            if full:
+                self._room.clear()
+            self._worker.call_locked()
+        if full:
+            self._room.wait()
+
+    def _turn(self) -> None:
+        while True:
+            with self._worker.lock:
+                if not self._waiting:
+                    return
+                log, segment, state = self._waiting.popleft()
+                if len(self._waiting) < SEAL_COUNT_MAX:
+                    self._room.set()
+            try:
+                log.finish_seal(segment, state)
+            except Exception:  # the other logs still need this thread
+                logger.exception("a full segment could not be finished", extra=fields(path=segment.path))

@@ -1,0 +1,102 @@
+"""`NNN.txnindex`: the aborted transactions whose markers stand in a segment; Apache Kafka's file, byte for byte.
+
+    34 bytes an entry, big-endian, markers rising
+      0  version i16 = 0        18  marker offset i64 (Kafka's last offset)
+      2  producer id i64        26  last stable offset after the marker i64
+      10 first offset i64
+
+No file means no entries. It is written as a whole, and on the disk before a snapshot of the producers that counts on it
+(see kafkalite.broker.log.snapshots), whose companion says how many entries each file has and what their CRC-32C is.
+One that is missing, torn or not the one meant is made again from the log.
+
+Everything here may block. OSError of a write goes to the caller.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.base import file_ops
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite.base.logging import fields
+from kafkalite.broker.log import files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+ENTRY: Final = struct.Struct(">hqqqq")
+VERSION: Final = 0
+
+Row = tuple[int, int, int, int]
+"""Producer id, first offset, marker offset, last stable offset."""
+
+
+def path_of(directory: str, base_offset: int) -> str:
+    """Where a segment's entries stand."""
+    return f"{directory}/{files.stem(base_offset)}{files.TRANSACTION_INDEX_SUFFIX}"
+
+
+def encode(rows: Sequence[Row]) -> bytes:
+    """The bytes of a file."""
+    return b"".join(ENTRY.pack(VERSION, *row) for row in rows)
+
+
+def decode(data: bytes, base_offset: int, limit: int) -> list[Row] | None:
+    """The entries of a segment that holds offsets [base_offset, limit); None when they cannot be right."""
+    if len(data) % ENTRY.size:
+        return None
+    rows: list[Row] = []
+    newest, stable = base_offset - 1, -1
+    for version, producer_id, first, marker, stable_offset in ENTRY.iter_unpack(data):
+        in_order = newest < marker < limit and stable <= stable_offset <= marker + 1
+        if version != VERSION or producer_id < 0 or not 0 <= first < marker or not in_order:
+            return None
+        rows.append((producer_id, first, marker, stable_offset))
+        newest, stable = marker, stable_offset
+    return rows
+
+
+def begins_from(data: bytes, offset: int) -> bool:
+    """Whether the first of these entries, if there is a whole one, is of a marker at this offset or behind it."""
+    return len(data) < ENTRY.size or ENTRY.unpack_from(data)[3] >= offset
+
+
+def mark_of(data: bytes) -> tuple[int, int]:
+    """(count, CRC) of entries, as a snapshot's companion names a file."""
+    return len(data) // ENTRY.size, crc32c(data)
+
+
+def read(directory: str, base_offset: int) -> bytes:
+    """What a segment's file holds; nothing when there is none, or when it cannot be read, which is reported."""
+    path = path_of(directory, base_offset)
+    try:
+        return files.read_bytes(path) or b""
+    except OSError as error:
+        logger.warning(
+            "aborted transactions cannot be read from their file", extra=fields(path=path, reason=str(error))
+        )
+        return b""
+
+
+def write(directory: str, base_offset: int, data: bytes) -> None:
+    """Replaces a segment's file, on the disk when this returns; without entries there is none."""
+    path = path_of(directory, base_offset)
+    if data:
+        files.write_atomically(path, data, durable=True)
+    else:
+        file_ops.unlink(path, missing_ok=True)
+
+
+def cut(directory: str, base_offset: int, log_end: int) -> None:
+    """Drops entries of markers that a log which was cut has no more."""
+    data = read(directory, base_offset)
+    whole = len(data) - len(data) % ENTRY.size
+    kept = 0
+    while kept < whole and ENTRY.unpack_from(data, kept)[3] < log_end:
+        kept += ENTRY.size
+    if kept < len(data):
+        write(directory, base_offset, data[:kept])

@@ -1,0 +1,247 @@
+"""What a broker depends on and cannot change: disk, limits, memory, clock. For `kafkalite check`.
+
+Each row says what was found and, where that is not as it should be, why it matters. Sources are the kernel's files, as
+proc(5) and statvfs(3) describe them; what a system does not tell is left out.
+
+Blocks: a file in the data directory, or the one above it that is there, is written and synced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import statistics
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.base.clock import JUMP_MS_MIN
+from kafkalite.broker.log import expiry_checkpoint
+from kafkalite.errors import StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OK, NOTE, LOOK = "ok", "note", "look"
+SYNC_COUNT: Final = 30
+SYNC_SIZE: Final = 4096
+SYNC_MS_MIN: Final = 0.05
+"""A disk that writes 4 KiB and its barrier faster than this has not written them."""
+SYNC_MS_MAX: Final = 20.0
+FREE_SHARE_MIN: Final = 0.1
+FREE_BYTES_MIN: Final = 1 << 30
+INODES_FREE_MIN: Final = 100_000
+DESCRIPTORS_MIN: Final = 10_000
+MAPS_MIN: Final = 60_000
+MEMORY_MIN: Final = 512 << 20
+GOOD: Final = frozenset({"ext4", "xfs"})
+VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
+REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "glusterfs", "ceph"})
+CLOCK_ERROR: Final = 5
+"""TIME_ERROR of adjtimex(2): the clock is not synchronised."""
+CLOCK_STARTS_S: Final = 1_735_689_600
+"""2025-01-01: a clock before it is wrong."""
+
+
+class Row(NamedTuple):
+    """One thing that was looked at. `verdict`: ok; note (it costs speed or room), look (it may cost data, service)."""
+
+    what: str
+    found: str
+    verdict: str = OK
+    why: str = ""
+
+
+class Mount(NamedTuple):
+    """The file system of a path."""
+
+    point: str
+    kind: str
+    options: frozenset[str]
+    device: str
+
+
+def look(directory: str) -> list[Row]:
+    """Everything, in the order in which people read it. StartupError where the directory cannot be looked at."""
+    place = os.path.abspath(directory)
+    while not os.path.isdir(place) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise StartupError(f"{place} cannot be written to: run it as the broker's user")
+    parts: tuple[Callable[[], Iterator[Row]], ...] = (
+        lambda: file_system(mount_of(place)),
+        lambda: sync_time(place),
+        lambda: room(place),
+        limits,
+        memory,
+        clock,
+        lambda: expiry_time(place),
+    )
+    return [row for part in parts for row in part()]
+
+
+# --- disk -------------------------------------------------------------------------------------------------------------
+
+
+def mount_of(path: str, table: str | None = None) -> Mount:
+    """Which file system a path is on, by /proc/self/mounts (or its text)."""
+    if table is None:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:
+            table = file.read()
+    real = os.path.realpath(path)
+    found = Mount("/", "unknown", frozenset(), "")
+    for line in table.splitlines():
+        device, point, kind, options = line.split()[:4]
+        point = point.replace("\\040", " ")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(found.point):
+            found = Mount(point, kind, frozenset(options.split(",")), device)
+    return found
+
+
+def file_system(mount: Mount) -> Iterator[Row]:
+    """Its kind and options."""
+    found = f"{mount.kind} at {mount.point}"
+    if mount.kind in VOLATILE:
+        yield Row("file system", found, LOOK, "it is memory: all is gone when the machine stops")
+    elif mount.kind in REMOTE or mount.kind.startswith("nfs"):
+        yield Row("file system", found, LOOK, "over a network locks and fsync are not what a broker relies on")
+    elif mount.kind not in GOOD:
+        yield Row("file system", found, NOTE, "ext4 and XFS are what is tried; btrfs: no copy on write (chattr +C)")
+    else:
+        yield Row("file system", found)
+    if {"nobarrier", "barrier=0"} & mount.options:
+        yield Row("barriers", "off", LOOK, "a power cut may take what was synced: mount without nobarrier")
+    if "data=writeback" in mount.options:
+        yield Row("journal", "data=writeback", NOTE, "files may hold garbage after a power cut: data=ordered")
+    if "ro" in mount.options:
+        yield Row("mount", "read-only", LOOK, "a broker writes")
+
+
+def sync_time(directory: str) -> Iterator[Row]:
+    """How long a small write takes until it is on the disk: what acks=all waits for."""
+    path = f"{directory}/.kafkalite-check-{os.getpid()}"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, SYNC_COUNT * SYNC_SIZE)
+        os.fsync(fd)
+        took = []
+        for number in range(SYNC_COUNT):
+            os.pwrite(fd, os.urandom(SYNC_SIZE), number * SYNC_SIZE)
+            began = time.perf_counter()
+            os.fdatasync(fd)
+            took.append((time.perf_counter() - began) * 1000)
+    finally:
+        os.close(fd)
+        os.unlink(path)
+    yield judged_sync(statistics.median(took), max(took))
+
+
+def judged_sync(median_ms: float, max_ms: float) -> Row:
+    """The row of what was measured, in ms."""
+    found = f"{median_ms:.2f} ms, at most {max_ms:.1f} ms"
+    if median_ms < SYNC_MS_MIN:
+        return Row("fdatasync of 4 KiB", found, LOOK, "too fast for a disk: a cache that a power cut empties answers")
+    if median_ms > SYNC_MS_MAX:
+        return Row("fdatasync of 4 KiB", found, NOTE, "acks=all waits so long: power-loss protection makes it quick")
+    return Row("fdatasync of 4 KiB", found)
+
+
+def room(directory: str) -> Iterator[Row]:
+    """Free bytes and names."""
+    disk = os.statvfs(directory)
+    free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    share = free / total if total else 1.0
+    found = f"{free / 1e9:,.1f} GB, {share:.0%}"
+    if free < FREE_BYTES_MIN or share < FREE_SHARE_MIN:
+        yield Row("free space", found, LOOK, "on a full disk producers are refused: retention.bytes, or a larger disk")
+    else:
+        yield Row("free space", found)
+    if disk.f_files and disk.f_favail < INODES_FREE_MIN:
+        yield Row("free inodes", f"{disk.f_favail:,}", LOOK, "each segment has up to five files")
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+def limits() -> Iterator[Row]:
+    """Of this user and of the kernel. The broker lifts its soft limit of files to the hard one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_MIN:
+        yield Row("open files", f"{hard:,}", LOOK, "connections and segments need one each: LimitNOFILE=65536")
+    else:
+        yield Row("open files", "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}")
+    size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if size != resource.RLIM_INFINITY:
+        yield Row("size of a file", f"{size:,} bytes", LOOK, "a segment has segment.bytes: ulimit -f unlimited")
+    maps = _number("/proc/sys/vm/max_map_count")
+    if maps is not None:
+        few = maps < MAPS_MIN
+        why = "each open segment has one: sysctl vm.max_map_count=262144" if few else ""
+        yield Row("memory maps", f"{maps:,}", NOTE if few else OK, why)
+
+
+def memory() -> Iterator[Row]:
+    """How much, and what the kernel does with it."""
+    values = {}
+    with open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            name, _, rest = line.partition(":")
+            values[name] = int(rest.split()[0]) * 1024
+    total, available = values.get("MemTotal", 0), values.get("MemAvailable", 0)
+    found = f"{total / 1e9:.1f} GB, {available / 1e9:.1f} available"
+    few = available < MEMORY_MIN
+    yield Row(
+        "memory", found, NOTE if few else OK, "the page cache, which consumers read from, needs some" if few else ""
+    )
+    swappiness = _number("/proc/sys/vm/swappiness")
+    if swappiness is not None and swappiness > 1 and values.get("SwapTotal"):
+        yield Row("swappiness", str(swappiness), NOTE, "the broker may be swapped out: sysctl vm.swappiness=1")
+
+
+def clock() -> Iterator[Row]:
+    """Whether somebody keeps the clock right: retention and timestamps go by it."""
+    now = time.time()
+    found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    state = _clock_state()
+    if now < CLOCK_STARTS_S:
+        yield Row("clock", found, LOOK, "it is wrong: records would be stamped with it, and retention goes by that")
+    elif state == CLOCK_ERROR:
+        yield Row(
+            "clock", found, NOTE, "nobody synchronises it as far as the kernel knows: chrony or systemd-timesyncd"
+        )
+    else:
+        yield Row("clock", found)
+
+
+def expiry_time(directory: str) -> Iterator[Row]:
+    """The trusted time that a broker has stored in the directory, next to the wall clock; no row where none has."""
+    stored = expiry_checkpoint.read(directory)
+    if stored is None:
+        return
+    found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(stored.time_ms / 1000))
+    ahead_s = time.time() - stored.time_ms / 1000
+    if ahead_s > JUMP_MS_MIN / 1000:
+        why = f"the clock is {ahead_s:.0f} s ahead (a jump, or downtime): clock.jump.hold.ms before it counts"
+        yield Row("expiry time", found, NOTE, why)
+    elif ahead_s < -JUMP_MS_MIN / 1000:
+        yield Row("expiry time", found, LOOK, f"the clock is {-ahead_s:.0f} s behind it: one of the two is wrong")
+    else:
+        yield Row("expiry time", found)
+
+
+def _clock_state() -> int:
+    """What adjtimex(2) says of the clock; -1 where it is not to be had."""
+    buffer = ctypes.create_string_buffer(512)  # a struct timex whose modes are 0: nothing is set
+    try:
+        return int(ctypes.CDLL(None).adjtimex(buffer))
+    except (OSError, AttributeError):
+        return -1
+
+
+def _number(path: str) -> int | None:
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None

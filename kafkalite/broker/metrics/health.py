@@ -1,0 +1,83 @@
+"""Why a broker is not alive, or not ready: sentences, none when it is.
+
+Alive: every network worker's loop has turned within LIVE_S. Whoever supervises the process ends it otherwise.
+Ready: clients are served as they expect. A broker that starts, stops, or has no room on its disk is not, and may be
+later.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.broker.limits.memory import describe
+
+if TYPE_CHECKING:
+    from kafkalite._native.serve.memory import MemoryCeiling
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.broker.metrics.parts import Parts
+
+LIVE_S: Final = 5.0
+"""A loop turns once a second when there is nothing to do."""
+DISK_FREE_MIN: Final = 1024 * 1024
+"""Bytes: with less, writes fail or are about to."""
+
+
+def not_alive(parts: Parts) -> list[str]:
+    """Reasons. A broker that still starts is alive."""
+    if parts.stopping or not parts.accepting:
+        return []
+    now = time.monotonic()  # what workers note, whatever clock the broker was given
+    return [
+        f"network worker {worker.number} has been busy or stuck for {now - worker.io.now:.0f} s"
+        for worker in parts.workers
+        if now - worker.io.now > LIVE_S
+    ]
+
+
+def not_ready(parts: Parts) -> list[str]:
+    """Reasons."""
+    if parts.stopping:
+        return ["the broker is stopping"]
+    if parts.logs is None or not parts.accepting:
+        return ["the broker is starting: its logs are being opened"]
+    reasons = not_alive(parts)
+    if parts.groups is not None and not parts.groups.wait_loaded(0):
+        reasons.append("consumer groups are being loaded")
+    if parts.transactions is not None and not parts.transactions.wait_loaded(0):
+        reasons.append("transactions are being loaded")
+    return reasons + _storage(parts.logs)
+
+
+def notes(parts: Parts) -> list[str]:
+    """What else whoever asks should know, a mirror's source that is away for one: clients are served all the same."""
+    if parts.stopping:
+        return []
+    return [*_clock(parts.logs), *_memory(parts.memory), *(text for part in parts.notes for text in part())]
+
+
+def _clock(logs: LogManager | None) -> list[str]:
+    ahead = None if logs is None else logs.expiry_time.ahead()
+    if ahead is None:
+        return []
+    ahead_s, left_s = ahead.ahead_ms // 1000, ahead.left_ms // 1000
+    return [f"the wall clock is {ahead_s} s ahead (a jump, or downtime): nothing expires by it for another {left_s} s"]
+
+
+def _memory(memory: MemoryCeiling | None) -> list[str]:
+    if memory is None or not memory.near:
+        return []
+    return [f"{describe(memory)}. The broker does not read from the clients that hold most"]
+
+
+def _storage(logs: LogManager) -> list[str]:
+    if logs.journal_failure is not None:
+        return [f"the metadata journal failed ({logs.journal_failure}): nothing can be changed before a restart"]
+    try:
+        found = os.statvfs(logs.directory)
+    except OSError as error:
+        return [f"the data directory cannot be reached: {error.strerror}"]
+    if found.f_bavail * found.f_frsize < DISK_FREE_MIN or any(log.core.storage_full for log in logs.logs()):
+        return ["the disk of the data directory is full"]
+    return []

@@ -1,0 +1,222 @@
+"""What clients are held to: quotas, limits of connections, permissions.
+
+How much an owner of a quota does in a second is a difference of two looks at what he has done since the start: a scrape
+keeps what it saw for the next ones. So whoever is bound by a quota pays nothing for being told of.
+"""
+
+from __future__ import annotations
+
+import threading
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.base.families import LABELLED_MAX, OTHERS, Family, labels
+from kafkalite.base.quota_entities import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
+from kafkalite.broker.net.acceptor import LIMITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kafkalite._native.serve.memory import MemoryCeiling
+    from kafkalite._native.serve.quota import Owner, QuotaControl
+    from kafkalite.broker.metrics.parts import Parts
+    from kafkalite.broker.net.acceptor import Acceptor
+
+RATES: Final = {
+    PRODUCER_BYTE_RATE: ("Produce", "byte_rate"),
+    CONSUMER_BYTE_RATE: ("Fetch", "byte_rate"),
+    REQUEST_PERCENTAGE: ("Request", "request_time"),
+    CONTROLLER_MUTATION_RATE: ("ControllerMutation", "mutation_rate"),
+}
+"""Key of a quota → Kafka's name of the resource, and of the metric that tells how much of it is used in a second."""
+HELP: Final = {
+    "byte_rate": "Bytes a second of clients with a quota.",
+    "request_time": "Percent of a thread that requests of clients with a quota take.",
+    "mutation_rate": "Partitions a second that clients with a quota create and delete.",
+}
+
+
+class Seen(NamedTuple):
+    """What a meter has counted since it was made."""
+
+    done: float = 0.0
+    throttled_ms: float = 0.0
+    throttled_count: int = 0
+
+    def since(self, before: Seen) -> Seen:
+        """What has come since an earlier look. One that has counted less is another meter of the same owner."""
+        if self.done < before.done or self.throttled_count < before.throttled_count:
+            return self
+        return Seen(
+            self.done - before.done,
+            self.throttled_ms - before.throttled_ms,
+            self.throttled_count - before.throttled_count,
+        )
+
+    def plus(self, other: Seen) -> Seen:
+        """Both together."""
+        return Seen(
+            self.done + other.done,
+            self.throttled_ms + other.throttled_ms,
+            self.throttled_count + other.throttled_count,
+        )
+
+
+Look = tuple[float, dict["Owner", Seen]]
+"""(monotonic seconds, what the meters had counted then)."""
+
+
+class Recent:
+    """What the owners of quotas did lately: in the last window, or since the last scrape if that was before."""
+
+    def __init__(self, now: float, window_s: float) -> None:
+        self._window_s = window_s
+        self._lock = threading.Lock()
+        self._looks: list[Look] = [(now, {})]  # two at most, a window apart
+
+    def look(self, now: float, control: QuotaControl) -> tuple[float, dict[Owner, Seen]]:
+        """(seconds, what each owner has done in them). Any thread."""
+        seen = {
+            owner: Seen(meter.done, meter.throttled_ms, meter.throttled_count)
+            for owner, meter in list(control.meters.items())
+        }
+        with self._lock:
+            if len(self._looks) > 1 and self._looks[-1][0] <= now - self._window_s:
+                del self._looks[0]
+            since, before = self._looks[0]
+            if self._looks[-1][0] <= now - self._window_s:
+                self._looks.append((now, seen))
+        found = {owner: one.since(before.get(owner, Seen())) for owner, one in seen.items()}
+        return max(now - since, 1e-3), found
+
+
+class Limits:
+    """A source."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        config = parts.config
+        window_s = max(1, config.quota_window_num - 1) * config.quota_window_size_seconds
+        self._recent = Recent(parts.clock.monotonic(), window_s)
+
+    def __call__(self) -> Iterator[Family]:
+        if self._parts.quotas is not None:
+            yield from self._quotas(self._parts.quotas.control)
+        if self._parts.acceptor is not None:
+            yield from _connections(self._parts.acceptor, [bound.name for bound in self._parts.listeners])
+        if self._parts.memory is not None:
+            yield from _memory(self._parts.memory)
+        denied = {} if self._parts.authorizer is None else self._parts.authorizer.denied()
+        yield Family(
+            "kafkalite_authorisations_denied",
+            "counter",
+            "What clients were not allowed, by operation and resource; of one topic once a second.",
+            [
+                (labels(operation=operation.name, resource=kind.name), count)
+                for (operation, kind), count in sorted(denied.items())
+            ],
+        )
+
+    def _quotas(self, control: QuotaControl) -> Iterator[Family]:
+        elapsed_s, recent = self._recent.look(self._parts.clock.monotonic(), control)
+        told = {key: _told(key, recent) for key in RATES}
+        for metric, text in HELP.items():
+            rows = [
+                (place, one.done / elapsed_s)
+                for key, (_, name) in RATES.items()
+                if name == metric
+                for place, one in told[key]
+            ]
+            yield Family(f"kafka_server_quota_{metric}", "gauge", text, rows)
+        yield Family(
+            "kafka_server_quota_throttle_time",
+            "gauge",
+            "Milliseconds that clients over a quota were told to wait, on an average; 0: none was over it.",
+            [(place, one.throttled_ms / max(1, one.throttled_count)) for rows in told.values() for place, one in rows],
+        )
+        totals = control.totals()
+        yield Family(
+            "kafkalite_quota_throttled",
+            "counter",
+            "Waits that clients over a quota were told.",
+            [(labels(resource=RATES[key][0]), totals[key][2] if key in totals else 0) for key in RATES],
+        )
+        yield Family(
+            "kafkalite_quota_throttled_seconds",
+            "counter",
+            "Seconds that clients over a quota were told to wait.",
+            [(labels(resource=RATES[key][0]), totals[key][1] / 1000 if key in totals else 0.0) for key in RATES],
+        )
+
+
+def _memory(memory: MemoryCeiling) -> Iterator[Family]:
+    yield Family(
+        "kafkalite_memory_max_bytes",
+        "gauge",
+        "Bytes that clients may make the broker hold: broker.memory.max.",
+        [("", memory.size_max or 0)],
+    )
+    yield Family(
+        "kafkalite_memory_bytes",
+        "gauge",
+        "Bytes that clients make the broker hold, by kind.",
+        [(labels(kind=kind), size) for kind, size in memory.by_kind().items()],
+    )
+    yield Family(
+        "kafkalite_memory_pauses",
+        "counter",
+        "Times that a connection was not read because its principal and address held too much, or the queue was full.",
+        [("", memory.pause_count)],
+    )
+
+
+def _told(key: str, recent: dict[Owner, Seen]) -> list[tuple[str, Seen]]:
+    """(labels, what was done) of those who waited longest, or did most, of the owners of a key; the rest as one."""
+    rows = [(owner, one) for owner, one in recent.items() if owner[0] == key]
+    kept = nlargest(LABELLED_MAX, rows, key=lambda row: (row[1].throttled_ms, row[1].done))
+    found = [(_labels(key, owner[1] or "", owner[2] or ""), one) for owner, one in kept]
+    if len(rows) > len(kept):
+        names = {owner for owner, _ in kept}
+        rest = Seen()
+        for owner, one in rows:
+            if owner not in names:
+                rest = rest.plus(one)
+        found.append((_labels(key, OTHERS, OTHERS), rest))
+    return found
+
+
+def _labels(key: str, user: str, client_id: str) -> str:
+    return labels(user=user, clientid=client_id, resource=RATES[key][0])
+
+
+def _connections(acceptor: Acceptor, listeners: Iterable[str]) -> Iterator[Family]:
+    yield Family(
+        "kafkalite_connections_refused",
+        "counter",
+        "Connections that were closed, or held and closed, by the limit that was reached.",
+        [(labels(limit=limit), acceptor.refused[limit]) for limit in LIMITS],
+    )
+    yield Family(
+        "kafkalite_connections_held",
+        "gauge",
+        "Connections of addresses over connection_creation_rate that wait, unread, for their close.",
+        [("", acceptor.held_count)],
+    )
+    delayed = sorted({**dict.fromkeys(listeners, (0, 0.0)), **acceptor.delayed}.items())
+    yield Family(
+        "kafkalite_listener_delays",
+        "counter",
+        "Times that a listener was left alone, since its connections came faster than max.connection.creation.rate.",
+        [(labels(listener=name), count) for name, (count, _) in delayed],
+    )
+    yield Family(
+        "kafkalite_listener_delay_seconds",
+        "counter",
+        "Seconds that it was left alone in all.",
+        [(labels(listener=name), seconds) for name, (_, seconds) in delayed],
+    )

@@ -1,0 +1,71 @@
+"""What of a broker the sources look at. The broker fills it in while it starts; what is None is not there yet."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from kafkalite._native.serve.counters import RequestCounters
+from kafkalite.base.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kafkalite._native.serve.fetch_session import FetchSessionCache
+    from kafkalite._native.serve.memory import MemoryCeiling
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.families import Source
+    from kafkalite.base.pool import IoPool
+    from kafkalite.broker.coordinator.groups import GroupCoordinator
+    from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+    from kafkalite.broker.handlers.sign_in import SignIns
+    from kafkalite.broker.limits.long_requests import LongRequests
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.broker.metrics.errors import ErrorCounts
+    from kafkalite.broker.metrics.slow import SlowLog
+    from kafkalite.broker.net.acceptor import Acceptor
+    from kafkalite.broker.net.listener import BoundListener
+    from kafkalite.broker.net.worker import Worker
+    from kafkalite.broker.quotas.quotas import Quotas
+    from kafkalite.broker.security.authorizer import Authorizer
+    from kafkalite.settings.broker import BrokerConfig
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """Written by the broker's thread, read by those of the HTTP server."""
+
+    config: BrokerConfig
+    clock: Clock
+    errors: ErrorCounts
+    logs: LogManager | None = None
+    pool: IoPool | None = None
+    long_requests: LongRequests | None = None
+    memory: MemoryCeiling | None = None
+    groups: GroupCoordinator | None = None
+    transactions: TransactionCoordinator | None = None
+    sessions: FetchSessionCache | None = None
+    quotas: Quotas | None = None
+    authorizer: Authorizer | None = None
+    sign_ins: Mapping[str, SignIns] = field(default_factory=dict)
+    """By the name of the listener."""
+    acceptor: Acceptor | None = None
+    listeners: Sequence[BoundListener] = ()
+    workers: Sequence[Worker] = ()
+    counters: list[RequestCounters] = field(default_factory=list)
+    """One of each worker."""
+    slow: SlowLog | None = None
+    """Told of slow requests, where they are wanted."""
+    sources: Sequence[Source] = ()
+    """Of parts that the metrics know nothing of."""
+    notes: Sequence[Callable[[], list[str]]] = ()
+    """What parts want those to know who ask for health."""
+    accepting: bool = False
+    """Whether clients can connect."""
+    stopping: bool = False
+
+    def new_counters(self) -> RequestCounters:
+        """Of one more worker."""
+        counters = RequestCounters(slow_ms=self.config.request_slow_log_ms, on_slow=self.slow)
+        self.counters.append(counters)
+        return counters

@@ -1,0 +1,187 @@
+"""Requests by API: how many, of which version, which errors, how large and how long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.families import Family, labels
+from kafkalite.broker.metrics.slow import name_of
+from kafkalite.errors import ErrorCode
+from kafkalite.metrics.latency import QUANTILES, Numbers, Window, added, cumulative, quantile
+from kafkalite.wire.protocol import api
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
+
+    from kafkalite._native.serve.counters import ApiNumbers
+    from kafkalite.broker.metrics.parts import Parts
+
+FETCH_CONSUMER: Final = "FetchConsumer"
+"""What Kafka calls fetches of consumers beside those of all; there are no others here."""
+QUEUES: Final = (
+    ("requestqueuetimems", "Milliseconds that requests waited for a thread: there is no such queue here."),
+    ("responsequeuetimems", "Milliseconds that answers waited for a thread: there is no such queue here."),
+)
+TIMES: Final = (
+    ("localtimems", 3, "Milliseconds until a worker was done with a request."),
+    ("remotetimems", 4, "Milliseconds that parked answers waited for the disk, for data or for others."),
+    ("responsesendtimems", 5, "Milliseconds until the socket had the answer."),
+    ("totaltimems", 6, "Milliseconds from the arrival of a request to the end of its answer."),
+)
+_SIZE: Final = 2
+_TOTAL: Final = 6
+_THROTTLED: Final = 7
+
+
+def error_name(code: int) -> str:
+    """As Kafka's enumeration has it."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+class Requests:
+    """A source."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._window = Window(parts.clock.monotonic())
+
+    def numbers(self) -> dict[int, ApiNumbers]:
+        """Of all workers together."""
+        by_key: dict[int, list[ApiNumbers]] = {}
+        for counters in self._parts.counters:
+            for key, one in counters.numbers().items():
+                by_key.setdefault(key, []).append(one)
+        return {key: _together(found) for key, found in sorted(by_key.items())}
+
+    def __call__(self) -> Iterator[Family]:
+        numbers = self.numbers()
+        served = {key: one for key, one in numbers.items() if one[0]}
+        yield Family(
+            "kafka_network_requestmetrics_requests",
+            "counter",
+            "Requests by API and version.",
+            [
+                (labels(request=name_of(key), version=version), count)
+                for key, one in served.items()
+                for version, count in sorted(one[0].items())
+            ],
+        )
+        yield Family(
+            "kafka_network_requestmetrics_errors",
+            "counter",
+            "Error codes in answers, NONE for good ones; of Produce and Fetch by partition.",
+            [
+                (labels(request=name_of(key), error=error_name(code)), count)
+                for (key, code), count in sorted(self._errors(numbers).items())
+            ],
+        )
+        yield from self._summaries(served)
+        yield Family(
+            "kafkalite_request_seconds",
+            "histogram",
+            "Seconds from the arrival of a request to the end of its answer, by API.",
+            [row for key, one in served.items() for row in histogram_rows(one[_TOTAL], request=name_of(key))],
+        )
+        if self._parts.slow is not None:
+            slow = self._parts.slow.count
+            yield Family("kafkalite_slow_requests", "counter", "Requests above request.slow.log.ms.", [("", slow)])
+
+    def _errors(self, numbers: Mapping[int, ApiNumbers]) -> Mapping[tuple[int, int], int]:
+        native = {(key, code): count for key, one in numbers.items() for code, count in one[1].items()}
+        return {**self._parts.errors.numbers(), **native}
+
+    def _summaries(self, served: Mapping[int, ApiNumbers]) -> Iterator[Family]:
+        """Kafka's summaries: quantiles of the last minutes, count and sum since the start."""
+        numbers: dict[Hashable, Numbers] = {}
+        for key, one in served.items():
+            numbers.update(((key, at), histogram) for at, histogram in enumerate(one[_SIZE:], _SIZE))
+        recent = self._window.recent(self._parts.clock.monotonic(), numbers)
+        prefix = "kafka_network_requestmetrics"
+        for name, at, text in TIMES:
+            rows = [
+                row
+                for key in served
+                for request in names_of(key)
+                for row in _summary_rows(request, numbers[key, at], recent[key, at], 1e-3)
+            ]
+            yield Family(f"{prefix}_{name}", "summary", text, rows)
+        for name, text in QUEUES:
+            rows = [
+                row
+                for key in served
+                for request in names_of(key)
+                for row in _zero_rows(request, sum(numbers[key, _TOTAL][1]))
+            ]
+            yield Family(f"{prefix}_{name}", "summary", text, rows)
+        rows = [
+            row
+            for key in served
+            for request in names_of(key)
+            for row in _summary_rows(
+                request,
+                _with_unthrottled(numbers[key, _THROTTLED], sum(numbers[key, _TOTAL][1])),
+                _with_unthrottled((0, recent[key, _THROTTLED]), sum(recent[key, _TOTAL]))[1],
+                1,
+            )
+        ]
+        text = "Milliseconds that clients were told to wait, since they were over a quota."
+        yield Family(f"{prefix}_throttletimems", "summary", text, rows)
+        rows = [
+            row for key in served for row in _summary_rows(name_of(key), numbers[key, _SIZE], recent[key, _SIZE], 1)
+        ]
+        yield Family(f"{prefix}_requestbytes", "summary", "Bytes of requests.", rows)
+
+
+def names_of(key: int) -> tuple[str, ...]:
+    """What Kafka's request metrics call an API: fetches go by two names."""
+    return (name_of(key), FETCH_CONSUMER) if key == api.FETCH else (name_of(key),)
+
+
+def histogram_rows(numbers: Numbers, **given: object) -> Iterator[tuple[str, float]]:
+    """Rows of a histogram of durations, in seconds."""
+    total, counts = numbers
+    for bound, count in cumulative(counts):
+        yield f"_bucket{labels(**given, le=bound)}", count
+    rest = labels(**given)
+    yield f"_count{rest}", sum(counts)
+    yield f"_sum{rest}", total * 1e-6
+
+
+def _summary_rows(request: str, numbers: Numbers, recent: tuple[int, ...], scale: float) -> Iterable[tuple[str, float]]:
+    total, counts = numbers
+    rest = labels(request=request)
+    for share in QUANTILES:
+        yield labels(request=request, quantile=share), round(quantile(recent, share) * scale, 6)
+    yield f"_count{rest}", sum(counts)
+    yield f"_sum{rest}", round(total * scale, 6)
+
+
+def _with_unthrottled(throttled: Numbers, count: int) -> Numbers:
+    """The same of so many requests, most of which wait for nothing, and are counted at no cost here."""
+    total, (nothing, *counts) = throttled
+    return total, (nothing + max(0, count - nothing - sum(counts)), *counts)
+
+
+def _zero_rows(request: str, count: int) -> Iterator[tuple[str, float]]:
+    """Of a time that takes none here."""
+    rest = labels(request=request)
+    for share in QUANTILES:
+        yield labels(request=request, quantile=share), 0
+    yield f"_count{rest}", count
+    yield f"_sum{rest}", 0
+
+
+def _together(found: list[ApiNumbers]) -> ApiNumbers:
+    versions: Counter[int] = Counter()
+    errors: Counter[int] = Counter()
+    for one in found:
+        versions.update(one[0])
+        errors.update(one[1])
+    size, local, remote, sending, total, throttled = (
+        added(column) for column in zip(*(one[_SIZE:] for one in found), strict=True)
+    )
+    return dict(versions), dict(errors), size, local, remote, sending, total, throttled

@@ -1,0 +1,156 @@
+"""The quotas of a broker: what they are, and how they change.
+
+    changed     checked ─▶ line in the journal, durable ─▶ new table ─▶ epoch raised, `on_change` ─▶ answered
+
+Clients are held to them by whoever has the `QuotaControl`: connections and their handlers (users and client ids).
+
+Thread rule: any thread. `_changing` stands above the locks of the log manager, and makes check and change one step; the
+table is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite._native.serve.quota import QuotaControl
+from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
+from kafkalite.base.quota_entities import IP, Change, Entity, check_entity, check_value, entity_text
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.broker.quotas.table import QuotaTable
+from kafkalite.errors import InvalidRequest, KafkaError, PolicyViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kafkalite.settings.areas.quotas import QuotaRows
+
+LOCALHOST: Final = "localhost"
+CHANGES_MAX: Final = 10_000
+"""Quotas that one request may change, as in Kafka."""
+
+logger = RepeatLogger(logging.getLogger("kafkalite.broker.quotas"), lines=EVENT_LINES)
+
+
+class Alteration(NamedTuple):
+    """What one entity is to have: keys with values, None to take one away."""
+
+    entity: Entity
+    values: Sequence[tuple[str, float | None]]
+
+
+class Quotas:
+    """Quotas and those who want to know when they change."""
+
+    def __init__(
+        self,
+        entries: Mapping[Entity, Mapping[str, float]],
+        record: Callable[[Sequence[Change]], None],
+        config: QuotaRows,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        """`record` makes changes durable, all or none, KafkaError if it cannot; `on_change` is called after each."""
+        self.table = QuotaTable(entries)
+        self.control = QuotaControl(
+            self.table.bounds,
+            window_s=config.quota_window_size_seconds,
+            samples=config.quota_window_num,
+            mutation_window_s=config.controller_quota_window_size_seconds,
+            mutation_samples=config.controller_quota_window_num,
+        )
+        """What connections ask."""
+        self._record = record
+        self._on_change = on_change
+        self._changing = threading.Lock()
+
+    def alter(
+        self, alterations: Iterable[Alteration], *, validate_only: bool = False
+    ) -> dict[Entity, KafkaError | None]:
+        """Changes what can be changed: for each entity None, or why not. PolicyViolation: too many, and none was."""
+        results: dict[Entity, KafkaError | None] = {}
+        changes: list[Change] = []
+        with self._changing:
+            for alteration in checkpointed(alterations):
+                entity = alteration.entity
+                if entity in results:
+                    results[entity] = InvalidRequest(f"{entity_text(entity)} is in the request more than once")
+                    continue
+                try:
+                    changes += self._changes(alteration)
+                    results[entity] = None
+                except InvalidRequest as error:
+                    results[entity] = error
+            if len(changes) > CHANGES_MAX:
+                raise PolicyViolation(f"one request changes {CHANGES_MAX} quotas at most, not {len(changes)}")
+            if changes and not validate_only:
+                try:
+                    self._change(changes)
+                except KafkaError as error:
+                    return {entity: result or error for entity, result in results.items()}
+        return results
+
+    def replace(self, entries: Mapping[Entity, Mapping[str, float]]) -> None:
+        """From now on these count, all of them: what the controllers of a cluster say. Nothing is made durable."""
+        with self._changing:
+            self.table = QuotaTable(entries)
+            self.control.change(self.table.bounds)
+            if self._on_change is not None:
+                self._on_change()
+
+    def _changes(self, alteration: Alteration) -> list[Change]:
+        """Those of an alteration that change something; InvalidRequest."""
+        entity = alteration.entity
+        wanted = dict(alteration.values)
+        if len(wanted) != len(alteration.values):
+            raise InvalidRequest(f"a key is given more than once for {entity_text(entity)}")
+        check_entity(entity)
+        if entity[0][0] == IP and entity[0][1] is not None and address_of(entity[0][1]) is None:
+            raise InvalidRequest(f"{entity[0][1][:64]!r} is not an IP address; host names are not looked up")
+        present = self.table.entries.get(entity, {})
+        changes = [Change(entity, key, value) for key, value in wanted.items()]
+        for change in changes:
+            check_value(change)
+        return [change for change in changes if change.value != present.get(change.key)]
+
+    def _change(self, changes: Sequence[Change]) -> None:
+        self._record(changes)
+        self.table = self.table.changed(changes)
+        self.control.change(self.table.bounds)
+        for change in changes:
+            logger.info(
+                "quota %s",
+                "removed" if change.value is None else "set",
+                extra=fields(entity=entity_text(change.entity), key=change.key, value=change.value),
+            )
+        if self._on_change is not None:
+            self._on_change()
+
+
+def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
+    """Connections a second by address, and of any other (None: unbounded). Names that stand for none are left out."""
+    named, default = table.addresses()
+    rates: dict[str, float] = {}
+    for name, rate in named.items():
+        address = address_of(name)
+        if address is None:
+            logger.warning("a quota has no effect: its name is not an IP address", extra=fields(name=name[:64]))
+        else:
+            rates[address] = rate
+    return rates, default
+
+
+def address_of(name: str) -> str | None:
+    """The address that is written there, as text; None for what is none.
+
+    Kafka asks the resolver for any other name, once. Here a request never waits for it: `localhost` is known without.
+    """
+    if name == LOCALHOST:
+        return "127.0.0.1"
+    if not name.isprintable():  # the zone of an IPv6 address may be anything else
+        return None
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return None

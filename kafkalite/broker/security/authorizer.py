@@ -1,0 +1,274 @@
+"""Who may do what: Kafka's StandardAuthorizer, its rules in the metadata journal, or those of a cluster (`use`).
+
+    asked     super user ─▶ yes, else the rules (`kafkalite.broker.security.rules`), else the default
+    changed   line in the journal, durable ─▶ rules ─▶ epoch raised ─▶ answered
+
+So what an answered change forbids is forbidden to every request that comes after it: decisions that are kept (native
+AccessView, for Produce and Fetch) do not outlive the epoch in which they were made.
+
+Denials go to the log `kafkalite.authorizer` at INFO, what was allowed at DEBUG, both with who, from where, what, which
+API and by which rule; probes, whose denial only leaves something out of an answer, at DEBUG. Names that clients choose
+are cut to LOGGED_SIZE_MAX. Of denials DENIALS_TOLD_MAX are told in a second, the others are counted: whoever names ten
+thousand topics must not keep the broker busy writing.
+
+Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the rules; `_changing` stands above
+the locks of the log manager, and makes check and change of a request one step.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.serve.access import AccessControl
+from kafkalite.base.acls import (
+    CLUSTER_NAME,
+    OPERATIONS,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    ResourceType,
+    operation_bits,
+)
+from kafkalite.base.clock import SystemClock
+from kafkalite.base.logging import fields
+from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.broker.security.rules import Rules, host_key, is_network, network
+from kafkalite.errors import InvalidRequest, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kafkalite.base.acls import Acl
+    from kafkalite.base.clock import Clock
+
+LOGGED_SIZE_MAX: Final = 256
+DENIALS_TOLD_MAX: Final = 200
+"""In a second."""
+DELETED_MAX: Final = 10_000
+"""Rules that one request may delete, as in Kafka."""
+PROBED_NAME: Final = "hardcode"
+"""A name no rule is expected to have: who may use it may use any (Kafka's Authorizer asks for the same)."""
+
+audit = logging.getLogger("kafkalite.authorizer")
+
+_host_key = functools.lru_cache(4096)(host_key)
+
+
+class Authorizer:
+    """The rules of a broker, and its super users."""
+
+    def __init__(
+        self,
+        acls: Iterable[Acl],
+        record: Callable[[Sequence[Acl], Sequence[Acl]], None],
+        *,
+        super_users: frozenset[str] = frozenset(),
+        allow_without_acl: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        """`record` makes rules that are added and removed durable, all or none; it raises KafkaError if it cannot."""
+        self._rules = Rules(acls)
+        self._record = record
+        self._super_users = super_users
+        self._default = allow_without_acl
+        self._clock = clock or SystemClock()
+        self._told_second = (
+            0  # of the clock; this and the next two change under the GIL, a line more or less is no harm
+        )
+        self._told_count = 0
+        self._untold_count = 0
+        self._denied: Counter[tuple[AclOperation, ResourceType]] = Counter()
+        self._lock = threading.Lock()
+        self._changing = threading.Lock()
+        self.control = AccessControl(
+            allows_topic=self._allows_topic,
+            allows_transactional_id=self._allows_transactional_id,
+            allows_following=self._allows_following,
+        )
+        """What Produce and Fetch ask through."""
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def allows(
+        self,
+        principal: str,
+        host: str,
+        operation: AclOperation,
+        kind: ResourceType,
+        name: str,
+        api: str,
+        *,
+        probe: bool = False,
+    ) -> bool:
+        """Whether a principal may do this. `api` is told in the log; a `probe` is no attempt to do it."""
+        rule: Acl | None = None
+        if principal in self._super_users:
+            allowed = True
+            why = "super user"
+        else:
+            with self._lock:
+                decided, rule = self._rules.decide(principal, _host_key(host), operation, kind, name)
+            allowed = self._default if decided is None else decided
+            why = "default" if decided is None else "no rule for the asker"
+        if not allowed and not probe:
+            with self._lock:
+                self._denied[operation, kind] += 1
+        level = logging.DEBUG if allowed or probe else logging.INFO
+        if audit.isEnabledFor(level) and (level < logging.INFO or self._may_tell()):
+            audit.log(
+                level,
+                "allowed" if allowed else "denied",
+                extra=fields(
+                    principal=principal[:LOGGED_SIZE_MAX],
+                    operation=operation.name,
+                    host=host,
+                    resource=f"{kind.name}:{name[:LOGGED_SIZE_MAX]}",
+                    api=api,
+                    rule=why if rule is None else _text(rule),
+                ),
+            )
+        return allowed
+
+    def denied(self) -> dict[tuple[AclOperation, ResourceType], int]:
+        """Denials since the start. Those of Produce and Fetch are kept for a second, and counted once in it."""
+        with self._lock:
+            return dict(self._denied)
+
+    def _may_tell(self) -> bool:
+        """Whether there is room in this second for one more denial in the log; tells how many there was none for."""
+        second = int(self._clock.monotonic())
+        if second != self._told_second:
+            untold, self._untold_count = self._untold_count, 0
+            self._told_second, self._told_count = second, 0
+            if untold:
+                audit.info("denials that were not told", extra=fields(count=untold))
+        self._told_count += 1
+        if self._told_count > DENIALS_TOLD_MAX:
+            self._untold_count += 1
+            return False
+        return True
+
+    def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, api: str) -> bool:
+        """Whether a principal may do this with at least one resource of a type (KIP-679)."""
+        if self.allows(principal, host, operation, kind, PROBED_NAME, api, probe=True):
+            return True
+        with self._lock:
+            return self._rules.allows_any(principal, _host_key(host), operation, kind)
+
+    def operations(self, principal: str, host: str, kind: ResourceType, name: str, api: str) -> int:
+        """The field of authorised operations on a resource."""
+        return operation_bits(
+            tuple(
+                operation
+                for operation in OPERATIONS[kind]
+                if self.allows(principal, host, operation, kind, name, api, probe=True)
+            )
+        )
+
+    def _allows_topic(self, principal: str, host: str, operation: int, name: str) -> bool:
+        api = "Fetch" if operation == AclOperation.READ else "Produce"
+        return self.allows(principal, host, AclOperation(operation), ResourceType.TOPIC, name, api)
+
+    def _allows_transactional_id(self, principal: str, host: str, name: str) -> bool:
+        return self.allows(principal, host, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name, "Produce")
+
+    def _allows_following(self, principal: str, host: str) -> bool:
+        return self.allows(principal, host, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, "Fetch")
+
+    def acls(self, wanted: AclFilter | None = None) -> list[Acl]:
+        """The rules that a filter means; all without one."""
+        wanted = wanted or AclFilter()
+        with self._lock:
+            present = list(self._rules)  # looked through without the lock, which network threads wait for
+        return [acl for acl in checkpointed(present) if wanted.matches(acl)]
+
+    def create(self, acls: Iterable[Acl]) -> list[KafkaError | None]:
+        """Adds rules: for each None, or why not. One that is there already is a success, and stays once."""
+        results: list[KafkaError | None] = []
+        fresh: dict[Acl, None] = {}
+        with self._changing:
+            for acl in checkpointed(acls):
+                try:
+                    _check(acl)
+                except InvalidRequest as error:
+                    results.append(error)
+                    continue
+                results.append(None)
+                if acl not in self._rules:
+                    fresh[acl] = None
+            try:
+                self._change(list(fresh), [])
+            except KafkaError as error:
+                return [result or error for result in results]
+        return results
+
+    def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl] | KafkaError]:
+        """Removes what each filter means: the rules, or why not. Too many (DELETED_MAX), and none is removed."""
+        results: list[list[Acl] | KafkaError] = []
+        gone: dict[Acl, None] = {}
+        with self._changing:
+            for wanted in checkpointed(filters):
+                if wanted.is_unknown:
+                    results.append(InvalidRequest("the filter asks for something that has no name"))
+                    continue
+                found = self.acls(wanted)
+                results.append(found)
+                gone.update(dict.fromkeys(found))
+            try:
+                if len(gone) > DELETED_MAX:
+                    raise InvalidRequest(f"one request deletes {DELETED_MAX} rules at most, not {len(gone)}")
+                self._change([], list(gone))
+            except KafkaError as error:
+                return [error for _ in results]
+        return results
+
+    def _change(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
+        if not added and not removed:
+            return
+        self._record(added, removed)
+        self._apply(added, removed)
+        for acl, what in [*((acl, "added") for acl in added), *((acl, "removed") for acl in removed)]:
+            audit.info("rule %s", what, extra=fields(rule=_text(acl)))
+
+    def use(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
+        """Rules that the controllers of a cluster have added and removed count from now on, all at once.
+
+        One that is there already, or is not there, changes nothing. Nothing is made durable.
+        """
+        with self._changing:
+            self._apply(
+                [acl for acl in dict.fromkeys(added) if acl not in self._rules],
+                [acl for acl in dict.fromkeys(removed) if acl in self._rules],
+            )
+
+    def _apply(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
+        with self._lock:
+            for acl in added:
+                self._rules.add(acl)
+            for acl in removed:
+                self._rules.remove(acl)
+        self.control.rules_changed()
+
+
+def _check(acl: Acl) -> None:
+    """Raises InvalidRequest unless this can be a new rule."""
+    acl.check()
+    if is_network(acl.host):
+        try:
+            network(acl.host)
+        except ValueError as error:
+            raise InvalidRequest(f"the host is no network: {error}") from None
+
+
+def _text(acl: Acl) -> str:
+    """A rule for the log."""
+    verb = "DENY" if acl.permission is AclPermission.DENY else "ALLOW"
+    return (
+        f"{verb} {acl.principal[:LOGGED_SIZE_MAX]} from {acl.host[:LOGGED_SIZE_MAX]} {acl.operation.name}"
+        f" {acl.resource_type.name}:{acl.pattern_type.name}:{acl.name[:LOGGED_SIZE_MAX]}"
+    )

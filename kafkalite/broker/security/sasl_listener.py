@@ -1,0 +1,167 @@
+"""SASL of one listener: which mechanisms it offers, and the server of one exchange for each.
+
+    PLAIN with a JAAS line      the users of the line, as in Kafka
+    PLAIN without one           the users of SCRAM, whose passwords are hashed and compared with what is kept of them
+    SCRAM                       the users that AlterUserScramCredentials and `kafkalite users` know
+    OAUTHBEARER                 whoever has a good token (`kafkalite.security.oauth`)
+
+Thread rule: `server` from any thread; a server belongs to one exchange.
+"""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.logging import fields
+from kafkalite.errors import ConfigError
+from kafkalite.model import ScramCredential
+from kafkalite.security import jaas, scram
+from kafkalite.security.sasl import OAUTHBEARER, PLAIN, GivenPasswords, PlainServer, Remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.security.oauth import KeySet
+    from kafkalite.security.sasl import MechanismServer
+    from kafkalite.settings.areas.sasl import ListenerSaslSettings, MechanismSettings
+
+logger = logging.getLogger("kafkalite.broker.security")
+
+_USER_PREFIX: Final = "user_"
+
+
+class Users:
+    """Users with passwords for SCRAM. Any thread."""
+
+    def __init__(self, credentials: Mapping[tuple[str, str], ScramCredential], secret: bytes) -> None:
+        """`credentials` by mechanism and user, looked at again each time; `secret` makes salts of who is not there."""
+        self._credentials = credentials
+        self._secret = secret
+        self._names: list[tuple[str, str]] = []
+        self._last: tuple[ScramCredential | None, ...] = ()
+        self._remembered = Remembered()
+
+    def find(self, mechanism: str, name: str) -> ScramCredential:
+        """A user's credential, or one that no password fits."""
+        # The same is done for those who exist and those who do not, so that it takes as long: a decoy is made, two
+        # users and a name that nobody has are looked up, a user is read, both are copied, and what was made for the
+        # one before is let go (benchmarks/enumeration.py).
+        nobody = scram.decoy(mechanism, self._secret, name)
+        asked, unknown = (mechanism, name), (mechanism, "")
+        one, other = self._somebody(nobody.salt[-5:]), self._somebody(nobody.salt[-10:-5])
+        stored = self._credentials.get(asked)
+        others = self._credentials.get(one), self._credentials.get(other if stored is None else unknown)
+        read = stored or others[0] or nobody
+        hmac.compare_digest(read.salt, nobody.salt)
+        answers = ScramCredential(*nobody), ScramCredential(*read)
+        self._last = (nobody, read, *others)
+        return answers[stored is not None]
+
+    def _somebody(self, digits: bytes) -> tuple[str, str]:
+        """Mechanism and name of a user, always the same for the same digits of 36."""
+        if len(self._names) != len(self._credentials):
+            self._names = list(self._credentials)
+        return self._names[int(digits, 36) % len(self._names)] if self._names else ("", "")
+
+    def check(self, name: str, password: str) -> bool:
+        """Whether it is this user's. Takes as long as a hash, whoever it is, unless it was right lately."""
+        kinds = [kind for kind in scram.HASHES if (kind, name) in self._credentials]
+        mechanism = kinds[0] if kinds else next(iter(scram.HASHES))
+        found = self.find(mechanism, name)
+        digest = self._remembered.digest(name, password, found.stored_key)
+        if digest in self._remembered:
+            return True
+        salted = scram.salted_password(mechanism, password.encode(), found.salt, found.iterations)
+        kept = scram.credential(mechanism, salted, found.salt, found.iterations)
+        right = hmac.compare_digest(kept.stored_key, found.stored_key)
+        if right:
+            self._remembered.add(digest)
+        return right
+
+
+class SaslListener:
+    """See the module."""
+
+    def __init__(self, name: str, settings: ListenerSaslSettings, users: Users, *, encrypted: bool) -> None:
+        """ConfigError for a login configuration that is none."""
+        self.name = name
+        self.receive_size_max = settings.receive_size_max
+        self._sessions_ms = {item.name: item.settings.connections_max_reauth_ms for item in settings.mechanisms}
+        self._key_sets: list[KeySet] = []
+        self._makers = {item.name: _maker(name, item, users, self._key_sets) for item in settings.mechanisms}
+        if PLAIN in self._makers and not encrypted:
+            logger.warning(
+                "PLAIN without TLS: whoever listens on the network learns the passwords", extra=fields(listener=name)
+            )
+
+    def start(self) -> None:
+        """Begins to fetch what has to be fetched; ConfigError for a file of keys that is none."""
+        for keys in self._key_sets:
+            keys.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        for keys in self._key_sets:
+            keys.stop()
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """What clients are offered."""
+        return list(self._makers)
+
+    def session_ms_max(self, mechanism: str) -> int:
+        """How long a client is served before it has to sign in again; 0 for ever."""
+        return self._sessions_ms[mechanism]
+
+    def server(self, mechanism: str) -> MechanismServer | None:
+        """For one exchange; None for a mechanism that is not offered."""
+        maker = self._makers.get(mechanism)
+        return None if maker is None else maker()
+
+
+def _bearer_maker(
+    item: MechanismSettings, options: Mapping[str, str], key_sets: list[KeySet]
+) -> Callable[[], MechanismServer]:
+    from kafkalite.security.oauth import KEYS_KEY, UNSECURED_KEY, BearerServer, KeySet, TokenChecker
+
+    settings = item.settings
+    keys = None
+    if settings.sasl_oauthbearer_jwks_endpoint_url:
+        if not settings.sasl_oauthbearer_jwks_endpoint_url.startswith(("https://", "file://")):
+            raise ConfigError(KEYS_KEY, "must begin with https:// or file://")
+        tls = {key: text for key, text in options.items() if key.startswith("ssl.")}
+        keys = KeySet(settings, tls=tls)
+        key_sets.append(keys)
+    elif not settings.sasl_oauthbearer_allow_unsecured_tokens:
+        raise ConfigError(KEYS_KEY, "is not given, so that no bearer token could be believed")
+    if settings.sasl_oauthbearer_allow_unsecured_tokens:
+        logger.warning("%s: bearer tokens that nobody has signed are believed", UNSECURED_KEY)
+    checker = TokenChecker(settings, keys)
+    return lambda: BearerServer(checker.check, settings.sasl_oauthbearer_sub_claim_name)
+
+
+def _maker(
+    listener: str, item: MechanismSettings, users: Users, key_sets: list[KeySet]
+) -> Callable[[], MechanismServer]:
+    key = f"listener.name.{listener.lower()}.{item.name.lower()}.{jaas.KEY}"
+    module = None if item.jaas is None else jaas.parse(item.jaas, key)
+    kind = "SCRAM" if item.name in scram.HASHES else item.name
+    if module is not None and module.kind != kind:
+        raise ConfigError(key, f"names a login module of {module.kind}, not of {item.name}")
+    if item.name == OAUTHBEARER:
+        return _bearer_maker(item, {} if module is None else module.options, key_sets)
+    if kind == "SCRAM":
+        return lambda: scram.ScramServer(item.name, functools.partial(users.find, item.name))
+    if module is None:
+        return lambda: PlainServer(users.check, quick=False)
+    given = GivenPasswords(
+        {
+            option.removeprefix(_USER_PREFIX): password
+            for option, password in module.options.items()
+            if option.startswith(_USER_PREFIX)
+        }
+    )
+    return lambda: PlainServer(given.check, quick=True)

@@ -1,0 +1,251 @@
+"""TLS of one listener: its certificate, whom it trusts, what clients are called; all of it anew without a restart.
+
+    settings, files ─▶ Loaded ─▶ `context` of new connections        old contexts live as long as their connections
+                         ▲
+    AlterConfigs, SIGHUP, a changed file: read, compared with what is in use, then taken; or refused, and the old stays
+
+Thread rule: `context`, `principal_of` from any thread; whatever reads files takes the listener's lock, off the network.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite._native.tls import tls_context
+from kafkalite._native.tls.tls_context import TlsContext
+from kafkalite.base.logging import fields
+from kafkalite.errors import ConfigError, StartupError
+from kafkalite.model import ANONYMOUS
+from kafkalite.security.distinguished_name import alternative_names, java_text
+from kafkalite.security.principals import PrincipalRules
+from kafkalite.security.stores import read_key_store, read_trust_store, stamp_of, utc_date
+from kafkalite.settings.areas.tls import TLS_SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.security.stores import FileStamp
+    from kafkalite.settings.areas.tls import TlsSettings
+    from kafkalite.settings.broker import BrokerConfig
+    from kafkalite.settings.listeners import Listener
+
+logger = logging.getLogger("kafkalite.broker.security")
+
+FILES_INTERVAL_S: Final = 10.0
+"""How often changed files are looked for."""
+EXPIRY_WARNING_S: Final = 14 * 86400
+"""A certificate that ends sooner is told once a day."""
+DAY_S: Final = 86400.0
+RSA_BITS_FAST_MAX: Final = 3072
+_FIELDS: Final = tuple(key.replace(".", "_") for key in TLS_SETTINGS)
+"""A handshake with a larger key takes a network worker milliseconds."""
+_TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
+
+
+def tell_kept(listener: str, error: StartupError) -> None:
+    """Logs that new certificates cannot be taken; the error is a sentence for the operator, who needs no traceback."""
+    logger.error("the certificate stays as it was: %s", error, extra=fields(listener=listener))
+
+
+class Loaded(NamedTuple):
+    """What was made of settings and files at one time."""
+
+    context: TlsContext
+    subject: bytes
+    names: frozenset[bytes]
+    expires: int
+    trusts: bool
+    stamps: dict[str, FileStamp | None]
+    key: tuple[str, int]
+
+
+def load(config: TlsSettings) -> Loaded:
+    """Reads the stores; ConfigError for what is wrong with them or the settings, StartupError without the library."""
+    try:
+        tls_context.library_version()
+    except ImportError as error:
+        raise StartupError(str(error)) from error
+    paths = [config.ssl_keystore_location, config.ssl_truststore_location, config.ssl_crl_location]
+    stamps = {path: stamp_of(path) for path in paths if path}  # before reading: a later change is seen again
+    keys = read_key_store(config)
+    trusted = read_trust_store(config)
+    asks = config.ssl_client_auth != "none"
+    if asks and trusted is None:
+        raise ConfigError("ssl.client.auth", f"{config.ssl_client_auth} needs ssl.truststore.location")
+    oldest, newest = config.versions
+    ciphers, suites = _suites(config.ssl_cipher_suites)
+    try:
+        context = TlsContext(
+            keys,
+            trusted,
+            asks=asks,
+            demands=config.ssl_client_auth == "required",
+            oldest=tls_context.PROTOCOLS[oldest],
+            newest=tls_context.PROTOCOLS[newest],
+            ciphers=ciphers,
+            suites=suites,
+        )
+    except ValueError as error:
+        raise ConfigError("ssl.keystore.location", str(error)) from None
+    names = alternative_names(keys.alternative_names)
+    return Loaded(context, keys.subject, names, keys.validity[1], trusted is not None, stamps, keys.key_description)
+
+
+def _suites(wanted: Iterable[str]) -> tuple[str, str]:
+    """(suites up to TLS 1.2, suites of 1.3) in OpenSSL's spelling; empty where none is named."""
+    older: list[str] = []
+    newer: list[str] = []
+    for name in wanted:
+        found = tls_context.cipher_name(name)
+        if found is None:
+            raise ConfigError("ssl.cipher.suites", f"OpenSSL has no {name[:80]!r}")
+        (newer if name.startswith(_TLS13_PREFIXES) else older).append(found)
+    return ":".join(older), ":".join(newer)
+
+
+class ListenerTls:
+    """See the module."""
+
+    def __init__(self, name: str, config: TlsSettings) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        self._config = config
+        self._rules = PrincipalRules(config.ssl_principal_mapping_rules)
+        self._loaded = load(config)
+        self._told = 0.0
+        kind, bits = self._loaded.key
+        if kind == "RSA" and bits > RSA_BITS_FAST_MAX:
+            logger.warning("a handshake with an RSA key of %d bits is slow: ECDSA P-256 is as strong", bits)
+
+    @property
+    def context(self) -> TlsContext:
+        """What new connections shake hands with."""
+        return self._loaded.context
+
+    @property
+    def expires(self) -> int:
+        """When the first certificate of the chain ends, seconds since 1970."""
+        return self._loaded.expires
+
+    def principal_of(self, subject: bytes | None) -> str:
+        """The principal of a client whose certificate has this subject (DER); ValueError: it may not connect."""
+        if subject is None:
+            return ANONYMOUS
+        return f"User:{self._rules.name_of(java_text(subject))}"
+
+    def check(self, config: TlsSettings) -> Loaded:
+        """What `config` would give; ConfigError where that may not replace what is in use."""
+        old, old_config = self._loaded, self._config
+        loaded = load(config)
+        if loaded.trusts and not old.trusts:
+            raise ConfigError("ssl.truststore.location", "cannot be added while the broker runs")
+        if loaded.subject != old.subject and not old_config.ssl_allow_dn_changes:
+            raise ConfigError("ssl.keystore.location", "the certificate has another subject (ssl.allow.dn.changes)")
+        if not loaded.names >= old.names and not old_config.ssl_allow_san_changes:
+            raise ConfigError(
+                "ssl.keystore.location", "the certificate lacks a name of the old one (ssl.allow.san.changes)"
+            )
+        return loaded
+
+    def is_in_use(self, config: TlsSettings) -> bool:
+        """Whether these settings, with what their files hold, are those of new connections already."""
+        same = all(getattr(config, name) == getattr(self._config, name) for name in _FIELDS)
+        return same and {path: stamp_of(path) for path in self._loaded.stamps} == self._loaded.stamps
+
+    def use(self, config: TlsSettings) -> None:
+        """Takes settings that were checked, if they or what their files hold have changed; ConfigError."""
+        with self._lock:
+            if self.is_in_use(config):
+                return
+            self._loaded, self._config = self.check(config), config
+        logger.info("certificate loaded", extra=fields(listener=self.name, expires=utc_date(self._loaded.expires)))
+
+    def reload(self, *, only_changed: bool) -> bool:
+        """Reads the files again; whether they were taken. What cannot be taken is told, and the old stays."""
+        with self._lock:
+            stamps = {path: stamp_of(path) for path in self._loaded.stamps}
+            if only_changed and stamps == self._loaded.stamps:
+                return False
+            try:
+                self._loaded = self.check(self._config)
+            except StartupError as error:
+                # Remembered, so that a broken file is told once and not every few seconds.
+                self._loaded = self._loaded._replace(stamps=stamps)
+                tell_kept(self.name, error)
+                return False
+        logger.info("certificate loaded", extra=fields(listener=self.name, expires=utc_date(self._loaded.expires)))
+        return True
+
+    def tell_expiry(self, now: float) -> None:
+        """Tells once a day of a certificate that ends soon; `now` in seconds since 1970."""
+        left = self._loaded.expires - now
+        if left < EXPIRY_WARNING_S and now - self._told >= DAY_S:
+            self._told = now
+            logger.warning(
+                "the certificate ends in %d days", max(0, int(left // DAY_S)), extra=fields(listener=self.name)
+            )
+
+
+class TlsListeners:
+    """The listeners with TLS of a broker, and the thread that looks at their files."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._listeners: dict[str, Listener] = {
+            listener.name: listener for listener in config.bound_listeners if listener.tls
+        }
+        self.by_name = {name: ListenerTls(name, self._settings(config, name)) for name in self._listeners}
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def _settings(self, config: BrokerConfig, name: str) -> TlsSettings:
+        """Where clients sign in by SASL they are asked for certificates only if that is said of this very listener."""
+        settings = config.tls_of(name)
+        own = f"listener.name.{name.lower()}.ssl.client.auth"
+        if self._listeners[name].sasl and own not in config.static_texts:
+            return replace(settings, ssl_client_auth="none")
+        return settings
+
+    def start(self) -> None:
+        """Begins to look at the files, where there are any."""
+        if self.by_name:
+            self._thread = threading.Thread(target=self._watch, name="kafkalite-tls", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def reload(self) -> None:
+        """Reads every store again, changed or not; what is wrong with one is told."""
+        for listener in self.by_name.values():
+            listener.reload(only_changed=False)
+
+    def check(self, config: BrokerConfig) -> None:
+        """Whether settings may be taken while running; ConfigError."""
+        for name, listener in self.by_name.items():
+            wanted = self._settings(config, name)
+            if not listener.is_in_use(wanted):
+                listener.check(wanted)
+
+    def use(self, config: BrokerConfig) -> None:
+        """Takes settings that were checked."""
+        for name, listener in self.by_name.items():
+            try:
+                listener.use(self._settings(config, name))
+            except StartupError as error:  # a file that changed since the check
+                tell_kept(name, error)
+
+    def _watch(self) -> None:
+        while True:
+            if self._stopping.wait(FILES_INTERVAL_S):
+                return
+            for listener in self.by_name.values():
+                listener.reload(only_changed=True)
+                listener.tell_expiry(time.time())

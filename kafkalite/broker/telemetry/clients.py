@@ -1,0 +1,322 @@
+"""Clients that push their metrics (KIP-714): who they are, what they are asked for, and what they told.
+
+    GetTelemetrySubscriptions ─▶ subscription ─▶ the union of the subscriptions that mean the client
+    PushTelemetry ─▶ admit (who may push now) ─▶ take (decompress, read, keep)
+    /metrics ─▶ families
+
+An instance is a client as it calls itself, by an id that it was given. What it may do when is Apache Kafka's: to ask or
+push once an interval, to push at once after asking, to ask again after an error that says so, nothing after its last
+push. An instance that comes by another connection begins anew, as one whose connection ended does in Kafka. It is
+forgotten when it has been silent for three intervals and at least a minute. Where there are too many, the oldest of the
+same holder is forgotten for a newcomer, or else the newcomer is refused; the last tenth is for small holders.
+
+Counters that come as deltas are added up here. Everything is bounded: instances, what each may tell, and all together;
+numbers beyond that, or with names that are too long or do not print, are left out and counted.
+
+Thread rule: any thread; one lock, held for no I/O. Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from dataclasses import field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite.base.dataclass import dataclass
+from kafkalite.base.families import VALUE_SIZE_MAX, Family, labels
+from kafkalite.broker.limits.holder import Holder, holder_of
+from kafkalite.broker.limits.shares import Shares, note_refusal
+from kafkalite.broker.telemetry import otlp
+from kafkalite.errors import ErrorCode, error_for
+from kafkalite.model import new_uuid, uuid_text
+from kafkalite.settings.client_metrics import ClientMetricsConfig
+from kafkalite.wire.record.compression import Codec, CompressionError, DecompressedTooLarge, decompress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from kafkalite.base.clock import Clock
+
+INSTANCES_MAX: Final = 16_384
+SERIES_PER_INSTANCE_MAX: Final = 1000
+SERIES_MAX: Final = 20_000
+"""Of all instances together: what a scrape may hold."""
+UNPACKED_SIZE_MAX: Final = 8 << 20
+"""Bytes of one push without compression."""
+SILENCE_MIN_S: Final = 60.0
+SILENCE_INTERVALS: Final = 3
+ALL: Final = "*"
+CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
+"""What clients are offered, the best first."""
+NO_ID: Final = bytes(16)
+_RESERVED: Final = frozenset({NO_ID, bytes(15) + b"\x01"})
+_ASK_AGAIN: Final = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
+
+
+class Client(NamedTuple):
+    """Who asks, as the connection knows it."""
+
+    client_id: str | None
+    software_name: str
+    software_version: str
+    address: str
+    port: int
+    principal: str = ""
+
+
+class Subscription(NamedTuple):
+    """What a client is asked for."""
+
+    instance_id: bytes
+    subscription_id: int
+    interval_ms: int
+    metrics: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Instance:
+    subscription: Subscription
+    configs: Mapping[str, ClientMetricsConfig]
+    """Those that the subscription follows from; replaced as a whole when they change."""
+    place: tuple[str, int]
+    labels: tuple[str, str]
+    """Client id and software."""
+    holder: Holder
+    asked_s: float = -math.inf
+    pushed_s: float = -math.inf
+    silent_until_s: float = 0.0
+    ended: bool = False
+    error: ErrorCode = ErrorCode.NONE
+    series: dict[tuple[str, str, bool], float] = field(default_factory=dict)
+    """By name, attributes, and whether it counts."""
+
+
+class ClientMetrics:
+    """The clients of one broker. `configs` gives the subscriptions in force, the same object until one changes."""
+
+    def __init__(
+        self, configs: Callable[[], Mapping[str, ClientMetricsConfig]], size_max: Callable[[], int], clock: Clock
+    ) -> None:
+        self._configs = configs
+        self._size_max = size_max
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._instances: OrderedDict[bytes, _Instance] = OrderedDict()  # the one that was silent longest first
+        self._ids_of: dict[Holder, OrderedDict[bytes, None]] = {}  # in the same order
+        self._shares = Shares()  # of the instances
+        self._series_count = 0
+        self._series_shares = Shares()
+        self._counts = dict.fromkeys(("unknown_subscription_request", "throttle", "plugin_export", "plugin_error"), 0)
+        self._dropped = 0
+        self._looked_s = -math.inf
+
+    @property
+    def size_max(self) -> int:
+        """Bytes of a push, as the client sends them."""
+        return self._size_max()
+
+    def subscription(self, instance_id: bytes, client: Client) -> Subscription:
+        """What this client is asked for. KafkaError THROTTLING_QUOTA_EXCEEDED when it asks too often."""
+        with self._lock:
+            if instance_id == NO_ID:
+                instance_id = new_uuid()
+            instance = self._instance(instance_id, client)
+            now, interval_s = self._clock.monotonic(), instance.subscription.interval_ms / 1000
+            if now - max(instance.asked_s, instance.pushed_s) >= interval_s:
+                instance.asked_s = now
+            elif instance.error not in _ASK_AGAIN:
+                self._counts["throttle"] += 1
+                raise error_for(
+                    ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the client asks again before its interval is over"
+                )
+            instance.error = ErrorCode.NONE
+            return instance.subscription
+
+    def push(
+        self, instance_id: bytes, client: Client, subscription_id: int, codec: int, data: bytes, *, terminating: bool
+    ) -> None:
+        """Takes what a client pushed; KafkaError says why not. Decompresses, so not for a network worker."""
+        if instance_id in _RESERVED:
+            raise error_for(ErrorCode.INVALID_REQUEST, "no instance has this id")
+        with self._lock:
+            instance = self._instance(instance_id, client)
+            code, reason = self._admit(instance, subscription_id, codec, len(data), terminating=terminating)
+            instance.error = code
+            instance.ended = terminating
+        if code != ErrorCode.NONE:
+            raise error_for(code, reason)
+        if not data:
+            return
+        code, points, left_out = _read(codec, data, max(UNPACKED_SIZE_MAX, self.size_max))
+        with self._lock:
+            self._counts["plugin_error" if code else "plugin_export"] += 1
+            instance.error = code
+            self._dropped += left_out
+            present = self._instances.get(instance_id)
+            if present is not None:  # not forgotten in between
+                self._keep(present, points)
+        if code != ErrorCode.NONE:
+            raise error_for(code, "what the client pushed cannot be read")
+
+    def families(self) -> Iterator[Family]:
+        """What is told at `/metrics`."""
+        with self._lock:
+            self._forget(self._clock.monotonic())
+            told = [
+                (instance.labels, uuid_text(instance_id), dict(instance.series))
+                for instance_id, instance in self._instances.items()
+            ]
+            counts, dropped = dict(self._counts), self._dropped
+        prefix = "kafka_server_client_metrics"
+        yield Family(f"{prefix}_instance_count", "gauge", "Clients that are asked for metrics.", [("", len(told))])
+        for name, text in (
+            ("unknown_subscription_request", "Pushes for a subscription that is not the present one."),
+            ("throttle", "Requests of clients before their interval was over."),
+            ("plugin_export", "Pushes that were taken."),
+            ("plugin_error", "Pushes that could not be read."),
+        ):
+            yield Family(f"{prefix}_{name}", "counter", text, [("", counts[name])])
+        yield Family("kafkalite_client_dropped_metrics", "counter", "Clients' numbers left out.", [("", dropped)])
+        text = "Clients' own counters, added up."
+        yield Family("kafkalite_client_counter", "counter", text, _rows(told, counter=True))
+        text = "Clients' own metrics, as last pushed."
+        yield Family("kafkalite_client_metric", "gauge", text, _rows(told, counter=False))
+
+    def _instance(self, instance_id: bytes, client: Client) -> _Instance:
+        now = self._clock.monotonic()
+        configs = self._configs()
+        place = (client.address, client.port)
+        self._forget(now)
+        instance = self._instances.get(instance_id)
+        if instance is None:
+            holder = holder_of(client.principal, client.address)
+            self._make_room(holder)
+        else:
+            holder = instance.holder
+        if instance is None or instance.configs is not configs or instance.place != place:
+            is_new = instance is None
+            kept = {} if instance is None else instance.series
+            software = " ".join(filter(None, (client.software_name, client.software_version)))
+            named = ((client.client_id or "")[:VALUE_SIZE_MAX], software[:VALUE_SIZE_MAX])
+            asked = _subscription(instance_id, client, configs)
+            instance = self._instances[instance_id] = _Instance(asked, configs, place, named, holder, series=kept)
+            if is_new:
+                self._shares.add(holder)
+        silence_s = max(SILENCE_MIN_S, SILENCE_INTERVALS * instance.subscription.interval_ms / 1000)
+        instance.silent_until_s = now + silence_s
+        self._instances.move_to_end(instance_id)
+        self._ids_of.setdefault(holder, OrderedDict())[instance_id] = None
+        self._ids_of[holder].move_to_end(instance_id)
+        return instance
+
+    def _make_room(self, holder: Holder) -> None:
+        """Forgets the holder's oldest instance if there is no room for one more; KafkaError when it has none."""
+        if self._shares.admits(holder, len(self._instances), INSTANCES_MAX):
+            return
+        oldest = next(iter(self._ids_of.get(holder, ())), None)
+        if oldest is None:
+            note_refusal(holder, "client metrics instances", INSTANCES_MAX, 0)
+            raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "there are too many clients that push metrics")
+        self._remove(oldest)
+
+    def _forget(self, now: float) -> None:
+        """Those that were silent for too long, looked for once a second."""
+        if now - self._looked_s >= 1:
+            self._looked_s = now
+            for key in [key for key, one in self._instances.items() if one.silent_until_s <= now]:
+                self._remove(key)
+
+    def _remove(self, instance_id: bytes) -> None:
+        instance = self._instances.pop(instance_id)
+        holder = instance.holder
+        self._shares.remove(holder)
+        self._series_count -= len(instance.series)
+        self._series_shares.remove(holder, len(instance.series))
+        ids = self._ids_of[holder]
+        del ids[instance_id]
+        if not ids:
+            del self._ids_of[holder]
+
+    def _admit(
+        self, instance: _Instance, subscription_id: int, codec: int, size: int, *, terminating: bool
+    ) -> tuple[ErrorCode, str]:
+        """Whether an instance may push this now, in Kafka's order."""
+        if instance.ended:
+            return ErrorCode.INVALID_REQUEST, "the client's last push was its last"
+        now, interval_s = self._clock.monotonic(), instance.subscription.interval_ms / 1000
+        if instance.asked_s > instance.pushed_s or now - instance.pushed_s >= interval_s:
+            instance.pushed_s = now
+        elif not terminating:
+            self._counts["throttle"] += 1
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the client pushes before its interval is over"
+        if subscription_id != instance.subscription.subscription_id:
+            self._counts["unknown_subscription_request"] += 1
+            return ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "the client's subscription has changed"
+        if codec not in (Codec.NONE, *CODECS):
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {codec}"
+        if size > self.size_max:
+            return ErrorCode.TELEMETRY_TOO_LARGE, f"a push has at most {self.size_max} bytes"
+        return ErrorCode.NONE, ""
+
+    def _keep(self, instance: _Instance, points: Iterable[otlp.Point]) -> None:
+        for point in points:
+            attributes = ",".join(f"{key}={value}" for key, value in point.attributes)
+            key = (point.name, attributes, point.counts)
+            present = instance.series.get(key)
+            if present is None:
+                fits = len(instance.series) < SERIES_PER_INSTANCE_MAX and self._series_shares.admits(
+                    instance.holder, self._series_count, SERIES_MAX
+                )
+                if not (fits and point.name and _printable(point.name) and _printable(attributes)):
+                    self._dropped += 1
+                    continue
+                self._series_count += 1
+                self._series_shares.add(instance.holder)
+            instance.series[key] = point.value + (present or 0.0) if point.delta and point.counts else point.value
+
+
+def _subscription(instance_id: bytes, client: Client, configs: Mapping[str, ClientMetricsConfig]) -> Subscription:
+    """All that the subscriptions ask of a client that they mean, as often as the most impatient wants it."""
+    told = {
+        "client_instance_id": uuid_text(instance_id),
+        "client_id": client.client_id,
+        "client_software_name": client.software_name or None,
+        "client_software_version": client.software_version or None,
+        "client_source_address": client.address,
+        "client_source_port": str(client.port),
+    }
+    attributes = {key: value for key, value in told.items() if value is not None}
+    meant = [config for config in configs.values() if config.matches(attributes)]
+    names = {name for config in meant for name in config.metrics}
+    metrics = (ALL,) if ALL in names else tuple(sorted(names))
+    interval_ms = min((config.interval_ms for config in meant), default=ClientMetricsConfig().interval_ms)
+    mark = crc32c(f"{metrics}{interval_ms}".encode()) ^ crc32c(instance_id)
+    return Subscription(instance_id, mark - (1 << 32) if mark >> 31 else mark, interval_ms, metrics)
+
+
+def _read(codec: int, data: bytes, size_max: int) -> tuple[ErrorCode, list[otlp.Point], int]:
+    try:
+        points, left_out = otlp.read(decompress(codec, data, size_max))
+    except DecompressedTooLarge:
+        return ErrorCode.TELEMETRY_TOO_LARGE, [], 0
+    except (CompressionError, otlp.OtlpError):
+        return ErrorCode.INVALID_RECORD, [], 0
+    return ErrorCode.NONE, points, left_out
+
+
+def _printable(text: str) -> bool:
+    """Whether a label holds it as it is, so that two that differ stay two."""
+    return len(text) <= VALUE_SIZE_MAX and text.isprintable()
+
+
+def _rows(
+    told: list[tuple[tuple[str, str], str, dict[tuple[str, str, bool], float]]], *, counter: bool
+) -> Iterator[tuple[str, float]]:
+    for (client_id, software), instance, series in told:
+        for (name, attributes, counts), value in series.items():
+            if counts is counter:
+                told_as = {"metric": name, "client_id": client_id, "software": software, "instance": instance}
+                yield labels(**told_as, attributes=attributes), value

@@ -1,0 +1,247 @@
+"""Records as columns: numpy arrays over contiguous bytes, for a million records as cheap to hold as for one.
+
+    BytesColumn      data: bytes · starts, ends: int64[n] · nulls: uint8[n] or None
+    HeaderColumns    record_starts, record_ends: int64[n] · keys, values: BytesColumn of all headers
+    RecordColumns    offsets, timestamps: int64[n] · keys, values: BytesColumn · headers: HeaderColumns or None ·
+                     timestamp_types: uint8[n] or None
+
+A decoded column has no gaps: starts[i + 1] is ends[i], and both are views of one array of n + 1 offsets, which is what
+Arrow calls a (large) binary array. A column to be encoded may have gaps, so that lines of a text are sent from where
+they lie.
+
+Thread rule: immutable by convention; share freely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from kafkalite.base.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+
+SPAN_PER_ITEM_MAX: Final = 4096
+"""Bytes an item, gaps between them included, up to which many are copied at once before they are cut apart."""
+
+
+class Record(NamedTuple):
+    """One record for people and tests; `offset` is -1 before a broker gave it one, `timestamp` in ms, -1 for none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BytesColumn(Sequence[bytes | None]):
+    """n byte strings, any of them null; a sequence of bytes and None."""
+
+    data: Buffer
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    nulls: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def from_offsets(
+        cls, data: Buffer, offsets: NDArray[np.int64], nulls: NDArray[np.uint8] | None = None
+    ) -> BytesColumn:
+        """Items without gaps, item i reaching from offsets[i] to offsets[i + 1]."""
+        return cls(data, offsets[:-1], offsets[1:], nulls)
+
+    @classmethod
+    def from_items(cls, items: Iterable[bytes | None]) -> BytesColumn:
+        """Copies Python objects together."""
+        listed = list(items)
+        offsets = np.zeros(len(listed) + 1, np.int64)
+        nulls = None
+        whole: list[Any] = listed
+        try:
+            sizes = list(map(len, whole))
+        except TypeError:  # what has no length is null; to ask each item first would take longer than all the rest
+            nulls = np.array([item is None for item in listed], np.uint8)
+            whole = [b"" if item is None else item for item in listed]
+            sizes = list(map(len, whole))
+        np.cumsum(sizes, out=offsets[1:])
+        return cls.from_offsets(b"".join(whole), offsets, nulls)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """The n + 1 offsets of a column without gaps; ValueError when it has some."""
+        if len(self.starts) == 0:
+            return np.zeros(1, np.int64)
+        if not np.array_equal(self.starts[1:], self.ends[:-1]):
+            raise ValueError("the column has gaps between its items")
+        return np.append(self.starts, self.ends[-1:])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all items together."""
+        sizes = self.ends - self.starts
+        return int(sizes.sum() if self.nulls is None else sizes[self.nulls == 0].sum())
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # one signature for int and slice, as Sequence has two
+        if isinstance(index, slice):
+            nulls = None if self.nulls is None else self.nulls[index]
+            return BytesColumn(self.data, self.starts[index], self.ends[index], nulls)
+        if self.nulls is not None and self.nulls[index]:
+            return None
+        return bytes(memoryview(self.data)[self.starts[index] : self.ends[index]])
+
+    def chosen(self, picked: NDArray[np.int64]) -> BytesColumn:
+        """Some of the items, by an array of indexes; the bytes stay where they are."""
+        nulls = None if self.nulls is None else self.nulls[picked]
+        return BytesColumn(self.data, self.starts[picked], self.ends[picked], nulls)
+
+    def to_list(self) -> list[bytes | None]:
+        """All items. Of many small ones it is faster than one after the other: they are cut out of one copy."""
+        low, high = (int(self.starts.min()), int(self.ends.max())) if len(self) else (0, 0)
+        if high - low > SPAN_PER_ITEM_MAX * len(self):
+            return list(self)
+        copy = bytes(memoryview(self.data)[low:high])
+        bounds = zip((self.starts - low).tolist(), (self.ends - low).tolist(), strict=True)
+        items: list[bytes | None] = [copy[start:end] for start, end in bounds]
+        if self.nulls is not None:
+            for index in np.flatnonzero(self.nulls).tolist():
+                items[index] = None
+        return items
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        view = memoryview(self.data)
+        bounds = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        if self.nulls is None:
+            for start, end in bounds:
+                yield bytes(view[start:end])
+            return
+        for (start, end), null in zip(bounds, self.nulls.tolist(), strict=True):
+            yield None if null else bytes(view[start:end])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeaderColumns:
+    """The headers of n records: record i's are those from record_starts[i] up to record_ends[i] of keys and values."""
+
+    record_starts: NDArray[np.int64]
+    record_ends: NDArray[np.int64]
+    keys: BytesColumn
+    values: BytesColumn
+
+    @classmethod
+    def from_items(cls, items: Iterable[Sequence[tuple[str, bytes | None]]]) -> HeaderColumns:
+        """One sequence of (key, value) a record."""
+        listed = list(items)
+        ends = np.cumsum([len(headers) for headers in listed], dtype=np.int64)
+        starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
+        keys = BytesColumn.from_items(key.encode() for headers in listed for key, _ in headers)
+        values = BytesColumn.from_items(value for headers in listed for _, value in headers)
+        return cls(starts, ends, keys, values)
+
+    def __len__(self) -> int:
+        return len(self.record_starts)
+
+    def __getitem__(self, index: int) -> tuple[tuple[str, bytes | None], ...]:
+        """Record index's headers; a key that is not UTF-8 is shown with replacement characters."""
+        span = range(int(self.record_starts[index]), int(self.record_ends[index]))
+        return tuple((self.keys[i].decode("utf-8", "replace"), self.values[i]) for i in span)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordColumns:
+    """n records. Before sending, offsets may be empty, and timestamps too when all records get the same.
+
+    A column that a reader was told to leave out has no items. `timestamp_types`, on reading, has 0 where the timestamp
+    is the producer's and 1 where it is the broker's.
+    """
+
+    offsets: NDArray[np.int64]
+    timestamps: NDArray[np.int64]
+    keys: BytesColumn
+    values: BytesColumn
+    headers: HeaderColumns | None = None
+    timestamp_types: NDArray[np.uint8] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values) or len(self.offsets)
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values."""
+        return self.keys.size + self.values.size
+
+    def chosen(self, picked: NDArray[np.int64]) -> RecordColumns:
+        """Some of the records, by an array of indexes; the bytes stay where they are."""
+        headers = self.headers
+        if headers is not None:
+            headers = HeaderColumns(
+                headers.record_starts[picked], headers.record_ends[picked], headers.keys, headers.values
+            )
+        return RecordColumns(
+            self.offsets[picked] if len(self.offsets) else self.offsets,
+            self.timestamps[picked] if len(self.timestamps) else self.timestamps,
+            self.keys.chosen(picked) if len(self.keys) else self.keys,
+            self.values.chosen(picked) if len(self.values) else self.values,
+            headers,
+        )
+
+    def record(self, index: int) -> Record:
+        """One record as an object."""
+        return Record(
+            int(self.offsets[index]) if len(self.offsets) else -1,
+            int(self.timestamps[index]) if len(self.timestamps) else -1,
+            self.keys[index],
+            self.values[index],
+            () if self.headers is None else self.headers[index],
+        )
+
+    def records(self) -> Iterator[Record]:
+        """All of them as objects, in order: convenient, and a hundred times slower than the columns."""
+        count = len(self)
+        offsets = self.offsets.tolist() if len(self.offsets) else [-1] * count
+        timestamps = self.timestamps.tolist() if len(self.timestamps) else [-1] * count
+        rows = zip(offsets, timestamps, self.keys, self.values, strict=True)
+        if self.headers is None:
+            for row in rows:
+                yield Record(*row)
+            return
+        for index, row in enumerate(rows):
+            yield Record(*row, self.headers[index])
+
+    @classmethod
+    def from_records(cls, records: Iterable[Record]) -> RecordColumns:
+        """Copies Python objects together."""
+        listed = list(records)
+        return cls(
+            np.array([record.offset for record in listed], np.int64),
+            np.array([record.timestamp for record in listed], np.int64),
+            BytesColumn.from_items(record.key for record in listed),
+            BytesColumn.from_items(record.value for record in listed),
+            HeaderColumns.from_items(record.headers for record in listed) if any(r.headers for r in listed) else None,
+        )
+
+
+def slice_of(columns: RecordColumns, first: int, end: int) -> RecordColumns:
+    """Some of the records, nothing copied."""
+    headers = columns.headers
+    part = None
+    if headers is not None:
+        starts, ends = headers.record_starts[first:end], headers.record_ends[first:end]
+        part = HeaderColumns(starts, ends, headers.keys, headers.values)
+    return RecordColumns(
+        columns.offsets[first:end],
+        columns.timestamps[first:end],
+        columns.keys[first:end],
+        columns.values[first:end],
+        part,
+    )

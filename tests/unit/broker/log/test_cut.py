@@ -1,0 +1,77 @@
+"""A cut that nobody waits for any more is not left lying about."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkalite.broker.log import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAME = "0123456789abcdef" * 2
+
+
+@pytest.fixture
+def request_fd(tmp_path: Path) -> Iterator[int]:
+    """A request that a backup holds."""
+    fd = os.open(tmp_path / "backup.request", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.pwrite(fd, NAME.encode(), 0)
+    yield fd
+    os.close(fd)
+
+
+def links_made(tmp_path: Path) -> list[str]:
+    return sorted(entry.name for entry in (tmp_path / ".backup").iterdir()) if (tmp_path / ".backup").exists() else []
+
+
+def write_cut(links: str, path: str) -> None:
+    os.mkdir(links)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{}")
+
+
+@pytest.mark.usefixtures("request_fd")
+def test_a_cut_stays_while_somebody_waits_for_it_and_is_made_once(tmp_path: Path) -> None:
+    cut.look(str(tmp_path), write_cut)
+    assert links_made(tmp_path) == [f"{NAME}.json"]
+    cut.look(str(tmp_path), lambda links, path: pytest.fail("it is made already"))
+
+
+def test_a_cut_whose_name_was_taken_back_while_it_was_made_is_removed(tmp_path: Path, request_fd: int) -> None:
+    def make(links: str, path: str) -> None:
+        os.ftruncate(request_fd, 0)
+        write_cut(links, path)
+
+    cut.look(str(tmp_path), make)
+    assert links_made(tmp_path) == []
+    assert not (tmp_path / ".backup").exists()
+
+
+def test_one_that_fails_since_its_links_were_removed_meanwhile_is_no_error(
+    tmp_path: Path, request_fd: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(links: str, path: str) -> None:
+        os.ftruncate(request_fd, 0)
+        raise FileNotFoundError(links)
+
+    cut.look(str(tmp_path), make)
+    assert caplog.records == []
+    assert (tmp_path / "backup.request").exists()
+
+
+def test_one_that_fails_is_refused_and_says_why(
+    tmp_path: Path, request_fd: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(links: str, path: str) -> None:
+        raise OSError("the disk is full")
+
+    cut.look(str(tmp_path), make)
+    assert [record.message for record in caplog.records] == ["no backup can be made"]
+    assert os.fstat(request_fd).st_nlink == 0
