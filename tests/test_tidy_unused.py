@@ -30,6 +30,7 @@ KEPT: dict[str, str] = {}
 
 STANDALONE = {
     ".editorconfig": "editors read it",
+    ".git-blame-ignore-revs": "git blame reads it",
     ".gitattributes": "git reads it",
     ".gitignore": "git reads it",
     ".pre-commit-config.yaml": "pre-commit reads it",
