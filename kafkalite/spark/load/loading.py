@@ -169,7 +169,8 @@ def load(
                 frame = transform(frame)
             writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside_of(frame, topic))
             change = Change("load", positions=part.ends)
-            published = publish(target, frame, writing, change, plan.client, topic)
+            letters = None if topic is None else (plan.client, topic)
+            published = publish(target, frame, writing, change, letters, plan.client)
         summary.add(published)
         if on_commit is not None:
             on_commit(published)
@@ -232,12 +233,12 @@ def publish(
     frame: DataFrame,
     writing: Writing,
     change: Change,
-    client: Client | None = None,
-    letters: LetterTopic | None = None,
+    letters: tuple[Client, LetterTopic] | None = None,
+    source: Client | None = None,
 ) -> Published:
-    """Writes a frame's rows into files, commits the change with them, sends letters. Under the target's lock.
+    """Write a frame's rows into files, commit the change with them, and send letters. Under the target's lock.
 
-    `client`, which letters need, is asked what precedes the positions in their logs.
+    `source` is the cluster of the records: it is asked which batches precede the positions. None: they are not marked.
     """
     added, staged, bad = [], {}, []
     for row in written(frame, writing):
@@ -260,11 +261,12 @@ def publish(
         key = TopicPartition(topic, partition)
         reached[key] = max(reached.get(key, 0), end)
         counts[topic] += count
-    marks = {} if client is None else marks_at(client, reached)
+    marks = {} if source is None else marks_at(source, reached)
     change = replace(change, added=added, positions=reached, marks=marks)
-    if not bad or client is None or letters is None:
+    if not bad or letters is None:
         return Published(target.commit(change, staged), added, reached)
-    folder, files = publish_with(target.storage, client, letters, [value["letters"] for value in bad])
+    client, topic_of_letters = letters
+    folder, files = publish_with(target.storage, client, topic_of_letters, [value["letters"] for value in bad])
     number = target.commit(replace(change, letters=folder), staged, files)
     deliver(target.storage, client, fresh=folder)
     return Published(number, added, reached, counts)
@@ -403,7 +405,8 @@ def publisher(
             skips = again or on_overlap == "skip"
             writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips, aside)
             frame = batch.coalesce(parallelism(spark))
-            published = publish(target, frame, writing, Change("load", stream=(query, number)), client, topic)
+            letters = None if client is None or topic is None else (client, topic)
+            published = publish(target, frame, writing, Change("load", stream=(query, number)), letters, client)
         if on_commit is not None:
             on_commit(published)
 
