@@ -510,7 +510,15 @@ class Runner:
         A broker that cannot be reached at the start is waited for, with a log line each time it is tried.
         SystemExit and KeyboardInterrupt of a handler end it, too, and are raised here when all partitions are given up.
         """
-        if not self._prepared(stop):
+        prepared = False
+        try:
+            prepared = self._prepared(stop)
+        finally:
+            if not prepared:
+                self._port.close()
+                self._board.close()
+                self._marks.close()
+        if not prepared:
             return ""
         self._workers = Workers(self._caller, self._worker_count, self._bell, self._marks.write)
         self._mover = Mover(self.policy, self._port, self._bell)

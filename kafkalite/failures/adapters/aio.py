@@ -245,6 +245,7 @@ class AioPort(Listening):
 
     def close(self) -> None:
         if not self._thread.is_alive():
+            self._loop.close()  # it was never opened, or is closed already
             return
         try:
             self.leave()
