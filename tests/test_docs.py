@@ -1,11 +1,12 @@
-"""Documentation that is generated is fresh, what the prose names exists, and the map of the tree has all of it."""
+"""Generated documentation is fresh, what the prose names exists, and ARCHITECTURE.md has each package once."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.kit.sources import name_of, tracked
+from tests.kit.sources import name_of, tracked, tree_of
 from tools import measured_table
 from tools.generate_config_docs import TARGET, document
 
@@ -38,7 +39,7 @@ def test_relative_links_lead_somewhere(name: str) -> None:
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_paths_named_in_prose_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    named = re.findall(r"`((?:kafkalite|ext|tests|tools|benchmarks|docs)/[\w./-]*)`", text)
+    named = re.findall(r"`((?:kafkalite|ext|tests|tools|benchmarks|docs|examples|packaging)/[\w./-]*)`", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
@@ -64,64 +65,82 @@ def test_make_targets_named_in_prose_exist() -> None:
     assert named <= targets
 
 
-# --- ARCHITECTURE.md, the map of the tree -----------------------------------------------------------------------------
+# --- ARCHITECTURE.md --------------------------------------------------------------------------------------------------
 
-PARTS_OF_ROOMS = ("tests", "benchmarks", "examples")
-"""Folders that the row of their room names one by one."""
+LINES_MAX = 250
+"""Of ARCHITECTURE.md: what is longer belongs to the docstring of a package or module."""
 
-MODULE_BY_MODULE = ("kafkalite/settings", "kafkalite/base", "kafkalite/broker/cluster")
-"""Rooms of which the map says what each module is for."""
-
-
-def rows_of_rooms() -> dict[str, str]:
-    """First cell → second one."""
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    table = text[text.index("## Rooms") : text.index("Native rooms in")]
-    return dict(re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.MULTILINE))
+LISTED_BY_MODULE = {
+    "kafkalite/settings",
+    "kafkalite/base",
+    "kafkalite/broker/cluster",
+    *(f"kafkalite/_native/{room}" for room in ("base", "tls", "wire", "avro", "log", "serve", "classic")),
+}
+"""Packages whose docstrings name each module."""
 
 
-def rooms_and_modules(folder: str) -> set[str]:
-    """What is in a folder: rooms with a slash behind them, and modules."""
-    below = [name_of(path).removeprefix(f"{folder}/") for path in tracked() if name_of(path).startswith(f"{folder}/")]
-    rooms = {name.split("/")[0] + "/" for name in below if "/" in name}
-    return rooms | {name for name in below if name.endswith(".py") and "/" not in name}
+def architecture() -> str:
+    return (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("package", ["kafkalite", "kafkalite/wire", "kafkalite/broker"])
-def test_each_room_and_module_of_the_package_has_one_row_of_the_map(package: str) -> None:
-    named = [name for cell in rows_of_rooms() for name in re.findall(rf"`({package}/[\w.]+/?)`", cell)]
-    there = {f"{package}/{name}" for name in rooms_and_modules(package)}
-    assert sorted(named) == sorted(there - {f"{package}/__init__.py"} if package != "kafkalite" else there)
+def rows_of(text: str) -> list[str]:
+    """The folders that rows of its tables begin with, in order."""
+    return re.findall(r"^\| `([\w/]+/)` \|", text[text.index("## Packages") : text.index("## A produce")], re.MULTILINE)
 
 
-@pytest.mark.parametrize("room", PARTS_OF_ROOMS)
-def test_the_row_of_a_room_names_its_folders(room: str) -> None:
-    folders = {f"{room}/{name}" for name in rooms_and_modules(room) if name.endswith("/")}
-    row = rows_of_rooms()[f"`{room}/`"]
-    assert folders - set(re.findall(r"`([\w/]+)`", row)) == set()
+def packages() -> set[str]:
+    """Folders of kafkalite with an `__init__.py`, each with a slash at its end."""
+    names = (name_of(path) for path in tracked() if path.name == "__init__.py")
+    return {name.removesuffix("__init__.py") for name in names if name.startswith("kafkalite/")}
 
 
-@pytest.mark.parametrize("room", MODULE_BY_MODULE)
-def test_the_row_of_a_room_names_its_modules(room: str) -> None:
-    row = rows_of_rooms()[f"`{room}/`"]
-    named = {name.rpartition("/")[2] for name in re.findall(r"`([\w/]+\.py)`", row)}
-    modules = {name for name in rooms_and_modules(room) if name.endswith(".py")}
-    assert modules - named == {"__init__.py"}
+def folders() -> set[str]:
+    """Folders at the top, but for hidden ones."""
+    names = {name_of(path).partition("/")[0] + "/" for path in tracked() if "/" in name_of(path)}
+    return {name for name in names if not name.startswith(".")}
 
 
-def test_modules_that_the_map_names_are_there() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+def words_of_docstring(package: str) -> set[str]:
+    """Words in the docstring of a package."""
+    return set(re.findall(r"\w+", ast.get_docstring(tree_of(ROOT / package / "__init__.py")) or ""))
+
+
+def test_architecture_is_short() -> None:
+    assert architecture().count("\n") <= LINES_MAX
+
+
+def test_each_package_and_folder_has_one_row_of_architecture() -> None:
+    assert sorted(rows_of(architecture())) == sorted(packages() | folders())
+
+
+def test_files_that_architecture_names_exist() -> None:
     files = {f"/{name_of(path)}" for path in tracked()}
-    named = set(re.findall(r"`([\w/]+\.(?:py|pyx|pxd|c|h))`", text))
-    assert len(named) > 150
+    named = set(re.findall(r"`([\w/]+\.(?:py|pyx|pxd|c|h|md|toml))`", architecture()))
+    assert {"kafkalite/broker/handlers/table.py", "errors.py"} <= named
     assert {name for name in named if not any(file.endswith(f"/{name}") for file in files)} == set()
 
 
-def test_the_table_of_native_rooms_names_each_module_once() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)/` \| .* \| (.*) \|$", text[text.index("Native rooms in") :], re.MULTILINE))
-    source = "ext/kafkalite/_native/"
-    built = [name_of(path).removeprefix(source) for path in tracked() if name_of(path).startswith(source)]
-    there = {name.rpartition(".")[0] for name in built if name.endswith((".pyx", ".pxd"))}
-    named = [f"{room}/{module}" for room, modules in rows.items() for module in re.findall(r"\w+", modules)]
-    assert sorted(named) == sorted(name for name in there if not name.endswith("__init__"))
+@pytest.mark.parametrize("package", sorted(LISTED_BY_MODULE))
+def test_the_docstring_of_a_package_names_its_modules(package: str) -> None:
+    source = package.replace("kafkalite/_native", "ext/kafkalite/_native")
+    modules = {
+        path.stem
+        for path in tracked()
+        if name_of(path.parent) == source and path.suffix in {".py", ".pyx", ".pxd"} and path.stem != "__init__"
+    }
+    assert modules
+    assert modules - words_of_docstring(package) == set()
+
+
+def test_the_docstring_of_the_tests_names_their_folders() -> None:
+    there = {
+        name.split("/")[1] for path in tracked() if (name := name_of(path)).startswith("tests/") and name.count("/") > 1
+    }
+    assert there - words_of_docstring("tests") == set()
+
+
+def test_a_package_without_a_row_and_one_with_two_are_found() -> None:
+    text = architecture()
+    row = next(line for line in text.split("\n") if line.startswith("| `kafkalite/broker/net/` |"))
+    assert sorted(rows_of(text.replace(row + "\n", ""))) != sorted(packages() | folders())
+    assert sorted(rows_of(text.replace(row, f"{row}\n{row}"))) != sorted(packages() | folders())

@@ -17,7 +17,7 @@
     events.py      the messages of the audit topic, and what they say together
     counts.py      which marks a stage has, how often
     stages.py      stages read: brokers, a mirror's word, loaded files
-    judge.py       the comparison
+    judge.py       the comparison; run.py makes it once, following.py again and again
 
 Names are imported when first used; clients of other libraries are not needed unless they are wrapped.
 """

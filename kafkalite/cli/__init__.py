@@ -9,6 +9,8 @@ the alternatives.
 
 Output for people and data goes to stdout, everything else to stderr. A reader that goes away (`| head`) ends a command
 quietly.
+
+Commands write through `output` alone, which escapes what a terminal would interpret.
 """
 
 from __future__ import annotations

@@ -17,4 +17,6 @@ templates/, static/    pages are made by the server; scripts only make them quic
 
 GET changes nothing. What changes something is a POST of one of this console's own pages, by somebody whose role lets
 him, and is written down.
+
+With `--zookeeper` it has pages about Kafka 0.7's groups, by `kafkalite.classic.progress`.
 """

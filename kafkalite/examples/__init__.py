@@ -1,1 +1,1 @@
-"""Programs that show how the parts work together; each runs with `python -m`."""
+"""Programs that show how the parts work together; each runs with `python -m`. `pipeline` is the only one."""

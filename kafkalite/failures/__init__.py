@@ -16,6 +16,8 @@ Each uses only what stands below it. Names are imported when first used.
 
     policy = Policy(group="billing", topics=["orders"], strategy=RetryTopics(["10 s", "1 min", "10 min"]))
     run(policy, handle, "127.0.0.1:9092")
+
+A dead letter, its row in the ledger and the offset are one transaction.
 """
 
 from __future__ import annotations

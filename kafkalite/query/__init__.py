@@ -5,6 +5,10 @@
             ...
 
 Needs duckdb and pyarrow (the extra `query`).
+
+    statement   the topics and columns that a statement names
+    tables      topics as Arrow streams
+    engine      DuckDB over these streams
 """
 
 from __future__ import annotations

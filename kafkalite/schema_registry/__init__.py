@@ -12,4 +12,7 @@ GET /schemas/ids/7 ─▶ rest ─▶ registry ─▶ state ◀── topic ◀�
 POST /subjects/s/versions ─▶ rest ─▶ registry ─▶ decision ─▶ topic ─▶ _schemas
 
 `kafkalite registry` runs one.
+
+Writes take turns by one transactional id. One thread follows the topic and one serves all sockets of HTTP, with
+waitress's workers. A write's lock and a refresh's are taken before the state's.
 """

@@ -1,3 +1,4 @@
-"""Who clients are and how they show it: certificates, names, the rules that make principals of names. Settings in,
-native TLS contexts and principals out; it knows no sockets, requests or logs.
+"""Who clients are and how they show it: key stores and TLS contexts, distinguished names, the rules that map them to
+principals (`principals`), SASL mechanisms as tokens in and tokens out. Settings in, native TLS contexts and principals
+out; it knows no sockets, requests or logs.
 """

@@ -4,9 +4,11 @@
     areas/      the broker's rows, a module an area
     topic       TopicConfig: a topic's own settings, else the broker's
     topic_rows  a topic's rows
+    group, client_metrics   a group's own settings; a subscription's to client metrics
+    listener_keys           keys that apply to one listener
     rows        what a setting is: a row, read from text, checked, described
     properties  Java's .properties files
-    providers   values that stand elsewhere than in the file
+    providers   values that are kept outside the file, as `${env:NAME}`
     listeners   addresses to bind and to advertise
     foreign     Kafka's keys that mean nothing here
 

@@ -8,5 +8,7 @@
     streams   counts in windows, joins with tables and of streams
     session   a Spark session that works out of the box
 
-Nothing here imports PySpark before it is used.
+PySpark finds the format through the package `pyspark_kafkalite`. Nothing here imports PySpark before it is used. Only
+these modules import it: format, session, avro, json_values, streams, load.loading, source.batch,
+source.stream and sink.writers.
 """

@@ -18,6 +18,8 @@ test needs. The report's header says which, and its summary what held. Faults en
 Without pytest, `kafkalite.testing.KafkaBroker` is the same broker. docs/testing.md tells more.
 
 Only pytest is imported here until a fixture is used, since every pytest run with kafkalite installed loads this file.
+
+`broker.py` is the broker, with restarts and crashes; `faults.py` makes requests fail before they are served.
 """
 
 from __future__ import annotations

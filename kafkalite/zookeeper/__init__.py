@@ -1,1 +1,3 @@
-"""ZooKeeper as Kafka 0.7 uses it: paths and values of its nodes, and a broker's entry in them."""
+"""ZooKeeper as Kafka 0.7 uses it: nodes and their values, topic filters, partition owners, a broker's own entry. Only
+this package imports kazoo.
+"""

@@ -1,4 +1,9 @@
-"""Avro's bytes to columns and back."""
+"""Avro's bytes to columns and back.
+
+Modules, from the bottom up:
+
+    avro_decode, avro_encode
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""One partition on the disk: segments and their index, appends and reads, producers' state, compaction."""
+"""One partition on the disk: segments and their index, appends and reads, producers' state, compaction.
+
+Modules, from the bottom up:
+
+    aborted, followers, index, key_map, record_format · segment, producers · scan, compaction, log_slice ·
+    log_core · log_traffic, leading, replica
+"""
 
 from __future__ import annotations
 

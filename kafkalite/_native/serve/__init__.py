@@ -1,4 +1,11 @@
-"""From a readable socket to an answer on it: connections, Produce, Fetch, what waits."""
+"""From a readable socket to an answer on it: connections, Produce, Fetch, what waits.
+
+Modules, from the bottom up:
+
+    counters, memory · topic_table, transfer, admission, quota · access · leaders, request_parts, low_water ·
+    fetch_session · follower_fetch · produce, fetch · worker_parts · produce_turns · connection ·
+    sasl_connection · faulty_connection
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""OpenSSL as the broker uses it: a listener's certificates, and a connection's session."""
+"""OpenSSL as the broker uses it: a listener's certificates, and a connection's session.
+
+Modules, from the bottom up:
+
+    libssl · tls_context · tls_session
+"""
 
 from __future__ import annotations
 

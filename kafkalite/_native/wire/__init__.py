@@ -1,4 +1,9 @@
-"""Kafka's bytes: fields, error codes, the record batch, columns of records, the protocol's messages."""
+"""Kafka's bytes: fields, error codes, the record batch, columns of records, the protocol's messages.
+
+Modules, from the bottom up:
+
+    status, error_codes, find · cursor · batch, codec · old_message, aborted_filter, needles · columns · lines
+"""
 
 from __future__ import annotations
 

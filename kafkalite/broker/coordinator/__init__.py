@@ -21,6 +21,7 @@
     markers       brings a transaction's outcome into the logs of its partitions
     producer_ids  ids for producers, none given twice
     state_log     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reading it
+    carried       what a standalone broker's groups and ids need to go into a cluster
     home          where something of a group or an id is kept, and in which leader epoch
     log_writer    writes to one partition, in order, many with one flush
     records       the records of groups, in Kafka's schemas
@@ -31,4 +32,19 @@ Requests come as messages of `kafkalite.wire.protocol`; who cannot be answered a
 
 Lock order: a transactional id's lock ▸ a group's lock ▸ the tables', the timers', the state log's (leaves all three).
 Answers are delivered, and other rooms called back, with none of them held.
+
+An offset commit: the handler asks `GroupCoordinator`, which checks generation and member under the group's lock,
+hands the records to the `StateLog` in that order and returns a Deferred. One job of the I/O pool appends everything
+that waits for a partition of `__consumer_offsets` and asks for one flush. After the flush the offsets are applied to
+the group, which makes them visible, and the client is answered.
+
+Joins: a JoinGroup waits for the other members, a SyncGroup until the leader's assignment is durable. In a consumer
+group (KIP-848) a heartbeat that changes the group waits until the change is durable; any other one is answered at once.
+
+A transaction: InitProducerId gives a transactional id its producer id and epoch and fences the older producer.
+AddPartitionsToTxn begins the transaction or extends it. TxnOffsetCommit appends offsets to `__consumer_offsets` as part
+of it; they are *pending*. EndTxn makes Prepare durable and answers, then a marker goes to every partition
+(`MarkerWriter`). Pending offsets take effect or are dropped when their marker is durable; then Complete is written. A
+start resumes what is between. What the producer sends meanwhile is parked, and later requests of its connection wait in
+the I/O pool (`IoPool.hold`). A transaction that times out is aborted the same way, one epoch higher.
 """

@@ -14,9 +14,9 @@ Damage is never written over: a segment with quarantined bytes is left as it is,
 of any key may hide in it, so tombstones and markers after it stay, whatever their age; and of a transaction that
 reaches across it nobody knows how it ended, so its records stay.
 
-Memory: the key map (log.cleaner.dedupe.buffer.size), one output buffer (log.cleaner.io.buffer.size and one batch), one
-unpacked batch, which is filtered in its place and, if tombstones in it get a horizon, copied once; eight bytes for each
-marker and each batch of an aborted transaction. `kafkalite.broker.limits.budget` adds it up.
+Memory: the key map (log.cleaner.dedupe.buffer.size, 24 bytes a key), one output buffer (log.cleaner.io.buffer.size and
+one batch), one unpacked batch, which is filtered in its place and, if tombstones in it get a horizon, copied once;
+eight bytes for each marker and each batch of an aborted transaction. `kafkalite.broker.limits.budget` adds it up.
 
 Thread rule: a compaction belongs to one cleaner thread. Readers and appends go on meanwhile.
 """

@@ -9,4 +9,7 @@
 
 What members and leader say to each other, as bytes: `kafkalite.wire.consumer_protocol`. Groups are described and
 deleted in `kafkalite.client.admin`.
+
+Each GroupReader has one thread (`Membership`), with its own connections. Partitions, positions and callbacks belong
+to the caller's thread.
 """
