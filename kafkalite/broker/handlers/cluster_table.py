@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.broker.handlers import table
 from kafkalite.broker.handlers.forwarding import ForwardRow
-from kafkalite.broker.handlers.table import LazyFunction, Row, always, never, served_in_c
+from kafkalite.broker.handlers.table import LazyFunction, Row, always, call_directly, never, served_in_c
 from kafkalite.wire.protocol import api
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ ROWS: Final[tuple[Row, ...]] = tuple(
     )
 )
 _BY_KEY: Final = {row.key: row for row in ROWS}
+call_directly(ROWS)
 
 
 def find(key: int) -> Row | None:

@@ -50,13 +50,19 @@ ITEM_US: Final = 5.0
 
 
 class LazyFunction:
-    """The function of "module:function" in this room, imported when first called."""
+    """The function of "module:function" in this room, imported when first called. The rows of `replace_in` call the
+    function itself from then on."""
 
-    __slots__ = ("_function", "_path")
+    __slots__ = ("_function", "_path", "_rows")
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._function: Callable[[RequestContext, Any], Any] | None = None
+        self._rows: list[tuple[Row, str]] = []
+
+    def replace_in(self, row: Row, name: str) -> None:
+        """Stores the function in this attribute of a row when it is loaded. For rows that live as long as the table."""
+        self._rows.append((row, name))
 
     def __call__(self, context: RequestContext, request: Any) -> Any:
         return (self._function or self.load())(context, request)
@@ -68,6 +74,8 @@ class LazyFunction:
             import_module(f"kafkalite.broker.handlers.{module}"), function
         )
         self._function = loaded
+        for row, name in self._rows:
+            setattr(row, name, loaded)
         return loaded
 
 
@@ -322,6 +330,18 @@ ROWS: Final[tuple[Row, ...]] = (
 )
 
 _BY_KEY: Final[dict[int, Row]] = {row.key: row for row in ROWS}
+
+
+def call_directly(rows: tuple[Row, ...]) -> None:
+    """Has the rows of a table call their functions without the LazyFunction in between, once these are loaded."""
+    for row in rows:
+        for name in ("handler", "blocks", "unnamed"):
+            function = getattr(row, name)
+            if isinstance(function, LazyFunction):
+                function.replace_in(row, name)
+
+
+call_directly(ROWS)
 
 
 def find(key: int) -> Row | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.broker.handlers import table
+from kafkalite.broker.handlers import costs, metadata, table
 from kafkalite.broker.telemetry.clients import ClientMetrics
 from kafkalite.errors import ErrorCode
 from kafkalite.wire import protocol
@@ -33,10 +33,20 @@ def test_only_produce_is_advertised_below_what_is_served():
 
 @pytest.mark.parametrize("row", table.ROWS, ids=lambda row: row.name)
 def test_row_leads_to_a_handler(row):
-    assert row.handler is table.served_in_c if row.key in (api.PRODUCE, api.FETCH) else callable(row.handler.load())
-    assert row.blocks in (table.always, table.never) or callable(row.blocks.load())
+    for function in (row.handler, row.blocks):
+        assert callable(function.load() if isinstance(function, table.LazyFunction) else function)
+    assert (row.handler is table.served_in_c) == (row.key in (api.PRODUCE, api.FETCH))
     assert not row.serves(row.oldest - 1)
     assert not row.serves(row.newest + 1)
+
+
+def test_row_calls_its_functions_directly_once_they_are_loaded():
+    names = {"handler": "metadata:handle", "blocks": "metadata:needs_blocking", "unnamed": "costs:metadata"}
+    row = table.Row(api.METADATA, 0, 13, **{name: table.LazyFunction(path) for name, path in names.items()})
+    table.call_directly((row,))
+    for name in names:
+        getattr(row, name).load()
+    assert (row.handler, row.blocks, row.unnamed) == (metadata.handle, metadata.needs_blocking, costs.metadata)
 
 
 @pytest.mark.parametrize("version", versions(api.API_VERSIONS))
