@@ -69,10 +69,12 @@ def decode_request_header(data: bytes | bytearray | memoryview) -> RequestHeader
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 
-def request_body(api_key: int, api_version: int, data: bytes) -> memoryview:
+def request_body(api_key: int, api_version: int, data: bytes) -> bytes | memoryview:
     """What is left of a request after its client id once the header's tag buffer, if it has one, is stepped over."""
-    view = memoryview(data)
-    return view[tags_size(data) :] if request_header_version(api_key, api_version) == 2 else view
+    api = APIS.get(api_key)
+    if api is None or not api.is_flexible(api_version):
+        return data
+    return memoryview(data)[tags_size(data) :]
 
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
