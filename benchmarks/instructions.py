@@ -49,6 +49,7 @@ BATCH_SIZE_MAX = 128_000
 ONE_RECORD_BATCH_SIZE = 270
 """Of a record of 200 bytes."""
 SESSION_TOPIC, SESSION_PARTITIONS = "counted-session", 100
+ASKED_TOPIC = "counted-asked"
 TOPIC_ALREADY_EXISTS = 36
 IN_FLIGHT = 5
 WORKERS_OWN = "on_readable"
@@ -107,6 +108,34 @@ def fetch_nothing(port: int, count: int) -> None:
                 assert connection.receive()[1][4:6] == b"\0\0"
 
 
+def metadata(port: int, count: int) -> None:
+    """The one partition of a topic, as a producer asks for it."""
+    body = wire.array([wire.string(ASKED_TOPIC)]) + wire.i8(0) + wire.i8(0) + wire.i8(0)
+    with wire.Connection(port) as connection:
+        assert connection.create_topic(ASKED_TOPIC, 1) in (0, TOPIC_ALREADY_EXISTS)
+        pipeline(connection, wire.METADATA, 8, body, count)
+
+
+def offset_commit(port: int, count: int) -> None:
+    """One partition's offset, of a group without members."""
+    body = wire.offset_commit_body("counted", ASKED_TOPIC, [(0, 0)])
+    with wire.Connection(port) as connection:
+        assert connection.create_topic(ASKED_TOPIC, 1) in (0, TOPIC_ALREADY_EXISTS)
+        pipeline(connection, wire.OFFSET_COMMIT, 2, body, count)
+
+
+def pipeline(connection: wire.Connection, api_key: int, version: int, body: bytes, count: int) -> None:
+    """Sends a request `count` times, IN_FLIGHT at a time; the answers have no error, or this fails."""
+    answers: set[bytes] = set()
+    for sent in range(count + IN_FLIGHT):
+        if sent < count:
+            connection.send(api_key, version, body)
+        if sent >= IN_FLIGHT:
+            answers.add(connection.receive()[1])
+    reference = connection.call(api_key, version, body)
+    assert answers == {reference}, "all answers are the same"
+
+
 def connect(port: int, count: int) -> None:
     """Connections that come, are served, and go: the next one when the broker has closed its side of the last."""
     for _ in range(count):
@@ -132,9 +161,15 @@ CASES: dict[str, Case] = {
     "fetch": Case(fetch, 400, 100, "produce 500 records"),
     "fetch 1 record": Case(fetch_little, 5_000, 1_000, "produce 1 record"),
     "fetch of 100 partitions, nothing new": Case(fetch_nothing, 500, 100),
+    "metadata of one topic": Case(metadata, 3_000, 500),
+    "offset commit": Case(offset_commit, 200, 50),
     "connection": Case(connect, 400),
     "produce 1 record, acks=all": Case(produce(1, -1), 1_000),
 }
+
+
+START = "start"
+"""From the process's begin to when it is ready. Counted first, and by all threads."""
 
 
 class Counted:
@@ -166,6 +201,10 @@ class Counted:
         self.broker.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def start(self) -> float:
+        """Instructions of all threads until the broker was ready, with what it did until this is called."""
+        return float(self._dumped(everything=True))
+
     def per_request(self, case: Case) -> float:
         """Instructions of a case whose requests were sent once before."""
         case.load(self.broker.port, case.count)
@@ -178,6 +217,9 @@ class Counted:
         """Instructions of all threads, or of the workers alone, during a load."""
         self._control("--zero")
         load(self.broker.port, count)
+        return self._dumped()
+
+    def _dumped(self, *, everything: bool = False) -> int:
         before = set(self.folder.glob("callgrind.out.*"))
         self._control("--dump")
         total = 0
@@ -187,7 +229,7 @@ class Counted:
             found = re.search(r"^summary: (\d+)", text, re.MULTILINE)
             if found is None:
                 raise RuntimeError(f"{dump} has no summary")
-            if not self._workers or WORKERS_OWN in text:
+            if everything or not self._workers or WORKERS_OWN in text:
                 total += int(found[1])
         return total
 
@@ -219,7 +261,10 @@ def counts_of(tree: Path, names: list[str], scale: float, **options: Any) -> dic
     """Instructions a request of each case; the options are those of `Counted`."""
     counted = Counted(tree, **options)
     try:
-        return {name: counted.per_request(scaled(CASES[name], scale)) for name in names}
+        return {
+            name: counted.start() if name == START else counted.per_request(scaled(CASES[name], scale))
+            for name in names
+        }
     finally:
         counted.close()
 
@@ -250,11 +295,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if shutil.which("valgrind") is None:
         parser.error("valgrind is not installed")
-    names = arguments.only.split(";") if arguments.only else list(CASES)
-    if unknown := set(names) - set(CASES):
-        parser.error(f"unknown: {', '.join(sorted(unknown))} (of {', '.join(CASES)})")
+    names = arguments.only.split(";") if arguments.only else [START, *CASES]
+    if unknown := set(names) - {START, *CASES}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))} (of {START}, {', '.join(CASES)})")
+    if START in names[1:]:
+        parser.error(f"{START!r} is counted first: name it before the other cases")
     for i, name in enumerate(names):
-        if CASES[name].needs not in ("", *names[:i]):
+        if name != START and CASES[name].needs not in ("", *names[:i]):
             parser.error(f"{name!r} reads what {CASES[name].needs!r} wrote: name that before")
     yardstick: dict[str, float] = {}
     for tree in arguments.trees:
@@ -263,7 +310,7 @@ def main() -> None:
         for name, found in count().items():
             ratio = f"  x {found / yardstick[name]:.4f}" if name in yardstick else ""
             yardstick.setdefault(name, found)
-            print(f"{commit_of(tree):10} {name:36} {found:12,.0f} instructions a request{ratio}", flush=True)
+            print(f"{commit_of(tree):10} {name:36} {found:12,.0f} instructions{ratio}", flush=True)
             own[name] = found
         for what, options in variants(arguments):
             for name, found in count(**options).items():
