@@ -66,6 +66,13 @@ cdef enum:
     SEALED_IN_PLACE_MIN = 49152         # of a file range: less is copied, so that ranges share records and sends
 
 
+cdef Py_ssize_t doubled_to_fit(Py_ssize_t capacity, Py_ssize_t wanted) noexcept:
+    """Return the capacity, doubled until it holds `wanted` bytes."""
+    while capacity < wanted:
+        capacity *= 2
+    return capacity
+
+
 @cython.final
 cdef class OutBuffer:
     def __cinit__(self):
@@ -107,13 +114,10 @@ cdef class OutBuffer:
         return 0
 
     cdef int reserve(self, Py_ssize_t extra) except -1:
-        cdef Py_ssize_t wanted = self.size + extra
-        cdef Py_ssize_t capacity = self.capacity
-        if wanted <= capacity:
+        # Short, since each number of an answer comes here.
+        if self.size + extra <= self.capacity:
             return 0
-        while capacity < wanted:
-            capacity *= 2
-        return self.grow(capacity)
+        return self.grow(doubled_to_fit(self.capacity, self.size + extra))
 
     cdef int put(self, const unsigned char* source, Py_ssize_t size) except -1:
         self.reserve(size)
