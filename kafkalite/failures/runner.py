@@ -572,6 +572,8 @@ class Runner:
             missing = ensure(self.policy, self._client)
             if missing:
                 raise StartupError("topics are missing and could not be made: " + "; ".join(missing))
+        else:
+            self._client.partition_counts(self.policy.topics)  # without a ledger nothing else here needs a broker
         self._require_no_circle()
         if self.policy.keeps_ledger:
             publish(self.policy, self._client)

@@ -292,6 +292,27 @@ def test_a_member_waits_for_a_broker_that_is_down_at_its_start(
     assert handled == ([0, 1] if comes else [])
 
 
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("strategy", [Ignore(record=False), RetryForever()], ids=["ignore", "forever"])
+def test_a_member_that_keeps_no_ledger_and_makes_no_topics_waits_for_a_broker_too(
+    port: str, strategy: Ignore | RetryForever, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = f"127.0.0.1:{free_port()}"
+    policy = Policy(group="g", topics=["orders"], strategy=strategy)
+    assert not policy.keeps_ledger
+    stop = threading.Event()
+    with Client(servers) as other, Client(servers) as control, ThreadPoolExecutor(1) as pool:
+        made = PORTS[port](other, servers, "t")
+        runner = Runner(policy, lambda record: None, made, control, create_topics=False)
+        try:
+            ended = pool.submit(runner.run, stop)
+            wait_until(lambda: "no broker answers" in caplog.text or ended.done(), TIMEOUT_S, "it waits")
+            assert not ended.done()
+        finally:
+            stop.set()
+        assert ended.result(TIMEOUT_S) == ""
+
+
 def test_an_exit_inside_aiokafkas_loop_ends_the_run_in_good_order(broker: Broker) -> None:
     with one_member(broker.bootstrap_servers, "aiokafka", lambda record: None) as (runner, _, client):
         port = runner._port
