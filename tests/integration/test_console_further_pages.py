@@ -19,7 +19,9 @@ from kafkalite.console.replication import matters_of
 from kafkalite.console.rings import NAN
 from kafkalite.console.sampler import FILE
 from kafkalite.console.server import ConsoleServer
+from kafkalite.failures.rows import Row, State, encode_row
 from kafkalite.schema_registry.server import RegistryServer
+from kafkalite.wire.record.columns import Record
 from tests.integration.test_console import LOOPBACK, ask, data
 from tests.kit.harness.console_scene import SCRIPT, STAMP, fill, fill_further, register_some
 from tests.kit.processes.broker import wait_until
@@ -183,7 +185,7 @@ def test_ledgers_and_policies(console: ConsoleServer) -> None:
     shown = data(console, "/policies/shipping")
     assert [row["record"] for row in shown["rows"]] == ["orders-0-0", "orders-0-1", "orders-0-2"]
     assert [row["record"] for row in data(console, "/policies/shipping?state=dead")["rows"]] == ["orders-0-2"]
-    assert [row["partition"] for row in shown["opened"]] == ["orders-1"]
+    assert [row["partition"] for row in shown["opened"]] == ["orders-1", "orders-2"]
     assert [(row["member"], row["since"], row["old"]) for row in shown["breakers"]] == [
         ("m-1", STAMP, True),
         ("m-2", STAMP, False),
@@ -192,6 +194,22 @@ def test_ledgers_and_policies(console: ConsoleServer) -> None:
     for path in ("/policies", "/policies/shipping"):
         assert SCRIPT not in ask(console, path).text
     assert ask(console, "/policies/shipping?state=there").status == 400
+
+
+def test_records_handled_with_care_are_shown_until_it_is_over(broker: Broker, console: ConsoleServer) -> None:
+    (row,) = data(console, "/policies/shipping")["doubted"]
+    assert (row["partition"], row["first"], row["last"], row["since"]) == ("orders-2", 7, 39, STAMP)
+    page = ask(console, "/policies/shipping").text
+    assert "Records handled in small batches" in page
+    cells = re.search(r'<th scope="row" class="bytes">orders-2</th>(.*?)</tr>', page)
+    assert cells is not None
+    assert re.findall(r'<td class="number">(\d+)</td>', cells[1]) == ["7", "39"]
+    assert SCRIPT not in page
+    calm = encode_row(Row(State.OPEN, member="m-3", position=40))
+    with Client(broker.bootstrap_servers) as client:
+        client.produce("kafkalite.failures.shipping", 0, [Record(-1, -1, b"open/orders-2", calm)])
+        assert data(console, "/policies/shipping")["doubted"] == []
+        assert "Records handled in small batches" not in ask(console, "/policies/shipping").text
 
 
 def test_what_a_policy_says_in_words() -> None:

@@ -129,6 +129,8 @@ def fill_further(client: Client) -> None:
         "breaker/m-1": {"v": 1, "state": "open", "first": STAMP, "last": STAMP, "reason": TEXTS[0]},
         "breaker/m-2": {"v": 1, "state": "open", "first": STAMP, "last": int(time.time() * 1000), "reason": "all fail"},
         "open/orders-1": {"v": 1, "state": "open", "member": TEXTS[3], "last": STAMP},
+        "open/orders-2": {"v": 1, "state": "open", "member": TEXTS[2], "last": STAMP, "position": 7, "until": 40},
+        "hand/orders/2": {"v": 1, "state": "trying", "member": TEXTS[2], "last": STAMP, "position": 9, "until": 10},
         "orders-0-0": {"v": 1, "state": "retrying", "attempt": 2, "due": STAMP + 60_000, "exception": TEXTS[4]},
         "orders-0-1": {"v": 1, "state": "parked", "due": STAMP + 90_000},
         "orders-0-2": {"v": 1, "state": "dead", "attempt": 3, "exception": "ValueError", "reason": TEXTS[0]},
