@@ -16,6 +16,7 @@ from tests.power.disk import Disk
 from tests.power.history import NEVER
 from tests.power.judge import judge
 from tests.power.moments import Moments
+from tests.power.promises.letters import LEDGER
 from tests.power.prove import judge_states, plan
 from tests.power.recorder import scratch
 from tests.power.recording import Recording, record
@@ -142,6 +143,14 @@ def moment_of_one(recording: Recording, promise: str, is_there: Callable[[dict[s
 
 def biggest(data: Path, pattern: str) -> Path:
     return max(data.glob(pattern), key=lambda path: path.stat().st_size)
+
+
+def batches(content: bytes) -> Iterator[bytes]:
+    """Yield each whole batch of a segment."""
+    while len(content) > 12:
+        size = 12 + int.from_bytes(content[8:12], "big")
+        yield content[:size]
+        content = content[size:]
 
 
 def cut_records(data: Path) -> str:
@@ -283,6 +292,15 @@ def lose_letters(data: Path) -> str:
     return "letters: "
 
 
+def lose_notes(data: Path) -> str:
+    """A ledger with the marks of a batch's records, and no row of them."""
+    for log in data.glob("kafkalite.failures.*-0/*.log"):
+        log.write_bytes(b"".join(batch for batch in batches(log.read_bytes()) if b"hand/" in batch))
+        for file in (*log.parent.glob("*.index"), *log.parent.glob("*.timeindex"), *log.parent.glob("*.snapshot")):
+            file.unlink()
+    return f"letters: {LEDGER} marks record "
+
+
 def store_a_later_time(data: Path) -> str:
     stored = expiry_checkpoint.read(str(data))
     assert stored is not None
@@ -312,6 +330,7 @@ PLANTED = (
     forget_the_newest_of_a_key,
     forget_classic_messages,
     lose_letters,
+    lose_notes,
     store_a_later_time,
     forget_the_stored_time,
 )

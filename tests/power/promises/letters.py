@@ -3,6 +3,10 @@
 A member moves one record after the other: its letter, its row, the offset behind it, in one transaction. It goes on
 where the group stands, as a member does. So in the end the letters that can be read are those of all records below
 the group's offset, each once, and the ledger names the same ones.
+
+As after an unclean end, every second move is noted first: a transaction writes that these records are in hand, then a
+mark for each, with acks=1 and outside of any transaction, says which one the handler has. The last marks may be lost. A
+mark that can be read names a record whose note, or what became of it, can be read too.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite.failures.events import Failure, FailureKind, Goal, Letter, Message, Put
 from kafkalite.failures.headers import rendered
 from kafkalite.failures.names import Layout, origin_text
-from kafkalite.failures.rows import Row, State, encode_row
+from kafkalite.failures.rows import Row, State, encode_row, hand_key
 from kafkalite.model import TopicPartition
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -50,6 +54,7 @@ class Letters(Promise):
     def topics(self, world: World) -> dict[str, TopicPlan]:
         size = str(world.history.settings["segment.bytes"])
         return {
+            SOURCE.topic: (1, {}),  # a commit of offsets for a topic that does not exist is refused
             DEAD: (1, {"segment.bytes": size, "retention.ms": "-1"}),
             LEDGER: (1, {"segment.bytes": size, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}),
         }
@@ -65,15 +70,15 @@ class Letters(Promise):
         logs = look.read([(DEAD, 0), (LEDGER, 0)], isolation=READ_COMMITTED)
         for log in logs.values():
             yield from log.faults
-        places = {
-            op.what["first"] + at: number
-            for op in past.ops("records")
-            for at, number in enumerate(op.what.get("moves", ()))
-        }
+        places = dict(numbered(past, "moves"))
         found = {
             topic: Counter(places[token] for token in logs[topic, 0].visible if token in places)
             for topic in (DEAD, LEDGER)
         }
+        noted = {number for token, number in numbered(past, "notes") if token in logs[LEDGER, 0].visible}
+        for token, number in numbered(past, "marks"):
+            if token in logs[LEDGER, 0].visible and number not in noted and not found[LEDGER][number]:
+                yield f"{LEDGER} marks record {number} as in hand, and has no row of it"
         offset, error = fetch_offsets(look, [GROUP], stable=True)[GROUP].get((SOURCE.topic, 0), (-1, 0))
         if error:
             yield f"group {GROUP}: error {error}"
@@ -90,12 +95,20 @@ class Letters(Promise):
             yield f"group {GROUP} stands at {offset}, and records below {sure} were moved"
 
 
+def numbered(past: Past, kind: str) -> Iterator[tuple[int, int]]:
+    """Yield the token and the number in its topic of each record that was moved, noted or marked."""
+    for op in past.ops("records"):
+        for at, number in enumerate(op.what.get(kind, ())):
+            yield op.what["first"] + at, number
+
+
 class Mover(Producer):
     """See the module."""
 
     def __init__(self, actor: Actor) -> None:
         super().__init__(actor, newer=True)
         self.group = GROUP
+        self.finished_count = 0
 
     def _take_over(self) -> None:
         """The group's offset is asked for behind the end of whatever was open."""
@@ -110,14 +123,45 @@ class Mover(Producer):
                 return
             self.actor.come_again()
 
+    def _step(self) -> None:
+        """One whole transaction with what belongs to it: a busy machine may give this actor few turns."""
+        finished = self.finished_count
+        while self.finished_count == finished:
+            super()._step()
+
     def _plan(self) -> None:
         serial = self.actor.world.tokens(1)
         numbers = list(range(self.offset, self.offset + self.actor.draw.randint(1, 4)))
+        if self.finished_count % 2:
+            self._note(numbers)
         self.waiting.append(self._move(serial, DEAD, numbers, self._letter))
         self.waiting.append(self._move(serial, LEDGER, numbers, self._row))
         self.waiting.append(self._stand(serial, numbers[-1] + 1))
-        commit = self.actor.draw.random() < 0.8
+        commit = not self.offset or self.actor.draw.random() < 0.8
         self.waiting.append(lambda: self._finish(serial, numbers[-1] + 1, commit=commit))
+
+    def _note(self, numbers: list[int]) -> None:
+        """Notes the records in one transaction, then marks one after the other as in the handler's hand."""
+        serial = self.actor.world.tokens(1)
+
+        def note(number: int, token: int) -> wire.Record:
+            row = Row(State.TRYING, reason=f"q{token:08d}q", last=serial, member=GROUP, among=len(numbers))
+            return wire.Record(origin_text(SOURCE, number).encode(), encode_row(row))
+
+        self.waiting.append(self._move(serial, LEDGER, numbers, note, "notes"))
+        self.waiting.append(lambda: self._end(serial, commit=True))
+        self.waiting += [self._mark(serial, number) for number in numbers]
+
+    def _mark(self, serial: int, number: int) -> Callable[[], int]:
+        token = self.actor.world.tokens(1)
+        row = Row(State.OPEN, reason=f"q{token:08d}q", last=serial, member=GROUP, tries=1, position=number)
+        batch = wire.batch_of([wire.Record(hand_key(SOURCE).encode(), encode_row(row))])
+        what = {"first": token, "count": 1, "marks": [number]}
+
+        def write() -> int:
+            return 0 if send(self.actor, LEDGER, 0, batch, acks=1, what=what) is not None else self._refused()
+
+        return write
 
     def _letter(self, number: int, token: int) -> wire.Record:
         message = Message(*SOURCE, number, 1, b"k%d" % number, value(token, self.actor.draw), (("h", b"x"),))
@@ -134,11 +178,11 @@ class Mover(Producer):
         return wire.Record(origin.encode(), encode_row(row))
 
     def _move(
-        self, serial: int, topic: str, numbers: list[int], made: Callable[[int, int], wire.Record]
+        self, serial: int, topic: str, numbers: list[int], made: Callable[[int, int], wire.Record], kind: str = "moves"
     ) -> Callable[[], int]:
         first = self.actor.world.tokens(len(numbers))
         records = [made(number, first + at) for at, number in enumerate(numbers)]
-        what = {"first": first, "count": len(numbers), "txn": serial, "moves": numbers}
+        what = {"first": first, "count": len(numbers), "txn": serial, kind: numbers}
         batches: list[bytes] = []
 
         def write() -> int:
@@ -189,6 +233,7 @@ class Mover(Producer):
 
     def _finish(self, serial: int, offset: int, *, commit: bool) -> int:
         code = self._end(serial, commit=commit)
-        if code == 0 and commit:
-            self.offset = offset
+        if code == 0:
+            self.finished_count += 1
+            self.offset = offset if commit else self.offset
         return code
