@@ -194,9 +194,11 @@ def test_request_fed_byte_by_byte_with_the_next_one_behind_it(harness):
     assert harness.receive_frame() == (2, b"b")
 
 
-def test_pipelined_requests_are_answered_in_order_by_one_turn(harness):
+def test_pipelined_requests_are_answered_in_order(harness):
+    """In one turn, or in several on a busy machine: a turn ends when a connection has used up its share of time."""
     harness.client.sendall(b"".join(request(ECHO, number, bytes([number])) for number in range(200)))
-    harness.turn()
+    while len(harness.served) < 200:
+        harness.turn()
     assert [harness.receive_frame() for _ in range(200)] == [(number, bytes([number])) for number in range(200)]
 
 
