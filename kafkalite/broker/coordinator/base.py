@@ -106,7 +106,7 @@ class GroupBase(ABC):
             self.open_commits: Counter[TopicPartition] = Counter()
             """Commits handed over and not durable yet."""
         else:
-            self._memory = MemberMemory(environment.memory, predecessor._memory)  # noqa: SLF001 - as the next
+            self._memory = MemberMemory(environment.memory, predecessor._memory)  # noqa: SLF001 - the same group
             self._lock = predecessor._lock  # noqa: SLF001 - the same group, under another protocol
             self.offsets = predecessor.offsets
             self.open_commits = predecessor.open_commits

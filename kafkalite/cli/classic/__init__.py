@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.classic.errors import ClassicError, InvalidConfig, Unreachable
-from kafkalite.cli import CommandError, Formatter, Parser, UsageError
+from kafkalite.cli import CommandError, Formatter, Parser, UsageError, did_you_mean
 from kafkalite.zookeeper.session import ZooKeeperError
 
 if TYPE_CHECKING:
@@ -51,10 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     name = arguments.tool
     if name not in TOOLS:
-        import difflib
-
-        close = difflib.get_close_matches(name, TOOLS, n=1)
-        raise UsageError(f"there is no tool {name!r}{f', did you mean {close[0]!r}' if close else ''}; try --help")
+        raise UsageError(f"there is no tool {name!r}{did_you_mean(name, TOOLS)}; try --help")
     module_name, text = TOOLS[name]
     module: ModuleType = importlib.import_module(f"kafkalite.cli.classic.{module_name}")
     function = name.replace("-", "_")

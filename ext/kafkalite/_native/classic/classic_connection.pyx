@@ -83,8 +83,7 @@ cdef class ClassicServer:
     """What the 0.7 connections of one worker share.
 
     `host` does what Python has to (kafkalite.broker.log.classic.host.ClassicHost): topics that are not there yet,
-    blocking
-    appends and reads, OFFSETS.
+    blocking appends and reads, OFFSETS.
     """
 
     def __cinit__(self, TopicTable table not None, OutBuffer out not None, pool, host, *, int parts_max,
