@@ -35,8 +35,6 @@ LARGE_CLASSES = {
     "kafkalite/broker/coordinator/groups.py:GroupCoordinator lines": 906,
     "kafkalite/broker/coordinator/groups.py:GroupCoordinator methods": 65,
     "kafkalite/broker/coordinator/transactions.py:TransactionCoordinator methods": 58,
-    "kafkalite/failures/session.py:Session lines": 1004,
-    "kafkalite/failures/session.py:Session methods": 71,
     "kafkalite/broker/log/manager.py:LogManager lines": 972,
     "kafkalite/broker/log/manager.py:LogManager methods": 92,
     "kafkalite/broker/log/partition_log.py:PartitionLog methods": 74,

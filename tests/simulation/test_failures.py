@@ -7,7 +7,8 @@ import pytest
 
 from kafkalite.failures.lanes import KeyChains, PartitionLane
 from kafkalite.failures.names import parse_origin
-from kafkalite.failures.session import CRASHED, Session
+from kafkalite.failures.runs import CRASHED
+from kafkalite.failures.session import Session
 from tests.simulation.failure_world import faults, final_state, run_poisoned, run_seed
 
 SEEDS = 300

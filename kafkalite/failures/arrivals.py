@@ -1,0 +1,138 @@
+"""What was read becomes items of a lane: records, letters that are alive, letters that are lost, unreadable records.
+
+Thread rule: one thread at a time, that of the session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.failures.events import Alarm, Failure, FailureKind, Message
+from kafkalite.failures.lanes import Item, Verdict
+from kafkalite.failures.moves import SHRINK_MAX
+from kafkalite.failures.names import origin_text
+from kafkalite.failures.outcomes import Outcomes
+from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State
+
+if TYPE_CHECKING:
+    from kafkalite.failures.events import Arrival, Damaged, Fetched
+    from kafkalite.failures.lanes import PartitionLane
+
+UNREADABLE: Final = "unreadable"
+NO_MESSAGE: Final = Message("", -1, -1, -1, None, None)
+
+
+class Arrivals(Outcomes):
+    """See the module."""
+
+    def _fetched(self, event: Fetched) -> None:
+        lane = self._lanes.get(event.partition)
+        if lane is None or lane.leaving:
+            return
+        for arrival in event.arrivals:
+            if arrival.message.offset < lane.position:
+                continue
+            item = self._letter(lane, arrival) if lane.is_retry else self._record(lane, arrival)
+            if item is not None:
+                lane.add(item)
+        lane.position = max(lane.position, event.next_offset)
+
+    def _damaged(self, event: Damaged) -> None:
+        """Letters without value for records that nobody can read; letters in a retry topic are found to be lost."""
+        lane = self._lanes.get(event.partition)
+        if lane is None or lane.leaving or event.next_offset <= lane.position:
+            return
+        details = {"offset": event.offset, "next_offset": event.next_offset}
+        self._actions.append(Alarm("damaged", f"{event.partition}: {event.text}", details))
+        for offset in range(max(event.offset, lane.position), event.next_offset):
+            message = NO_MESSAGE._replace(topic=lane.partition.topic, partition=lane.partition.partition, offset=offset)
+            item = Item(message, lane.origin, -1 if lane.is_retry else offset)
+            row = lane.rows.pop(offset, None)
+            if lane.is_retry or (row is not None and row.state in GIVEN_UP | WAITING):
+                lane.step_over(item)
+                continue
+            lane.items.append(item)
+            lane.by_offset[offset] = item
+            item.shrink, item.attempt = SHRINK_MAX, 1
+            self._count_failure(item, Failure(FailureKind.FATAL, UNREADABLE, text=event.text))
+            self._die(lane, item, State.UNREADABLE)
+        lane.position = event.next_offset
+
+    def _record(self, lane: PartitionLane, arrival: Arrival) -> Item:
+        item = Item(arrival.message, lane.partition, arrival.message.offset)
+        item.row = lane.rows.pop(item.offset, None)
+        item.held = item.row.held if item.row is not None and self._holds else ""
+        item.doubted = item.offset < lane.until
+        return item
+
+    def _letter(self, lane: PartitionLane, arrival: Arrival) -> Item | None:
+        """The item of a living letter; one that is dead, or nobody's, is stepped over."""
+        letter, message = arrival.letter, arrival.message
+        item = Item(message, lane.origin, -1 if letter is None else letter.offset)
+        if letter is None or letter.group != self._policy.group or letter.partition != lane.origin:
+            self.counts["foreign", ""] += 1
+            self._actions.append(
+                Alarm(
+                    "foreign",
+                    f"{lane.partition} holds a record that is no letter of this group",
+                    {"offset": message.offset},
+                )
+            )
+            lane.step_over(item)
+            return None
+        row = lane.rows.get(letter.offset)
+        known = message.offset < lane.known
+        if self._nonce:
+            alive = row is not None and row.state in WAITING and row.id == letter.id
+        else:  # whoever moved the record a second time may have put an older row in the place of a newer one
+            over = row is None or row.state in GIVEN_UP - {State.LOST} or row.attempt > letter.attempt
+            alive = not over
+        if (known and not alive) or letter.id in lane.seen:
+            lane.step_over(item)
+            return None
+        if not lane.checked_lost or not self._nonce:
+            lane.seen.add(letter.id)
+        if letter.id in self._finished_ids:
+            lane.items.append(item)
+            lane.by_offset[item.offset] = item
+            lane.move(item, Verdict(row=self._last_row(letter.id)))  # whoever sent it twice wrote its row twice
+            return None
+        item.id = item.came_as = letter.id
+        item.first, item.rounds = letter.first, letter.rounds
+        item.attempt, due = letter.attempt, letter.due
+        if known and row is not None:
+            item.attempt, due = max(row.attempt, letter.attempt), max(row.due, letter.due)
+            item.row = row
+        suspect = item.row is not None and item.row.is_suspect
+        item.doubted = item.offset < lane.until and (suspect or due <= lane.came_ms)
+        item.due = self._now.ms + max(0, due - self._now.wall_ms)
+        return item
+
+    def _last_row(self, letter_id: str) -> Row | None:
+        """The last row of a letter that is done, and of what came of it."""
+        row = self._finished_ids[letter_id]
+        while row is not None and row.state in WAITING and row.id in self._finished_ids:
+            row = self._finished_ids[row.id]
+        return row
+
+    def _check_lost(self, lane: PartitionLane) -> None:
+        """Letters that the ledger tells of, and that are not there any more."""
+        lane.checked_lost = True
+        main = self._lanes.get(lane.origin)
+        for offset, row in sorted(lane.rows.items()):
+            here = (row.letter_topic, row.letter_partition) == lane.partition
+            if not self._nonce and main is not None and offset >= main.committed:
+                continue  # the record itself comes again
+            if row.state in WAITING and here and row.id not in lane.seen:
+                self.counts["lost", ""] += 1
+                text = f"the letter of {origin_text(lane.origin, offset)} has gone from {lane.partition}"
+                self._actions.append(Alarm("lost", text, {"record": origin_text(lane.origin, offset), "id": row.id}))
+                item = Item(
+                    NO_MESSAGE._replace(topic=lane.origin.topic, partition=lane.origin.partition), lane.origin, offset
+                )
+                item.held = row.held if self._holds else ""
+                item.offset = -1 - offset  # no offset of this partition: nothing to commit hangs on it
+                lane.move(item, Verdict(row=row._replace(state=State.LOST, last=self._now.wall_ms)))
+        lane.rows.clear()
+        if self._nonce:
+            lane.seen.clear()

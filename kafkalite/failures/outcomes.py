@@ -1,0 +1,262 @@
+"""What the outcome of a record means: it is done, is tried again here, or goes to a retry topic or the dead letters.
+
+    Finished ─┬─ success ─▶ done, or its row and outputs are written
+              └─ failure ─▶ the policy's step: here, a retry topic, the dead letters, ignored, stop
+                    └─ an outage, or too many ─▶ the breaker opens, and nothing is moved
+
+Thread rule: one thread at a time, that of the session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.failures.events import Alarm, FailureKind, Goal, Letter, Put, Withdraw
+from kafkalite.failures.lanes import ItemState, Verdict, key_digest
+from kafkalite.failures.names import origin_text
+from kafkalite.failures.rows import Row, State
+from kafkalite.failures.state import SessionState
+from kafkalite.failures.strategies import Ignore, RetryForever, StepKind
+from kafkalite.failures.times import milliseconds
+
+if TYPE_CHECKING:
+    from kafkalite.failures.events import Failure, Finished, Outcome, RunEnded
+    from kafkalite.failures.lanes import Item, PartitionLane
+    from kafkalite.failures.strategies import Step
+
+
+class Outcomes(SessionState):
+    """See the module."""
+
+    @staticmethod
+    def _unnote(lane: PartitionLane, item: Item) -> None:
+        """It was noted, and not handled: that it was in hand when the process ended must not be said of it."""
+        item.noted, item.row = False, item.unnoted
+        lane.move(item, Verdict(row=item.row, stays=True))
+
+    def _finished(self, event: Finished) -> None:
+        lane = self._lanes.get(event.partition)
+        item = None if lane is None or lane.run != event.run else lane.by_offset.get(event.offset)
+        if lane is None or item is None or item.state is not ItemState.RUNNING:
+            return
+        lane.careful = max(lane.careful - 1, 0)
+        lane.clear(item)
+        if event.outcome.failure is None:
+            self._succeeded(lane, item, event.outcome)
+        else:
+            self._failed(lane, item, event.outcome.failure)
+
+    def _run_ended(self, event: RunEnded) -> None:
+        lane = self._lanes.get(event.partition)
+        if lane is None or lane.run != event.run:
+            return
+        for item in lane.running:
+            if item.state is ItemState.RUNNING:
+                if item.noted:
+                    self._unnote(lane, item)
+                else:
+                    lane.push(item)
+        lane.run, lane.running = None, []
+        lane.batch.ended(self._now.ms, event.each_ms)
+        if self._breaker.probing:
+            self._breaker.probe_failed(self._now.ms)  # nobody has tried
+
+    def _succeeded(self, lane: PartitionLane, item: Item, outcome: Outcome) -> None:
+        self.counts["processed", lane.origin.topic] += 1
+        self._actions += self._losses.succeeded(self._now.ms)
+        if self._breaker.is_open and self._breaker.probing:
+            self._breaker.close()
+            self._actions.append(Alarm("breaker", "the breaker is closed: all goes on", {"open": False}))
+        elif not self._breaker.is_open:
+            self._breaker.note(self._now.ms, failed=False)
+        if lane.is_retry or item.row is not None:
+            lane.move(item, Verdict(row=None, outputs=outcome.outputs))
+            if lane.is_retry and lane.chains is not None and not item.held:
+                following = lane.chains.passed(item)
+                if following is not None:
+                    lane.push(following)
+        elif outcome.outputs:
+            lane.move(item, Verdict(outputs=outcome.outputs, writes_row=False))
+        else:
+            lane.finish(item)
+
+    def _failed(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
+        self._count_failure(item, failure)
+        if self._breaker.is_open:
+            probing, self._breaker.probing = self._breaker.probing, False
+            if probing:
+                self._breaker.probe_failed(self._now.ms)
+            if not probing or self._rotates or failure.kind is FailureKind.OUTAGE:
+                item.probes += 1
+                item.counted = False
+                self._again(lane, item)
+                return
+        elif failure.kind is FailureKind.OUTAGE:
+            self._open_breaker(f"{failure.name} says that a system is down")
+            self._again(lane, item)
+            return
+        elif not item.counted:
+            item.counted = True
+            if self._breaker.note(self._now.ms, failed=True):
+                self._open_breaker("too much fails")
+                self._again(lane, item)
+                return
+        item.attempt += 1
+        item.first = item.first or self._now.wall_ms
+        if failure.kind is FailureKind.FATAL and self._policy.writes_letters:
+            self._die(lane, item)
+        else:
+            self._take_step(lane, item, failure, self._policy.step(failure.rule, item.attempt))
+
+    @staticmethod
+    def _again(lane: PartitionLane, item: Item) -> None:
+        """It waits to be tried here again. That it was in hand is over: the process has lived on."""
+        if item.noted and item.row is not None:
+            item.noted, item.row = False, item.row._replace(tries=0, among=0)
+            lane.move(item, Verdict(row=item.row, stays=True))
+        else:
+            lane.push(item)
+
+    def _count_failure(self, item: Item, failure: Failure) -> None:
+        item.failure = failure
+        self.counts["failed", failure.name] += 1
+
+    def _take_step(self, lane: PartitionLane, item: Item, failure: Failure, step: Step) -> None:
+        delay_ms = step.delay_ms * (1.0 + step.jitter * self._draw()) if step.delay_ms else 0.0
+        match step.kind:
+            case StepKind.HERE:
+                self._look_at_age(item, failure)
+                item.due = self._now.ms + delay_ms
+                self._again(lane, item)
+            case StepKind.TOPIC:
+                self._retry(lane, item, step.delay_ms, round(delay_ms))
+            case StepKind.DEAD:
+                self._die(lane, item)
+            case StepKind.IGNORE:
+                self._ignore(lane, item, failure)
+            case StepKind.STOP:
+                where = origin_text(item.origin, item.origin_offset)
+                self.stop(f"{where} failed, and the policy says to stop: {failure.name}: {failure.text}")
+                lane.push(item)
+
+    def _look_at_age(self, item: Item, failure: Failure) -> None:
+        """An alarm, once, for a record that is tried for long."""
+        strategy = self._policy.strategies[failure.rule + 1]
+        age_ms = self._now.wall_ms - item.first
+        if isinstance(strategy, RetryForever) and not item.old and age_ms >= milliseconds(strategy.alarm_after):
+            item.old = True
+            where = origin_text(item.origin, item.origin_offset)
+            text = f"{where} has been failing for {age_ms // 1000} s: {failure.name}: {failure.text}"
+            self._actions.append(Alarm("age", text, {"record": where, "age_ms": age_ms}))
+
+    def _retry(self, lane: PartitionLane, item: Item, topic_ms: int, delay_ms: int) -> None:
+        """To the retry topic of this delay; with order by key a letter stays in the one that it is in."""
+        self.counts["moved", "retry"] += 1
+        now = self._now
+        due = now.wall_ms + 1 + delay_ms  # the clock has cut off a part of a millisecond, and nothing may be early
+        topic = self._policy.layout.retry(lane.origin.topic, topic_ms)
+        stays = lane.is_retry and self._policy.layout.by_key
+        if not stays:
+            item.id = self._letter_id(item)
+        assert item.failure is not None, "it has failed"
+        row = Row(
+            State.RETRYING,
+            item.id,
+            topic,
+            lane.origin.partition,
+            item.attempt,
+            due,
+            item.failure.name,
+            first=item.first,
+            last=now.wall_ms,
+            member=self._member,
+            rounds=item.rounds,
+            held=item.held,
+        )
+        if stays:
+            item.row, item.due, item.noted = row, now.ms + delay_ms, False
+            lane.move(item, Verdict(row=row, stays=True))
+            return
+        if lane.chains is not None:
+            lane.chains.send(item.key, item.id)
+        letter = Letter(
+            item.id, self._policy.group, item.origin, item.origin_offset, item.attempt, due, item.first, item.rounds
+        )
+        put = Put(Goal.RETRY, topic, lane.origin.partition, item.message, letter, item.failure, now.wall_ms)
+        lane.move(item, Verdict(put, row))
+
+    def _die(self, lane: PartitionLane, item: Item, state: State = State.DEAD) -> None:
+        """To the dead letters."""
+        assert item.failure is not None, "it has failed"
+        self.counts["moved", "dead"] += 1
+        now = self._now.wall_ms
+        item.first = item.first or now
+        item.id = self._letter_id(item)
+        if self._holds and lane.chains is not None and item.key is not None:
+            item.held = item.held or key_digest(item.key)
+            lane.chains.hold(item.held, item.origin_offset)
+        topic = self._policy.layout.dead(lane.origin.topic)
+        row = Row(
+            state,
+            item.id,
+            topic,
+            lane.origin.partition,
+            item.attempt,
+            exception=item.failure.name,
+            reason=item.failure.text[:200],
+            first=item.first,
+            last=now,
+            member=self._member,
+            rounds=item.rounds,
+            held=item.held,
+        )
+        letter = Letter(
+            item.id, self._policy.group, item.origin, item.origin_offset, item.attempt, 0, item.first, item.rounds
+        )
+        put = Put(Goal.DEAD, topic, lane.origin.partition, item.message, letter, item.failure, now)
+        lane.move(item, Verdict(put, row))
+
+    def _ignore(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
+        place = failure.rule + 1
+        strategy = self._policy.strategies[place]
+        alarms, then = self._losses.lost(place, failure, self._now.ms)
+        self._actions += alarms
+        if then == "stop":
+            self.stop("too many records are lost, and the policy says to stop")
+            lane.push(item)
+            return
+        if then == "dead letter":
+            self._die(lane, item)
+            return
+        self.counts["ignored", lane.origin.topic] += 1
+        row = None
+        if isinstance(strategy, Ignore) and strategy.record:
+            row = Row(
+                State.IGNORED, attempt=item.attempt, exception=failure.name, last=self._now.wall_ms, member=self._member
+            )
+        if row is not None or lane.is_retry or item.row is not None:
+            lane.move(item, Verdict(row=row))
+        else:
+            lane.finish(item)
+
+    def _open_breaker(self, why: str) -> None:
+        """Nothing is moved any more: what failed and is not written yet waits with all others."""
+        self._breaker.open(self._now.ms)
+        self._actions.append(Alarm("breaker", f"the breaker is open: {why}", {"open": True}))
+        for lane in self._lanes.values():
+            if lane.run is not None:
+                self._actions.append(Withdraw(lane.partition))
+            for item in list(lane.moving.values()):
+                put = None if item.verdict is None else item.verdict.put
+                if put is not None and put.goal in {Goal.RETRY, Goal.DEAD} and not self._moves.is_in_flight(lane, item):
+                    self._recall(lane, item, put)
+
+    def _recall(self, lane: PartitionLane, item: Item, put: Put) -> None:
+        del lane.moving[item.offset]
+        item.attempt -= 1
+        item.counted = False
+        self.counts["moved", put.goal.value] -= 1
+        if lane.chains is not None and not lane.is_retry and put.goal is Goal.RETRY:
+            assert put.letter is not None, "what is retried is a letter"
+            lane.chains.take_back(item.key, put.letter.id)
+        lane.push(item)

@@ -1,0 +1,296 @@
+"""Which records run next: at most one run a partition, suspects alone, and what nobody has to handle stepped over.
+
+    lane's head ─▶ due, with room, and decided by the groups before? ─┬─▶ Run
+                                                                      ├─▶ noted as in hand first (after an unclean end)
+                                                                      ├─▶ parked behind its key, or stepped over
+                                                                      └─▶ while the breaker is open: one probe
+
+Thread rule: one thread at a time, that of the session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.failures.events import Alarm, Failure, FailureKind, Goal, Letter, Mark, Put, Run
+from kafkalite.failures.lanes import RUN_MAX, ItemState, Verdict
+from kafkalite.failures.names import origin_text
+from kafkalite.failures.outcomes import Outcomes
+from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State, hand_key
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.failures.lanes import Item, PartitionLane
+
+RUN_FAILURES_MAX: Final = 10
+"""Failures after which a run comes back, where the order allows more than one, and their number means something."""
+CRASHES_MAX: Final = 2
+"""Ends of the process that find a record noted as in hand; then it is a dead letter, `crashed`."""
+CRASHED: Final = "crashed"
+
+
+class Runs(Outcomes):
+    """See the module."""
+
+    def _start_runs(self) -> None:
+        for lane in self._free_lanes():
+            if lane.run is None and self._may_start(lane):
+                items = self._take_run(lane)
+                if items:
+                    self._run(lane, items)
+
+    def _free_lanes(self) -> list[PartitionLane]:
+        """The partitions that may begin something. A suspect, a record that was in hand before when a process ended, is
+        alone in hand: what ends the process again is it, and nothing else is blamed."""
+        lanes = list(self._lanes.values())
+        held = [lane for lane in lanes if lane.is_in_hand]
+        if any(lane.batch.alone for lane in held):
+            return [lane for lane in held if lane.batch.alone]
+        suspects = [lane for lane in lanes if self._has_suspect(lane)]
+        if not suspects:
+            return lanes
+        return held if held or any(lane.run is not None for lane in lanes) else suspects[:1]
+
+    def _has_suspect(self, lane: PartitionLane) -> bool:
+        item = lane.head
+        if item is None or item.noted or not self._is_suspect(lane, item):
+            return False
+        return lane.run is None and item.due <= self._now.ms and self._may_start(lane) and self._decides(lane, item)
+
+    @staticmethod
+    def _is_suspect(lane: PartitionLane, item: Item) -> bool:
+        """Whether it was in hand before when a process ended, and may be why."""
+        return lane.until >= 0 and item.doubted and item.row is not None and item.row.is_suspect
+
+    def _may_start(self, lane: PartitionLane) -> bool:
+        if lane.leaving or not lane.opened:
+            return False
+        if not self._policy.layout.by_key or lane.is_retry:
+            return True
+        partner = self._partner(lane)
+        if partner is None or not partner.caught_up or partner.leaving:
+            return False
+        assert partner.chains is not None, "only with order by key"
+        assert partner.chains is lane.chains, "both see the same keys"
+        return partner.unfinished + partner.chains.awaited < self._policy.parked_max
+
+    def _run(self, lane: PartitionLane, items: list[Item]) -> None:
+        self._number += 1
+        lane.run, lane.running = self._number, items
+        if items[0].noted:
+            lane.batch.run(self._now.ms)
+        lane.reached = max(lane.reached, items[-1].offset + 1)
+        for item in items:
+            item.state = ItemState.RUNNING
+            if lane.is_retry and item.due:
+                self.late_ms.append(max(self._now.ms - item.due, 0.0))
+        many = self._goes_on or lane.is_retry
+        failures_max = (RUN_FAILURES_MAX if self._counts_failures else RUN_MAX) if many else 1
+        messages = tuple(
+            [item.message._replace(attempt=item.attempt) if item.attempt else item.message for item in items]
+        )
+        marks = self._marks(lane, items) if lane.batch.marks and items[0].noted else ()
+        by_key = self._policy.order == "key"
+        self._actions.append(Run(lane.partition, lane.run, messages, failures_max, by_key, marks))
+
+    def _marks(self, lane: PartitionLane, items: list[Item]) -> tuple[Mark | None, ...]:
+        """What says which of a batch's records the handler has, or that it has one of so many. In a retry partition
+        each has its own, as their offsets do not follow one another. Elsewhere a mark also stands for what was marked
+        before: the signal that ends a process may reach another thread first, and the handler's runs on meanwhile."""
+        before: int | None = None
+        key, lane.marked = hand_key(lane.partition), True
+        marks: list[Mark | None] = []
+        while len(marks) < len(items):
+            item, place = items[len(marks)], len(marks)
+            assert item.row is not None, "it is noted"
+            span = min(1 if lane.is_retry else lane.batch.span(place), len(items) - place)
+            until = items[place + span - 1].origin_offset + 1 if span > 1 else -1
+            row = Row(
+                State.OPEN,
+                member=self._member,
+                last=item.row.last,
+                tries=int(span == 1),
+                position=item.origin_offset,
+                until=until,
+            )
+            if before is not None and not lane.is_retry:
+                row = row._replace(position=before, until=max(until, item.origin_offset + 1))
+            before = item.origin_offset
+            marks += [Mark(key, row), *[None] * (span - 1)]
+        return tuple(marks)
+
+    def _take_run(self, lane: PartitionLane) -> list[Item]:
+        """The next records to handle; those that nobody has to handle are dealt with on the way."""
+        if lane.is_writing_notes:
+            return []
+        items: list[Item] = []
+        noted = lane.noted_ready
+        for item in noted:
+            if not self._may_take(lane, item):
+                break
+            if self._takes(lane, item):
+                items.append(item)
+        if noted:
+            return items
+        noting: list[Item] = []
+        while len(items) < RUN_MAX and len(noting) < lane.batch.size:
+            head = lane.head
+            if head is None or not self._may_take(lane, head):
+                break
+            notes, alone = lane.until >= 0 and head.doubted and not head.noted, self._is_suspect(lane, head)
+            if (items and notes) or (noting and (alone or not notes)):
+                break
+            if not self._takes(lane, head):
+                continue
+            if not notes:
+                items.append(head)
+            elif not self._has_crashed(lane, head):
+                noting.append(head)
+                if alone:
+                    break
+        if noting:
+            self._note(lane, noting)
+        return items
+
+    def _may_take(self, lane: PartitionLane, item: Item) -> bool:
+        """Whether it is its time, there is room, and all have decided on it."""
+        return item.due <= self._now.ms and not lane.is_full(item) and self._decides(lane, item)
+
+    def _takes(self, lane: PartitionLane, item: Item) -> bool:
+        """Takes it out, to be handled if so it has to be now."""
+        lane.take(item)
+        if self._stepped_over(lane, item):
+            return False
+        if lane.chains is not None and not lane.is_retry and lane.chains.blocks(item):
+            self._park(lane, item)
+            return False
+        return True
+
+    def _decides(self, lane: PartitionLane, item: Item) -> bool:
+        """Whether all groups that this one waits for have decided on the record."""
+        lane.waits_for = ""
+        if lane.is_retry:
+            return True
+        for group in self._policy.after:
+            found = self._decided.get((group, lane.partition))
+            undecided = found is None or item.offset >= found.upto or item.offset in found.open_offsets
+            if undecided or (
+                self._policy.on_dead == "wait" and item.offset in self._decided[group, lane.partition].dead_offsets
+            ):
+                lane.waits_for = group
+        return not lane.waits_for
+
+    def _stepped_over(self, lane: PartitionLane, item: Item) -> bool:
+        """Whether the record needs no handler: by its row, by another group's decision, or as it has no value."""
+        if lane.is_retry:
+            return False
+        given_up = [
+            group
+            for group in self._policy.after
+            if item.offset in self._decided[group, lane.partition].dead_offsets and self._policy.on_dead == "skip"
+        ]
+        row, letters_only = item.row, self._policy.reprocess == "letters"
+        if row is not None and row.state in WAITING and self._has_letter(row):
+            lane.finish(item)  # its letter is on the way
+        elif row is not None and row.state in GIVEN_UP | {State.IGNORED} and self._policy.reprocess == "skip":
+            self.counts["stepped_over", row.state.value] += 1
+            lane.finish(item)
+        elif letters_only and (row is None or row.state not in GIVEN_UP):
+            lane.finish(item)
+        elif given_up:
+            self.counts["stepped_over", State.SKIPPED.value] += 1
+            reason = f"given up by {given_up[0]}"
+            if self._policy.keeps_ledger:
+                lane.move(
+                    item, Verdict(row=Row(State.SKIPPED, reason=reason, last=self._now.wall_ms, member=self._member))
+                )
+            else:
+                lane.finish(item)
+        elif self._policy.skip_tombstones and item.message.value is None:
+            lane.finish(item)
+        else:
+            return False
+        return True
+
+    def _has_letter(self, row: Row) -> bool:
+        """Without transactions a row may come when the letter was stepped over, from whoever was replaced meanwhile."""
+        lane = self._lanes.get(TopicPartition(row.letter_topic, row.letter_partition))
+        return bool(self._nonce) or (lane is not None and row.id in lane.seen)
+
+    def _has_crashed(self, lane: PartitionLane, item: Item) -> bool:
+        """Whether CRASHES_MAX ends of the process found it in hand: then it is dead."""
+        row = item.row
+        if row is None or row.tries < CRASHES_MAX or not self._policy.writes_letters:
+            return False
+        times = row.tries + bool(row.among)
+        text = f"the process ended {times} times while the ledger named this record as in hand"
+        failure = Failure(FailureKind.FATAL, CRASHED, text=text)
+        where = origin_text(item.origin, item.origin_offset)
+        self._actions.append(Alarm(CRASHED, f"{where} is a dead letter: {text}", {"record": where}))
+        self._count_failure(item, failure)
+        item.attempt += 1
+        self._die(lane, item)
+        return True
+
+    def _note(self, lane: PartitionLane, items: list[Item]) -> None:
+        """Notes that these records are about to be in hand: a suspect, or some of which none is."""
+        alone = self._is_suspect(lane, items[0])
+        others = 0 if alone else sum(other.noted_count for other in self._lanes.values() if other is not lane)
+        count = others + len(items)
+        lane.batch.begin(items, self._now.ms, alone=alone, marks=count > 1)
+        here = (lane.partition.topic, lane.partition.partition)
+        for item in items:
+            row = item.row
+            if row is None and lane.is_retry:
+                row = Row(
+                    State.RETRYING, item.id, *here, item.attempt, first=item.first, rounds=item.rounds, held=item.held
+                )
+            item.unnoted = row
+            row = (row or Row(State.TRYING))._replace(last=self._now.wall_ms, member=self._member)
+            item.row = row._replace(tries=row.tries + 1) if count == 1 else row._replace(among=count)
+        for item in items:
+            item.noted = True
+            lane.move(item, Verdict(row=item.row, stays=True))
+
+    def _park(self, lane: PartitionLane, item: Item) -> None:
+        """Sends a newcomer behind its predecessor."""
+        assert lane.chains is not None, "only with order by key"
+        self.counts["moved", "parked"] += 1
+        item.id = self._letter_id(item)
+        lane.chains.send(item.key, item.id)
+        topic = self._policy.layout.retry(lane.origin.topic, 0)
+        last, number = self._now.wall_ms, lane.origin.partition
+        row = Row(State.PARKED, item.id, topic, number, last=last, member=self._member, held=item.held)
+        letter = Letter(item.id, self._policy.group, item.origin, item.origin_offset)
+        put = Put(Goal.PARK, topic, lane.origin.partition, item.message, letter, None, self._now.wall_ms)
+        lane.move(item, Verdict(put, row))
+
+    def _probe(self) -> None:
+        """Tries one record, when it is time: the one that was tried least."""
+        if self._breaker.probing or self._now.ms < self._breaker.probe_at:
+            return
+        best: tuple[int, TopicPartition, int] | None = None
+        for key, lane in self._lanes.items():
+            if lane.run is not None or not self._may_start(lane):
+                continue
+            head = lane.head
+            candidates: Iterator[Item] = iter(() if head is None else (head,))
+            if self._rotates:
+                candidates = lane.ready()
+            for item in candidates:
+                blocked = lane.chains is not None and not lane.is_retry and lane.chains.blocks(item)
+                if item.due <= self._now.ms and not blocked and self._decides(lane, item):
+                    place = (item.probes, key, item.offset)
+                    best = place if best is None else min(best, place)
+        if best is None:
+            self._breaker.probe_failed(self._now.ms)
+            return
+        lane = self._lanes[best[1]]
+        item = lane.by_offset[best[2]]
+        lane.take_out(item)
+        if self._stepped_over(lane, item):
+            return
+        self._breaker.probing = True
+        self._run(lane, [item])
