@@ -11,21 +11,34 @@ from kafkalite.failures.events import Alarm, Failure, FailureKind, Message
 from kafkalite.failures.lanes import Item, Verdict
 from kafkalite.failures.moves import SHRINK_MAX
 from kafkalite.failures.names import origin_text
-from kafkalite.failures.outcomes import Outcomes
 from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State
 
 if TYPE_CHECKING:
     from kafkalite.failures.events import Arrival, Damaged, Fetched
     from kafkalite.failures.lanes import PartitionLane
+    from kafkalite.failures.outcomes import Outcomes
+    from kafkalite.failures.state import SessionState
 
 UNREADABLE: Final = "unreadable"
 NO_MESSAGE: Final = Message("", -1, -1, -1, None, None)
 
 
-class Arrivals(Outcomes):
+class Arrivals:
     """See the module."""
 
-    def _fetched(self, event: Fetched) -> None:
+    def __init__(self, state: SessionState, outcomes: Outcomes) -> None:
+        self._state = state
+        self._outcomes = outcomes
+        self._group = state.policy.group
+        self._nonce = state.nonce
+        self._holds = state.holds
+        self._lanes = state.lanes
+        self._finished_ids = state.finished_ids
+        self._actions = state.actions
+        self._counts = state.counts
+
+    def fetched(self, event: Fetched) -> None:
+        """Records were read."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving:
             return
@@ -37,7 +50,7 @@ class Arrivals(Outcomes):
                 lane.add(item)
         lane.position = max(lane.position, event.next_offset)
 
-    def _damaged(self, event: Damaged) -> None:
+    def damaged(self, event: Damaged) -> None:
         """Letters without value for records that nobody can read; letters in a retry topic are found to be lost."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving or event.next_offset <= lane.position:
@@ -54,8 +67,8 @@ class Arrivals(Outcomes):
             lane.items.append(item)
             lane.by_offset[offset] = item
             item.shrink, item.attempt = SHRINK_MAX, 1
-            self._count_failure(item, Failure(FailureKind.FATAL, UNREADABLE, text=event.text))
-            self._die(lane, item, State.UNREADABLE)
+            self._outcomes.count_failure(item, Failure(FailureKind.FATAL, UNREADABLE, text=event.text))
+            self._outcomes.die(lane, item, State.UNREADABLE)
         lane.position = event.next_offset
 
     def _record(self, lane: PartitionLane, arrival: Arrival) -> Item:
@@ -69,8 +82,8 @@ class Arrivals(Outcomes):
         """The item of a living letter; one that is dead, or nobody's, is stepped over."""
         letter, message = arrival.letter, arrival.message
         item = Item(message, lane.origin, -1 if letter is None else letter.offset)
-        if letter is None or letter.group != self._policy.group or letter.partition != lane.origin:
-            self.counts["foreign", ""] += 1
+        if letter is None or letter.group != self._group or letter.partition != lane.origin:
+            self._counts["foreign", ""] += 1
             self._actions.append(
                 Alarm(
                     "foreign",
@@ -105,7 +118,7 @@ class Arrivals(Outcomes):
             item.row = row
         suspect = item.row is not None and item.row.is_suspect
         item.doubted = item.offset < lane.until and (suspect or due <= lane.came_ms)
-        item.due = self._now.ms + max(0, due - self._now.wall_ms)
+        item.due = self._state.now.ms + max(0, due - self._state.now.wall_ms)
         return item
 
     def _last_row(self, letter_id: str) -> Row | None:
@@ -115,7 +128,7 @@ class Arrivals(Outcomes):
             row = self._finished_ids[row.id]
         return row
 
-    def _check_lost(self, lane: PartitionLane) -> None:
+    def check_lost(self, lane: PartitionLane) -> None:
         """Letters that the ledger tells of, and that are not there any more."""
         lane.checked_lost = True
         main = self._lanes.get(lane.origin)
@@ -124,7 +137,7 @@ class Arrivals(Outcomes):
             if not self._nonce and main is not None and offset >= main.committed:
                 continue  # the record itself comes again
             if row.state in WAITING and here and row.id not in lane.seen:
-                self.counts["lost", ""] += 1
+                self._counts["lost", ""] += 1
                 text = f"the letter of {origin_text(lane.origin, offset)} has gone from {lane.partition}"
                 self._actions.append(Alarm("lost", text, {"record": origin_text(lane.origin, offset), "id": row.id}))
                 item = Item(
@@ -132,7 +145,7 @@ class Arrivals(Outcomes):
                 )
                 item.held = row.held if self._holds else ""
                 item.offset = -1 - offset  # no offset of this partition: nothing to commit hangs on it
-                lane.move(item, Verdict(row=row._replace(state=State.LOST, last=self._now.wall_ms)))
+                lane.move(item, Verdict(row=row._replace(state=State.LOST, last=self._state.now.wall_ms)))
         lane.rows.clear()
         if self._nonce:
             lane.seen.clear()

@@ -411,6 +411,11 @@ class PartitionLane:
         item.verdict = verdict
         self.moving[item.offset] = item
 
+    def unnote(self, item: Item) -> None:
+        """It was noted, and not handled: that it was in hand when the process ended must not be said of it."""
+        item.noted, item.row = False, item.unnoted
+        self.move(item, Verdict(row=item.row, stays=True))
+
     def finish(self, item: Item) -> None:
         """It is done; what it held back is ready."""
         item.state = ItemState.DONE

@@ -15,26 +15,35 @@ from kafkalite.failures.events import Alarm, FailureKind, Goal, Letter, Put, Wit
 from kafkalite.failures.lanes import ItemState, Verdict, key_digest
 from kafkalite.failures.names import origin_text
 from kafkalite.failures.rows import Row, State
-from kafkalite.failures.state import SessionState
 from kafkalite.failures.strategies import Ignore, RetryForever, StepKind
 from kafkalite.failures.times import milliseconds
 
 if TYPE_CHECKING:
     from kafkalite.failures.events import Failure, Finished, Outcome, RunEnded
     from kafkalite.failures.lanes import Item, PartitionLane
+    from kafkalite.failures.state import SessionState
     from kafkalite.failures.strategies import Step
 
 
-class Outcomes(SessionState):
+class Outcomes:
     """See the module."""
 
-    @staticmethod
-    def _unnote(lane: PartitionLane, item: Item) -> None:
-        """It was noted, and not handled: that it was in hand when the process ended must not be said of it."""
-        item.noted, item.row = False, item.unnoted
-        lane.move(item, Verdict(row=item.row, stays=True))
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._policy = state.policy
+        self._member = state.member
+        self._draw = state.draw
+        self._holds = state.holds
+        self._rotates = state.rotates
+        self._lanes = state.lanes
+        self._breaker = state.breaker
+        self._losses = state.losses
+        self._moves = state.moves
+        self._actions = state.actions
+        self._counts = state.counts
 
-    def _finished(self, event: Finished) -> None:
+    def finished(self, event: Finished) -> None:
+        """A handler is done with a record."""
         lane = self._lanes.get(event.partition)
         item = None if lane is None or lane.run != event.run else lane.by_offset.get(event.offset)
         if lane is None or item is None or item.state is not ItemState.RUNNING:
@@ -46,29 +55,30 @@ class Outcomes(SessionState):
         else:
             self._failed(lane, item, event.outcome.failure)
 
-    def _run_ended(self, event: RunEnded) -> None:
+    def run_ended(self, event: RunEnded) -> None:
+        """Records of the run that were not handled wait again."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.run != event.run:
             return
         for item in lane.running:
             if item.state is ItemState.RUNNING:
                 if item.noted:
-                    self._unnote(lane, item)
+                    lane.unnote(item)
                 else:
                     lane.push(item)
         lane.run, lane.running = None, []
-        lane.batch.ended(self._now.ms, event.each_ms)
+        lane.batch.ended(self._state.now.ms, event.each_ms)
         if self._breaker.probing:
-            self._breaker.probe_failed(self._now.ms)  # nobody has tried
+            self._breaker.probe_failed(self._state.now.ms)  # nobody has tried
 
     def _succeeded(self, lane: PartitionLane, item: Item, outcome: Outcome) -> None:
-        self.counts["processed", lane.origin.topic] += 1
-        self._actions += self._losses.succeeded(self._now.ms)
+        self._counts["processed", lane.origin.topic] += 1
+        self._actions += self._losses.succeeded(self._state.now.ms)
         if self._breaker.is_open and self._breaker.probing:
             self._breaker.close()
             self._actions.append(Alarm("breaker", "the breaker is closed: all goes on", {"open": False}))
         elif not self._breaker.is_open:
-            self._breaker.note(self._now.ms, failed=False)
+            self._breaker.note(self._state.now.ms, failed=False)
         if lane.is_retry or item.row is not None:
             lane.move(item, Verdict(row=None, outputs=outcome.outputs))
             if lane.is_retry and lane.chains is not None and not item.held:
@@ -81,11 +91,11 @@ class Outcomes(SessionState):
             lane.finish(item)
 
     def _failed(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
-        self._count_failure(item, failure)
+        self.count_failure(item, failure)
         if self._breaker.is_open:
             probing, self._breaker.probing = self._breaker.probing, False
             if probing:
-                self._breaker.probe_failed(self._now.ms)
+                self._breaker.probe_failed(self._state.now.ms)
             if not probing or self._rotates or failure.kind is FailureKind.OUTAGE:
                 item.probes += 1
                 item.counted = False
@@ -97,14 +107,14 @@ class Outcomes(SessionState):
             return
         elif not item.counted:
             item.counted = True
-            if self._breaker.note(self._now.ms, failed=True):
+            if self._breaker.note(self._state.now.ms, failed=True):
                 self._open_breaker("too much fails")
                 self._again(lane, item)
                 return
         item.attempt += 1
-        item.first = item.first or self._now.wall_ms
+        item.first = item.first or self._state.now.wall_ms
         if failure.kind is FailureKind.FATAL and self._policy.writes_letters:
-            self._die(lane, item)
+            self.die(lane, item)
         else:
             self._take_step(lane, item, failure, self._policy.step(failure.rule, item.attempt))
 
@@ -117,32 +127,33 @@ class Outcomes(SessionState):
         else:
             lane.push(item)
 
-    def _count_failure(self, item: Item, failure: Failure) -> None:
+    def count_failure(self, item: Item, failure: Failure) -> None:
+        """Keep the failure with the item, and count it by its name."""
         item.failure = failure
-        self.counts["failed", failure.name] += 1
+        self._counts["failed", failure.name] += 1
 
     def _take_step(self, lane: PartitionLane, item: Item, failure: Failure, step: Step) -> None:
         delay_ms = step.delay_ms * (1.0 + step.jitter * self._draw()) if step.delay_ms else 0.0
         match step.kind:
             case StepKind.HERE:
                 self._look_at_age(item, failure)
-                item.due = self._now.ms + delay_ms
+                item.due = self._state.now.ms + delay_ms
                 self._again(lane, item)
             case StepKind.TOPIC:
                 self._retry(lane, item, step.delay_ms, round(delay_ms))
             case StepKind.DEAD:
-                self._die(lane, item)
+                self.die(lane, item)
             case StepKind.IGNORE:
                 self._ignore(lane, item, failure)
             case StepKind.STOP:
                 where = origin_text(item.origin, item.origin_offset)
-                self.stop(f"{where} failed, and the policy says to stop: {failure.name}: {failure.text}")
+                self._state.stop(f"{where} failed, and the policy says to stop: {failure.name}: {failure.text}")
                 lane.push(item)
 
     def _look_at_age(self, item: Item, failure: Failure) -> None:
         """An alarm, once, for a record that is tried for long."""
         strategy = self._policy.strategies[failure.rule + 1]
-        age_ms = self._now.wall_ms - item.first
+        age_ms = self._state.now.wall_ms - item.first
         if isinstance(strategy, RetryForever) and not item.old and age_ms >= milliseconds(strategy.alarm_after):
             item.old = True
             where = origin_text(item.origin, item.origin_offset)
@@ -151,13 +162,13 @@ class Outcomes(SessionState):
 
     def _retry(self, lane: PartitionLane, item: Item, topic_ms: int, delay_ms: int) -> None:
         """To the retry topic of this delay; with order by key a letter stays in the one that it is in."""
-        self.counts["moved", "retry"] += 1
-        now = self._now
+        self._counts["moved", "retry"] += 1
+        now = self._state.now
         due = now.wall_ms + 1 + delay_ms  # the clock has cut off a part of a millisecond, and nothing may be early
         topic = self._policy.layout.retry(lane.origin.topic, topic_ms)
         stays = lane.is_retry and self._policy.layout.by_key
         if not stays:
-            item.id = self._letter_id(item)
+            item.id = self._state.letter_id(item)
         assert item.failure is not None, "it has failed"
         row = Row(
             State.RETRYING,
@@ -185,13 +196,13 @@ class Outcomes(SessionState):
         put = Put(Goal.RETRY, topic, lane.origin.partition, item.message, letter, item.failure, now.wall_ms)
         lane.move(item, Verdict(put, row))
 
-    def _die(self, lane: PartitionLane, item: Item, state: State = State.DEAD) -> None:
+    def die(self, lane: PartitionLane, item: Item, state: State = State.DEAD) -> None:
         """To the dead letters."""
         assert item.failure is not None, "it has failed"
-        self.counts["moved", "dead"] += 1
-        now = self._now.wall_ms
+        self._counts["moved", "dead"] += 1
+        now = self._state.now.wall_ms
         item.first = item.first or now
-        item.id = self._letter_id(item)
+        item.id = self._state.letter_id(item)
         if self._holds and lane.chains is not None and item.key is not None:
             item.held = item.held or key_digest(item.key)
             lane.chains.hold(item.held, item.origin_offset)
@@ -219,21 +230,20 @@ class Outcomes(SessionState):
     def _ignore(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
         place = failure.rule + 1
         strategy = self._policy.strategies[place]
-        alarms, then = self._losses.lost(place, failure, self._now.ms)
+        alarms, then = self._losses.lost(place, failure, self._state.now.ms)
         self._actions += alarms
         if then == "stop":
-            self.stop("too many records are lost, and the policy says to stop")
+            self._state.stop("too many records are lost, and the policy says to stop")
             lane.push(item)
             return
         if then == "dead letter":
-            self._die(lane, item)
+            self.die(lane, item)
             return
-        self.counts["ignored", lane.origin.topic] += 1
+        self._counts["ignored", lane.origin.topic] += 1
         row = None
         if isinstance(strategy, Ignore) and strategy.record:
-            row = Row(
-                State.IGNORED, attempt=item.attempt, exception=failure.name, last=self._now.wall_ms, member=self._member
-            )
+            last = self._state.now.wall_ms
+            row = Row(State.IGNORED, attempt=item.attempt, exception=failure.name, last=last, member=self._member)
         if row is not None or lane.is_retry or item.row is not None:
             lane.move(item, Verdict(row=row))
         else:
@@ -241,7 +251,7 @@ class Outcomes(SessionState):
 
     def _open_breaker(self, why: str) -> None:
         """Nothing is moved any more: what failed and is not written yet waits with all others."""
-        self._breaker.open(self._now.ms)
+        self._breaker.open(self._state.now.ms)
         self._actions.append(Alarm("breaker", f"the breaker is open: {why}", {"open": True}))
         for lane in self._lanes.values():
             if lane.run is not None:
@@ -255,7 +265,7 @@ class Outcomes(SessionState):
         del lane.moving[item.offset]
         item.attempt -= 1
         item.counted = False
-        self.counts["moved", put.goal.value] -= 1
+        self._counts["moved", put.goal.value] -= 1
         if lane.chains is not None and not lane.is_retry and put.goal is Goal.RETRY:
             assert put.letter is not None, "what is retried is a letter"
             lane.chains.take_back(item.key, put.letter.id)

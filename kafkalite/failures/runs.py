@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.failures.events import Alarm, Failure, FailureKind, Goal, Letter, Mark, Put, Run
 from kafkalite.failures.lanes import RUN_MAX, ItemState, Verdict
 from kafkalite.failures.names import origin_text
-from kafkalite.failures.outcomes import Outcomes
 from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State, hand_key
+from kafkalite.failures.strategies import RetryTopics
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kafkalite.failures.lanes import Item, PartitionLane
+    from kafkalite.failures.outcomes import Outcomes
+    from kafkalite.failures.state import SessionState
 
 RUN_FAILURES_MAX: Final = 10
 """Failures after which a run comes back, where the order allows more than one, and their number means something."""
@@ -31,10 +33,29 @@ CRASHES_MAX: Final = 2
 CRASHED: Final = "crashed"
 
 
-class Runs(Outcomes):
+class Runs:
     """See the module."""
 
-    def _start_runs(self) -> None:
+    def __init__(self, state: SessionState, outcomes: Outcomes) -> None:
+        policy = state.policy
+        self._state = state
+        self._outcomes = outcomes
+        self._policy = policy
+        self._member = state.member
+        self._nonce = state.nonce
+        self._rotates = state.rotates
+        self._goes_on = state.rotates or (policy.order == "key" and isinstance(policy.strategy, RetryTopics))
+        self._counts_failures = policy.limit is not None or state.losses.counts
+        self._lanes = state.lanes
+        self._breaker = state.breaker
+        self._decided = state.decided
+        self._actions = state.actions
+        self._counts = state.counts
+        self.late_ms: list[float] = []
+        """How long after their due time letters ran since somebody took them from here."""
+
+    def start(self) -> None:
+        """Start a run in each partition that may begin one."""
         for lane in self._free_lanes():
             if lane.run is None and self._may_start(lane):
                 items = self._take_run(lane)
@@ -57,7 +78,9 @@ class Runs(Outcomes):
         item = lane.head
         if item is None or item.noted or not self._is_suspect(lane, item):
             return False
-        return lane.run is None and item.due <= self._now.ms and self._may_start(lane) and self._decides(lane, item)
+        return (
+            lane.run is None and item.due <= self._state.now.ms and self._may_start(lane) and self._decides(lane, item)
+        )
 
     @staticmethod
     def _is_suspect(lane: PartitionLane, item: Item) -> bool:
@@ -69,7 +92,7 @@ class Runs(Outcomes):
             return False
         if not self._policy.layout.by_key or lane.is_retry:
             return True
-        partner = self._partner(lane)
+        partner = self._state.partner(lane)
         if partner is None or not partner.caught_up or partner.leaving:
             return False
         assert partner.chains is not None, "only with order by key"
@@ -77,15 +100,15 @@ class Runs(Outcomes):
         return partner.unfinished + partner.chains.awaited < self._policy.parked_max
 
     def _run(self, lane: PartitionLane, items: list[Item]) -> None:
-        self._number += 1
-        lane.run, lane.running = self._number, items
+        self._state.number += 1
+        lane.run, lane.running = self._state.number, items
         if items[0].noted:
-            lane.batch.run(self._now.ms)
+            lane.batch.run(self._state.now.ms)
         lane.reached = max(lane.reached, items[-1].offset + 1)
         for item in items:
             item.state = ItemState.RUNNING
             if lane.is_retry and item.due:
-                self.late_ms.append(max(self._now.ms - item.due, 0.0))
+                self.late_ms.append(max(self._state.now.ms - item.due, 0.0))
         many = self._goes_on or lane.is_retry
         failures_max = (RUN_FAILURES_MAX if self._counts_failures else RUN_MAX) if many else 1
         messages = tuple(
@@ -156,7 +179,7 @@ class Runs(Outcomes):
 
     def _may_take(self, lane: PartitionLane, item: Item) -> bool:
         """Whether it is its time, there is room, and all have decided on it."""
-        return item.due <= self._now.ms and not lane.is_full(item) and self._decides(lane, item)
+        return item.due <= self._state.now.ms and not lane.is_full(item) and self._decides(lane, item)
 
     def _takes(self, lane: PartitionLane, item: Item) -> bool:
         """Takes it out, to be handled if so it has to be now."""
@@ -195,17 +218,16 @@ class Runs(Outcomes):
         if row is not None and row.state in WAITING and self._has_letter(row):
             lane.finish(item)  # its letter is on the way
         elif row is not None and row.state in GIVEN_UP | {State.IGNORED} and self._policy.reprocess == "skip":
-            self.counts["stepped_over", row.state.value] += 1
+            self._counts["stepped_over", row.state.value] += 1
             lane.finish(item)
         elif letters_only and (row is None or row.state not in GIVEN_UP):
             lane.finish(item)
         elif given_up:
-            self.counts["stepped_over", State.SKIPPED.value] += 1
+            self._counts["stepped_over", State.SKIPPED.value] += 1
             reason = f"given up by {given_up[0]}"
             if self._policy.keeps_ledger:
-                lane.move(
-                    item, Verdict(row=Row(State.SKIPPED, reason=reason, last=self._now.wall_ms, member=self._member))
-                )
+                row = Row(State.SKIPPED, reason=reason, last=self._state.now.wall_ms, member=self._member)
+                lane.move(item, Verdict(row=row))
             else:
                 lane.finish(item)
         elif self._policy.skip_tombstones and item.message.value is None:
@@ -229,9 +251,9 @@ class Runs(Outcomes):
         failure = Failure(FailureKind.FATAL, CRASHED, text=text)
         where = origin_text(item.origin, item.origin_offset)
         self._actions.append(Alarm(CRASHED, f"{where} is a dead letter: {text}", {"record": where}))
-        self._count_failure(item, failure)
+        self._outcomes.count_failure(item, failure)
         item.attempt += 1
-        self._die(lane, item)
+        self._outcomes.die(lane, item)
         return True
 
     def _note(self, lane: PartitionLane, items: list[Item]) -> None:
@@ -239,7 +261,7 @@ class Runs(Outcomes):
         alone = self._is_suspect(lane, items[0])
         others = 0 if alone else sum(other.noted_count for other in self._lanes.values() if other is not lane)
         count = others + len(items)
-        lane.batch.begin(items, self._now.ms, alone=alone, marks=count > 1)
+        lane.batch.begin(items, self._state.now.ms, alone=alone, marks=count > 1)
         here = (lane.partition.topic, lane.partition.partition)
         for item in items:
             row = item.row
@@ -248,7 +270,7 @@ class Runs(Outcomes):
                     State.RETRYING, item.id, *here, item.attempt, first=item.first, rounds=item.rounds, held=item.held
                 )
             item.unnoted = row
-            row = (row or Row(State.TRYING))._replace(last=self._now.wall_ms, member=self._member)
+            row = (row or Row(State.TRYING))._replace(last=self._state.now.wall_ms, member=self._member)
             item.row = row._replace(tries=row.tries + 1) if count == 1 else row._replace(among=count)
         for item in items:
             item.noted = True
@@ -257,19 +279,19 @@ class Runs(Outcomes):
     def _park(self, lane: PartitionLane, item: Item) -> None:
         """Sends a newcomer behind its predecessor."""
         assert lane.chains is not None, "only with order by key"
-        self.counts["moved", "parked"] += 1
-        item.id = self._letter_id(item)
+        self._counts["moved", "parked"] += 1
+        item.id = self._state.letter_id(item)
         lane.chains.send(item.key, item.id)
         topic = self._policy.layout.retry(lane.origin.topic, 0)
-        last, number = self._now.wall_ms, lane.origin.partition
+        last, number = self._state.now.wall_ms, lane.origin.partition
         row = Row(State.PARKED, item.id, topic, number, last=last, member=self._member, held=item.held)
         letter = Letter(item.id, self._policy.group, item.origin, item.origin_offset)
-        put = Put(Goal.PARK, topic, lane.origin.partition, item.message, letter, None, self._now.wall_ms)
+        put = Put(Goal.PARK, topic, lane.origin.partition, item.message, letter, None, self._state.now.wall_ms)
         lane.move(item, Verdict(put, row))
 
-    def _probe(self) -> None:
+    def probe(self) -> None:
         """Tries one record, when it is time: the one that was tried least."""
-        if self._breaker.probing or self._now.ms < self._breaker.probe_at:
+        if self._breaker.probing or self._state.now.ms < self._breaker.probe_at:
             return
         best: tuple[int, TopicPartition, int] | None = None
         for key, lane in self._lanes.items():
@@ -281,11 +303,11 @@ class Runs(Outcomes):
                 candidates = lane.ready()
             for item in candidates:
                 blocked = lane.chains is not None and not lane.is_retry and lane.chains.blocks(item)
-                if item.due <= self._now.ms and not blocked and self._decides(lane, item):
+                if item.due <= self._state.now.ms and not blocked and self._decides(lane, item):
                     place = (item.probes, key, item.offset)
                     best = place if best is None else min(best, place)
         if best is None:
-            self._breaker.probe_failed(self._now.ms)
+            self._breaker.probe_failed(self._state.now.ms)
             return
         lane = self._lanes[best[1]]
         item = lane.by_offset[best[2]]

@@ -6,6 +6,8 @@
 
     session.on(event, now) ─▶ the actions, to be carried out in order;  session.wake_at: when to send Tick at the latest
 
+    parts: arrivals (what was read) ─▶ runs (which run next) ─▶ outcomes (what an outcome means) ─▶ moves, commits
+
 What holds whatever dies between two actions:
  1. A record is plainly committed only when it and all before it in its partition are done, so none is lost.
  2. Its letter, its row and its offset are one transaction, so none is doubled. In a topic's own partition a move waits
@@ -24,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.failures.arrivals import Arrivals
+from kafkalite.failures.commits import Commits
 from kafkalite.failures.events import (
     Alarm,
     Assigned,
@@ -56,13 +59,16 @@ from kafkalite.failures.lanes import (
 )
 from kafkalite.failures.moves import TooLarge
 from kafkalite.failures.names import origin_text
+from kafkalite.failures.outcomes import Outcomes
 from kafkalite.failures.runs import Runs
+from kafkalite.failures.state import SessionState
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kafkalite.failures.events import Action, Commit, Event, Start
+    from kafkalite.failures.policy import Policy
     from kafkalite.failures.rows import Row
     from kafkalite.failures.times import Moment
 
@@ -71,15 +77,29 @@ CAREFUL_COUNT: Final = IN_HAND_MAX + RUN_MAX
 FINISHED_IDS_MAX: Final = 100_000
 
 
-class Session(Runs, Arrivals):
-    """See the module.
+class Session:
+    """See the module; the arguments are SessionState's."""
 
-    `member`        who it is, for rows of the ledger
-    `nonce`         told apart from every other session's, for ids of letters; "" where moves are at least once, and
-                    ids have to be the same when something is done again
-    `draw`          a number from 0 to 1 each time
-    `by_partition`  a transaction is about one source partition
-    """
+    def __init__(
+        self, policy: Policy, *, member: str, nonce: str, draw: Callable[[], float], by_partition: bool = False
+    ) -> None:
+        state = SessionState(policy, member=member, nonce=nonce, draw=draw, by_partition=by_partition)
+        self._state = state
+        self._policy = policy
+        self._nonce = nonce
+        self._holds = state.holds
+        self._lanes = state.lanes
+        self._breaker = state.breaker
+        self._moves = state.moves
+        self._commits = Commits(state.moves)
+        self._decided = state.decided
+        self._finished_ids = state.finished_ids
+        self._actions = state.actions
+        self._outcomes = Outcomes(state)
+        self._runs = Runs(state, self._outcomes)
+        self._arrivals = Arrivals(state, self._outcomes)
+        self.counts = state.counts
+        self.late_ms = self._runs.late_ms
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -89,14 +109,15 @@ class Session(Runs, Arrivals):
 
     def on_all(self, events: Iterable[Event], now: Moment) -> list[Action]:
         """What is to be done about all of them."""
-        self._now = now
+        self._state.now = now
         for event in events:
             self._hear(event)
-        if not self.stopped:
+        if not self._state.stopped:
             self._advance()
         else:
             self._transact()
-        actions, self._actions = self._actions, []
+        actions = self._actions.copy()
+        self._actions.clear()
         return actions
 
     def _hear(self, event: Event) -> None:
@@ -111,17 +132,17 @@ class Session(Runs, Arrivals):
                 self._leave(partitions)
                 self._drop(partitions)
             case Fetched():
-                self._fetched(event)
+                self._arrivals.fetched(event)
             case Finished():
-                self._finished(event)
+                self._outcomes.finished(event)
             case RunEnded():
-                self._run_ended(event)
+                self._outcomes.run_ended(event)
             case TransactionEnded():
                 self._transaction_ended(event)
             case CommitEnded():
-                self._commits.end(event, self._now.ms)
+                self._commits.end(event, self._state.now.ms)
             case Damaged():
-                self._damaged(event)
+                self._arrivals.damaged(event)
             case Decided():
                 self._decided[event.group, event.partition] = event
             case Released():
@@ -132,23 +153,32 @@ class Session(Runs, Arrivals):
     def _advance(self) -> None:
         for lane in self._lanes.values():
             if not lane.checked_lost and lane.caught_up:
-                self._check_lost(lane)
+                self._arrivals.check_lost(lane)
         self._look_at_doubts()
-        self._probe() if self._breaker.is_open else self._start_runs()
+        self._runs.probe() if self._breaker.is_open else self._runs.start()
         self._transact()
-        self._commit(self._commits.begin(self._lanes.values(), self._now.ms))
+        self._commit(self._commits.begin(self._lanes.values(), self._state.now.ms))
         self._flow()
+
+    def stop(self, reason: str) -> None:
+        """Starts no record from now on; what is done can be written still."""
+        self._state.stop(reason)
+
+    @property
+    def stopped(self) -> str:
+        """Why the session has ended; empty until then."""
+        return self._state.stopped
 
     @property
     def wake_at(self) -> float | None:
         """Monotonic ms at which Tick is wanted; None: only an event brings something new."""
-        if self.stopped:
+        if self._state.stopped:
             return None
-        times = list(self._moves.wakes(self._now.ms))
+        times = list(self._moves.wakes(self._state.now.ms))
         for lane in self._lanes.values():
             if self._breaker.is_open:
                 times.append(self._breaker.probe_at)
-            elif lane.run is None and lane.head is not None and lane.head.due > self._now.ms:
+            elif lane.run is None and lane.head is not None and lane.head.due > self._state.now.ms:
                 times.append(lane.head.due)
             if self._commits.waits(lane):
                 times.append(self._commits.due_at)
@@ -159,7 +189,7 @@ class Session(Runs, Arrivals):
         """Whether something that was read is handled or written, or is about to be, without waiting for anybody."""
         for lane in self._lanes.values():
             head = None if self._breaker.is_open or lane.waits_for else lane.head
-            if lane.run is not None or lane.moving or (head is not None and head.due <= self._now.ms):
+            if lane.run is not None or lane.moving or (head is not None and head.due <= self._state.now.ms):
                 return True
         return False
 
@@ -264,7 +294,7 @@ class Session(Runs, Arrivals):
             until = max(min(start.end, start.position + CAREFUL_COUNT), max(noted, default=-1) + 1)
         near = opened is not None and start.position - opened.position < CAREFUL_COUNT
         if (near or noted) and until > start.position:
-            lane.careful, lane.until, lane.came_ms = CAREFUL_COUNT, until, self._now.wall_ms
+            lane.careful, lane.until, lane.came_ms = CAREFUL_COUNT, until, self._state.now.wall_ms
             self._actions.append(Doubt(lane.partition, start.position, until, suspects))
 
     def _look_at_doubts(self) -> None:
@@ -279,7 +309,7 @@ class Session(Runs, Arrivals):
 
     def _see_keys(self, lane: PartitionLane) -> None:
         """A topic's own partition sees the keys of its retry partition, also of one that has just come anew."""
-        partner = None if lane.is_retry else self._partner(lane)
+        partner = None if lane.is_retry else self._state.partner(lane)
         if partner is None or partner.chains is lane.chains:
             return
         lane.chains = partner.chains
@@ -299,9 +329,9 @@ class Session(Runs, Arrivals):
                 for item in lane.batch.items:
                     if item.noted and item.state is ItemState.READY:
                         lane.take_out(item)
-                        self._unnote(lane, item)
+                        lane.unnote(item)
                     elif item.noted and item.is_staying and not self._moves.is_in_flight(lane, item):
-                        self._unnote(lane, item)
+                        lane.unnote(item)
 
     def _close(self, partitions: Iterable[TopicPartition]) -> None:
         """The last transaction of these; what it cannot hold the next owner does again."""
@@ -323,15 +353,15 @@ class Session(Runs, Arrivals):
     # --- what is written ----------------------------------------------------------------------------------------------
 
     def _transact(self) -> None:
-        transact = self._moves.begin(self._lanes, self._now, at_once=bool(self.stopped))
+        transact = self._moves.begin(self._lanes, self._state.now, at_once=bool(self._state.stopped))
         if transact is not None:
             self._actions.append(transact)
 
     def _transaction_ended(self, event: TransactionEnded) -> None:
         try:
-            flight = self._moves.end(event, self._now.ms)
+            flight = self._moves.end(event, self._state.now.ms)
         except TooLarge as error:
-            self.stop(str(error))
+            self._state.stop(str(error))
             return
         done = not event.failed and event.too_large is None
         for key, items in flight.chosen.items():
@@ -354,7 +384,7 @@ class Session(Runs, Arrivals):
         if item.verdict.stays:
             lane.moving.pop(item.offset)
             if lane.leaving and item.noted:
-                self._unnote(lane, item)
+                lane.unnote(item)
             else:
                 lane.push(item)
             return
@@ -383,7 +413,7 @@ class Session(Runs, Arrivals):
 
     def _release(self, lane: PartitionLane, digest: str) -> None:
         """What waited behind a dead record goes on."""
-        retry = lane if lane.is_retry else self._partner(lane)
+        retry = lane if lane.is_retry else self._state.partner(lane)
         if retry is not None and retry.chains is not None:
             following = retry.chains.release(digest)
             if following is not None:

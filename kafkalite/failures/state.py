@@ -9,7 +9,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kafkalite.failures.breaker import Breaker
-from kafkalite.failures.commits import Commits
 from kafkalite.failures.events import Alarm, Stop
 from kafkalite.failures.losses import Losses
 from kafkalite.failures.moves import Moves
@@ -28,49 +27,52 @@ if TYPE_CHECKING:
 
 
 class SessionState:
-    """See the module."""
+    """See the module.
+
+    `member`        the member's name in rows of the ledger
+    `nonce`         part of the ids of letters, different in every session; "" where moves are at least once and a move
+                    that is done again needs the same id
+    `draw`          returns a number from 0 to 1
+    `by_partition`  a transaction is about one source partition
+    """
 
     def __init__(
         self, policy: Policy, *, member: str, nonce: str, draw: Callable[[], float], by_partition: bool = False
     ) -> None:
-        self._policy = policy
-        self._member = member
-        self._nonce = nonce
-        self._draw = draw
-        self._lanes: dict[TopicPartition, PartitionLane] = {}
-        self._breaker = Breaker(policy.limit)
-        self._holds = policy.after_dead == "hold"
-        self._rotates = policy.order == "none" and isinstance(policy.strategy, (RetryTopics, Ignore))
-        self._goes_on = self._rotates or (policy.order == "key" and isinstance(policy.strategy, RetryTopics))
-        self._losses = Losses(policy.strategies)
-        self._counts_failures = policy.limit is not None or self._losses.counts
-        self._number = 0
-        self._moves = Moves(member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition)
-        self._commits = Commits(self._moves)
-        self._decided: dict[tuple[str, TopicPartition], Decided] = {}
-        self._finished_ids: dict[str, Row | None] = {}
+        self.policy = policy
+        self.member = member
+        self.nonce = nonce
+        self.draw = draw
+        self.lanes: dict[TopicPartition, PartitionLane] = {}
+        self.breaker = Breaker(policy.limit)
+        self.holds = policy.after_dead == "hold"
+        self.rotates = policy.order == "none" and isinstance(policy.strategy, (RetryTopics, Ignore))
+        self.losses = Losses(policy.strategies)
+        self.number = 0
+        self.moves = Moves(member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition)
+        self.decided: dict[tuple[str, TopicPartition], Decided] = {}
+        self.finished_ids: dict[str, Row | None] = {}
         """Where moves are at least once: letters that are done, and their last row."""
-        self._actions: list[Action] = []
-        self._now = Moment(0, 0.0)
+        self.actions: list[Action] = []
+        self.now = Moment(0, 0.0)
         self.stopped = ""
         """Why the session has ended, once it has."""
         self.counts: Counter[tuple[str, str]] = Counter()
         """By name and label; see kafkalite.failures.metrics."""
-        self.late_ms: list[float] = []
-        """How long after their due time letters ran since somebody took them from here."""
 
-    def _partner(self, lane: PartitionLane) -> PartitionLane | None:
+    def partner(self, lane: PartitionLane) -> PartitionLane | None:
         """With order by key, the retry partition that says which keys of a topic's own partition are blocked."""
-        return self._lanes.get(TopicPartition(self._policy.layout.retry(lane.origin.topic, 0), lane.origin.partition))
+        return self.lanes.get(TopicPartition(self.policy.layout.retry(lane.origin.topic, 0), lane.origin.partition))
 
-    def _letter_id(self, item: Item) -> str:
+    def letter_id(self, item: Item) -> str:
+        """Return the id of the item's next letter."""
         where = origin_text(item.origin, item.origin_offset)
-        if not self._nonce:
+        if not self.nonce:
             return f"{where}/{item.rounds}.{item.attempt}"
-        self._number += 1
-        return f"{where}/{item.rounds}.{item.attempt}/{self._nonce}{self._number:x}"
+        self.number += 1
+        return f"{where}/{item.rounds}.{item.attempt}/{self.nonce}{self.number:x}"
 
     def stop(self, reason: str) -> None:
         """Starts no record from now on; what is done can be written still."""
         self.stopped = reason
-        self._actions += [Alarm("stopped", reason, {}), Stop(reason)]
+        self.actions += [Alarm("stopped", reason, {}), Stop(reason)]

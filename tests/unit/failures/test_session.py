@@ -62,6 +62,7 @@ class Desk:
     policy: Policy
     handler: Callable[[int], Failure | None] = lambda offset: None
     ms: float = 0.0
+    nonce: str = "n"
     puts: list[Put] = field(default_factory=list)
     rows: dict[str, Row | None] = field(default_factory=dict)
     alarms: list[Alarm] = field(default_factory=list)
@@ -76,7 +77,7 @@ class Desk:
     """and those that are alone."""
 
     def __post_init__(self) -> None:
-        self.session = Session(self.policy, member="m", nonce="n", draw=lambda: 0.0)
+        self.session = Session(self.policy, member="m", nonce=self.nonce, draw=lambda: 0.0)
 
     def assign(self, *, rows: dict[int, Row] | None = None, opened: Row | None = None) -> None:
         start = {ORDERS: Start(0, 0, 0)}
@@ -781,8 +782,7 @@ def test_with_order_by_key_other_keys_go_on_in_the_same_run_behind_one_that_has_
 
 def test_without_transactions_a_record_is_taken_again_whose_letter_is_not_there() -> None:
     """Whoever was replaced while it wrote may have written the row when its letter had been stepped over."""
-    desk = Desk(policy(RetryTopics(["10 s"]), moves="at least once"))
-    desk.session._nonce = ""
+    desk = Desk(policy(RetryTopics(["10 s"]), moves="at least once"), nonce="")
     topic = "retry.billing.orders.10s"
     rows = {4: Row(State.RETRYING, "id-4", topic, 0, 1), 5: Row(State.RETRYING, "id-5", topic, 0, 1)}
     retries = TopicPartition(topic, 0)
