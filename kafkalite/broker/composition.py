@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import ipaddress
 import logging
-import math
 import resource
 import socket
 import threading
@@ -22,13 +21,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from kafkalite._native.serve.connection import Connection, WorkerResources
-from kafkalite._native.serve.counters import Turns
-from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.memory import MemoryCeiling
-from kafkalite._native.serve.produce import ProduceServer
-from kafkalite._native.serve.transfer import Mailbox, OutBuffer
 from kafkalite.base.available_memory import MIB, cgroup_limit
 from kafkalite.base.clock import SystemClock
 from kafkalite.base.logging import fields, forget_repeats
@@ -38,19 +32,17 @@ from kafkalite.broker.coordinator.producer_ids import ProducerIds
 from kafkalite.broker.coordinator.transactions import TransactionCoordinator
 from kafkalite.broker.dispatch import Dispatcher
 from kafkalite.broker.handlers.context import BrokerServices, ClusterView
-from kafkalite.broker.handlers.table import find, native_apis
+from kafkalite.broker.handlers.table import find
 from kafkalite.broker.limits import budget
 from kafkalite.broker.limits.long_requests import LongRequests
-from kafkalite.broker.limits.shares import SMALL_COUNT
-from kafkalite.broker.log.directory import is_used
 from kafkalite.broker.log.manager import LogManager, open_segments_max
 from kafkalite.broker.log.retention import named_policies
 from kafkalite.broker.net.acceptor import Acceptor
 from kafkalite.broker.net.listener import BoundListener, bind
 from kafkalite.broker.net.rates import ConnectionRates
-from kafkalite.broker.net.worker import Worker
 from kafkalite.broker.process import address_space_limit, load_libraries, raise_descriptor_limit, warm_up_soon
 from kafkalite.broker.quotas.quotas import Quotas, address_rates
+from kafkalite.broker.worker_factory import WorkerFactory
 from kafkalite.errors import ConfigError
 from kafkalite.settings.broker import BrokerConfig, check_thread_counts
 from kafkalite.settings.rows import key_of, to_text
@@ -60,23 +52,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from kafkalite._native.classic.classic_connection import ClassicServer
-    from kafkalite._native.serve.leaders import Leaders
-    from kafkalite._native.serve.quota import QuotaControl
+    from kafkalite._native.serve.connection import Connection
     from kafkalite.base.clock import Clock
     from kafkalite.base.families import Family
-    from kafkalite.broker.cluster.alter_partition import InSyncReplicas
-    from kafkalite.broker.cluster.directories import DirectoryAssignments
-    from kafkalite.broker.cluster.fetchers import Fetchers
-    from kafkalite.broker.cluster.joining import Ways
     from kafkalite.broker.cluster.member import Member
-    from kafkalite.broker.cluster.peers import Peers
+    from kafkalite.broker.cluster_parts import ClusterParts
     from kafkalite.broker.handlers.sign_in import SignIns
     from kafkalite.broker.handlers.table import Row
     from kafkalite.broker.log.retention import RetentionPolicy
     from kafkalite.broker.metrics.errors import ErrorCounts
     from kafkalite.broker.metrics.parts import Parts
     from kafkalite.broker.metrics.server import MetricsServer
+    from kafkalite.broker.net.worker import Worker
     from kafkalite.broker.security.authorizer import Authorizer
     from kafkalite.broker.security.tls_listener import TlsListeners
     from kafkalite.model import Endpoint
@@ -171,7 +158,7 @@ class Broker:
         self._new_worker: Callable[[int, int], Worker]
         self._acceptor: Acceptor | None = None
         self._registration: BrokerRegistration | None = None
-        self._member: Member | None = None
+        self._cluster: ClusterParts | None = None
         self._services: BrokerServices | None = None
         self._configuring = threading.Lock()  # one at a time tells the services of the cluster's settings
         self._pool: IoPool | None = None
@@ -180,11 +167,6 @@ class Broker:
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
-        self._ways: Ways | None = None
-        self._peers: Peers | None = None
-        self._in_sync: InSyncReplicas | None = None
-        self._directories: DirectoryAssignments | None = None
-        self._fetchers: Fetchers | None = None
         self._quotas: Quotas | None = None
         self._listeners: list[BoundListener] = []
         self._tls: TlsListeners | None = None
@@ -220,8 +202,8 @@ class Broker:
             self._tls.reload()
         if self._metrics is not None:
             self._metrics.reload()
-        if self._ways is not None:
-            self._ways.reload_certificates()
+        if self._cluster is not None:
+            self._cluster.reload_certificates()
 
     @property
     def metrics_urls(self) -> list[str]:
@@ -231,11 +213,11 @@ class Broker:
     @property
     def progress(self) -> str:
         """How far a start is, in words; empty where there is nothing to tell. Any thread."""
-        logs, member = self._logs, self._member
+        logs, cluster = self._logs, self._cluster
         if logs is None or self.running:
             return ""
         opened = f"{logs.loaded_count} of {logs.planned_count} partitions opened"
-        return opened if member is None else f"{member.progress}, {opened}"
+        return opened if cluster is None or cluster.member is None else f"{cluster.member.progress}, {opened}"
 
     def loops_turned(self) -> threading.Event:
         """An event that is set once every network worker has turned since now. Any thread."""
@@ -318,9 +300,9 @@ class Broker:
     def give_up_start(self) -> None:
         """A start that waits for a cluster ends, by StartGivenUp; without one nothing happens. Any thread."""
         self._given_up.set()
-        member = self._member
-        if member is not None:
-            member.give_up()
+        cluster = self._cluster
+        if cluster is not None:
+            cluster.give_up()
 
     def stop(self, reason: str = "stop was called") -> None:
         """Answers what is parked, closes every connection, flushes every log. Idempotent; the log tells the reason."""
@@ -357,8 +339,8 @@ class Broker:
         for note in config.notes:
             logger.info("%s", note)
         self._start_metrics()
-        self._ways = ways = self._find_ways()
-        logs = self._open_logs(self._find_cluster_id(ways))
+        self._cluster = self._find_cluster()
+        logs = self._open_logs("" if self._cluster is None else self._cluster.find_cluster_id())
         self._pool = pool = IoPool(logs.config.num_io_threads)
         pool.start()
         self._memory = MemoryCeiling(config.broker_memory_max, queued_max=config.queued_max_request_bytes or -1)
@@ -377,7 +359,7 @@ class Broker:
         for wanted in config.bound_listeners:  # one by one, so that a stop closes those before one that cannot be
             self._listeners.append(self._bind(wanted))
         cluster = self._cluster_view(logs)
-        self._member = member = self._join(ways, logs, authorizer)
+        member = self._join(logs, authorizer)
         config = logs.config  # with what was changed while an earlier broker ran, or by the cluster
         services = BrokerServices(
             config, logs, cluster, self.clock, pool, groups, transactions, quotas, member, authorizer
@@ -391,17 +373,15 @@ class Broker:
             eviction_ms=config.min_incremental_fetch_session_eviction_ms,
             memory=self._memory,
         )
-        self._new_worker = lambda number, count: self._make_worker(
-            number, count, logs, pool, dispatcher, transactions, sessions, authorizer
-        )
+        self._new_worker = self._new_factory(logs, dispatcher, sessions, authorizer).make
         self._workers = [self._new_worker(i, config.num_network_threads) for i in range(config.num_network_threads)]
         self._acceptor = self._make_acceptor(config)
         self._tell_parts(logs, sessions, services)
         self._take_client_metrics(logs, services)
         services.config_checks.append(lambda new: check_thread_counts(services.config, new))
         services.config_listeners.append(self._use_config)
-        if self._fetchers is not None:
-            services.config_listeners.append(self._fetchers.use_config)
+        if self._cluster is not None:
+            services.config_listeners.append(self._cluster.fetchers.use_config)
         if self._tls is not None:
             services.config_checks.append(self._tls.check)
             services.config_listeners.append(self._tls.use)
@@ -464,111 +444,72 @@ class Broker:
 
         return AssignedLogs
 
-    def _find_ways(self) -> Ways | None:
-        """The ways to the cluster's nodes; None, and nothing is imported, for a broker that stands alone."""
+    def _find_cluster(self) -> ClusterParts | None:
+        """The parts that a broker has in a cluster; None, and nothing is imported, for one that stands alone."""
         if not self.config.in_cluster:
             return None
-        from kafkalite.broker.cluster.joining import ways_of
+        from kafkalite.broker.cluster_parts import ClusterParts
 
-        return ways_of(self.config)
+        return ClusterParts(self.config, self.clock, self._given_up, self._on_fatal)
 
-    def _find_cluster_id(self, ways: Ways | None) -> str:
-        """The cluster's id where the data directory does not tell it; empty for a broker that stands alone."""
-        if ways is None or is_used(str(self.config.data_directory)):
-            return ""
-        from kafkalite.broker.cluster.joining import cluster_id_of
-
-        return cluster_id_of(ways, self.config, self.clock, self._given_up)
-
-    def _join(self, ways: Ways | None, logs: LogManager, authorizer: Authorizer | None) -> Member | None:
+    def _join(self, logs: LogManager, authorizer: Authorizer | None) -> Member | None:
         """The membership in the cluster, registered and caught up; None for a broker that stands alone."""
-        if ways is None:
+        if self._cluster is None:
             return None
-        from kafkalite.broker.cluster.joining import (
-            assign_directories,
-            brokers_of,
-            follow_replicas,
-            join,
-            lead_replicas,
-            producer_ids,
-            use_quotas,
-            use_rules,
-            use_users,
-        )
-        from kafkalite.broker.cluster.partitions import Partitions
-        from kafkalite.broker.cluster.peers import Peers
-        from kafkalite.broker.cluster.settings import ClusterSettings
-        from kafkalite.broker.coordinator.remote import Remote
-        from kafkalite.broker.log.assigned import AssignedLogs
-
-        assert isinstance(logs, AssignedLogs), "opened for a cluster"
-        assert self._quotas is not None, "made before the listeners"
-        endpoints = {
-            listener.name: (self.endpoints[listener.name], listener.protocol)
-            for listener in self.config.bound_listeners
-        }
-        member = join(ways, self.config, logs, endpoints, self.clock, on_fatal=self._on_fatal)
-        self._member = member
-        if self._given_up.is_set():
-            member.give_up()
-        brokers = brokers_of(member, ways, self.config)
-        self._peers = peers = Peers(brokers, self.config.node_id)
-        self._fetchers = fetchers = follow_replicas(member, brokers, logs.config, logs, self.clock)
-        self._directories = assign_directories(member, self.config, logs, fetchers, self.clock)
         assert self._groups is not None, "made before the listeners, as the next"
         assert self._transactions is not None, "see above"
-        self._groups.coordinate_led(logs)
-        self._transactions.coordinate_led(logs, Remote(logs, self._transactions.log, peers))
-        partitions = Partitions(logs, self.config.node_id, member.incarnation)
-        self._in_sync = in_sync = lead_replicas(member, self.config, logs, self.clock)
-        member.listeners += [
-            in_sync.use_brokers,
-            partitions.use,
-            functools.partial(use_quotas, self._quotas),
-            functools.partial(use_users, logs),
-            ClusterSettings(logs, self._use_cluster_config).use,
-            functools.partial(use_rules, authorizer),
-        ]
-        for sign_ins in self._sign_ins.values():
-            sign_ins.use_cluster(member)
-        self._transactions.producer_ids = ids = producer_ids(member, self.config, self.clock)
-        member.start()
-        member.wait_caught_up()
-        ids.prefetch()
-        return member
+        assert self._quotas is not None, "see above"
+        return self._cluster.join(
+            logs,
+            self._groups,
+            self._transactions,
+            self._quotas,
+            self._sign_ins.values(),
+            authorizer,
+            self.endpoints,
+            self._use_cluster_config,
+        )
 
     def _enter(self) -> None:
         """In a cluster: all parts run, so that it may be let in."""
-        if self._member is not None:
+        if self._cluster is not None:
             self._use_quotas()  # which may have come while the workers were made
-            self._member.enter()
+            self._cluster.enter()
+
+    def _new_factory(
+        self, logs: LogManager, dispatcher: Dispatcher, sessions: FetchSessionCache, authorizer: Authorizer | None
+    ) -> WorkerFactory:
+        assert self._pool is not None, "made before the workers, as the next"
+        assert self._transactions is not None, "see above"
+        assert self._memory is not None, "see above"
+        assert self._quotas is not None, "see above"
+        return WorkerFactory(
+            self.config,
+            logs,
+            self._pool,
+            dispatcher,
+            self._transactions,
+            sessions,
+            self._memory,
+            self._quotas,
+            listeners=self._listeners,
+            find_row=self._find_plain_row(),
+            authorizer=authorizer,
+            cluster=self._cluster,
+            told=self._told,
+            faults=self._faults,
+            on_connection_closed=self._on_connection_closed,
+        )
 
     def _find_row(self) -> Callable[[int], Row | None]:
         return self._told.errors.find if self._told is not None else self._find_plain_row()
 
     def _find_plain_row(self) -> Callable[[int], Row | None]:
-        if self._member is None:
+        if self._cluster is None:
             return find
         from kafkalite.broker.handlers import cluster_table
 
         return cluster_table.find
-
-    def _leaders(self) -> Leaders | None:
-        """Who leads what this broker does not, for answers to clients; None: it stands alone."""
-        if self._member is None:
-            return None
-        from kafkalite._native.serve.leaders import Leaders
-
-        member = self._member
-
-        def address_of(listener: BoundListener, node_id: int) -> tuple[bytes, int, bytes | None] | None:
-            broker = member.image.brokers.get(node_id)
-            address = None if broker is None or broker.fenced else broker.addresses.get(listener.name)
-            if broker is None or address is None:
-                return None
-            return address.host.encode(), address.port, None if broker.rack is None else broker.rack.encode()
-
-        return Leaders(address_of, by_rack=bool(self.config.replica_selector_class))
 
     def _new_error_counts(self) -> ErrorCounts:
         from kafkalite.broker.metrics.errors import ErrorCounts
@@ -609,12 +550,8 @@ class Broker:
         told.listeners, told.workers = self._listeners, self._workers
         told.sources = services.metric_sources
         services.metric_sources.extend(companion.families for companion in self._companions)
-        parts = (self._in_sync, self._directories, self._fetchers)
-        services.metric_sources.extend(part.families for part in parts if part is not None)
-        if self._member is not None:
-            from kafkalite.broker.cluster.joining import tell_of
-
-            services.metric_sources.append(tell_of(self._member))
+        if self._cluster is not None:
+            services.metric_sources.extend(self._cluster.sources())
         told.notes = [companion.notes for companion in self._companions]
 
     def _take_client_metrics(self, logs: LogManager, services: BrokerServices) -> None:
@@ -644,7 +581,7 @@ class Broker:
 
     def _use_cluster_config(self) -> None:
         """In a cluster: its settings are the log directory's already. Any thread."""
-        if self._member is None or self._services is None:
+        if self._cluster is None or self._services is None:
             return
         with self._configuring:
             if self._services.config is not self.logs.config:
@@ -653,14 +590,10 @@ class Broker:
     def _use_quotas(self) -> None:
         """Quotas were changed. Any thread."""
         for worker in self._workers:
-            worker.io.use_quotas(self._quota_control())
+            assert self._quotas is not None, "made before the workers"
+            worker.io.use_quotas(self._quotas.client_control)
         if self._acceptor is not None and self._quotas is not None:
             self._acceptor.rates.set_address_rates(*address_rates(self._quotas.table))
-
-    def _quota_control(self) -> QuotaControl | None:
-        """What connections ask; None while no quota is about clients, so that nobody asks."""
-        quotas = self._quotas
-        return quotas.control if quotas is not None and quotas.table.bounds_clients else None
 
     def _make_acceptor(self, config: BrokerConfig) -> Acceptor:
         return Acceptor(
@@ -777,117 +710,6 @@ class Broker:
             logger.info("permissions are asked of %d rules", len(authorizer))
         return authorizer
 
-    def _make_worker(
-        self,
-        number: int,
-        worker_count: int,
-        logs: LogManager,
-        pool: IoPool,
-        dispatcher: Dispatcher,
-        transactions: TransactionCoordinator,
-        sessions: FetchSessionCache,
-        authorizer: Authorizer | None,
-    ) -> Worker:
-        config = self.config
-        mailbox = Mailbox()
-        classic = any(bound.classic for bound in self._listeners)
-
-        def make_io(
-            on_interest: Callable[[Connection, int], None], on_close: Callable[[Connection], None]
-        ) -> WorkerResources:
-            out = OutBuffer()
-            produce = ProduceServer(
-                logs.table,
-                out,
-                pool,
-                partitions_max=config.request_max_partitions,
-                deferred_bytes_max=config.queued_append_max_bytes,
-                flush_on_acks_all=config.flush_on_acks_all,
-                gate=transactions,
-            )
-            fetch = FetchServer(
-                logs.table,
-                out,
-                mailbox,
-                pool,
-                sessions,
-                partitions_max=config.request_max_partitions,
-                response_size_max=config.fetch_max_bytes,
-                copy_size_max=config.fetch_copy_max_bytes,
-            )
-            io = WorkerResources(
-                mailbox,
-                out,
-                produce,
-                fetch,
-                dispatcher,
-                on_interest,
-                on_close,
-                native_apis(self._find_plain_row()),
-                request_size_max=config.socket_request_max_bytes,
-                output_bytes_max=config.connection_output_buffer_max_bytes,
-                in_flight_max=config.connection_max_in_flight_requests,
-            )
-            io.faults = self._faults
-            io.use_quotas(self._quota_control())
-            self._add_sign_in(io, worker_count)
-            self._add_shared(io, authorizer)
-            if self._told is not None:
-                io.use_counters(self._told.new_counters())
-                mailbox.turns = Turns()
-            if classic:
-                io.classic = self._make_classic_server(logs, pool, out, authorizer)
-            return io
-
-        return Worker(
-            number,
-            mailbox,
-            make_io,
-            idle_s_max=math.inf if config.connections_max_idle_ms < 0 else config.connections_max_idle_ms / 1000,
-            on_closed=self._on_connection_closed,
-        )
-
-    def _add_sign_in(self, io: WorkerResources, worker_count: int) -> None:
-        """What TLS and SASL need, where a listener has one of them; a worker's share of so many."""
-        config = self.config
-        if self._tls is not None:
-            io.use_tls()
-        if self._tls is not None or self._sign_ins:
-            io.use_sign_in(
-                handshake_s_max=config.connection_authentication_timeout_ms / 1000,
-                handshake_count_max=max(1, config.connection_authentication_max // worker_count),
-                handshake_count_small=SMALL_COUNT // worker_count,
-                failing_s=config.connection_failed_authentication_delay_ms / 1000,
-                unknown_bytes_max=config.connection_authentication_max_bytes // worker_count,
-            )
-
-    def _add_shared(self, io: WorkerResources, authorizer: Authorizer | None) -> None:
-        """Give a worker what all of them share: the memory ceiling, permissions, and the leaders in a cluster."""
-        assert self._memory is not None, "made before the workers"
-        io.use_memory(self._memory)
-        leaders = self._leaders()
-        if leaders is not None:
-            assert self._fetchers is not None, "in a cluster"
-            io.use_leaders(leaders, self._fetchers.limits.leading)
-        if authorizer is not None:
-            io.use_access(authorizer.control)
-
-    def _make_classic_server(
-        self, logs: LogManager, pool: IoPool, out: OutBuffer, authorizer: Authorizer | None
-    ) -> ClassicServer:
-        from kafkalite._native.classic.classic_connection import ClassicServer
-        from kafkalite.broker.log.classic.host import ClassicHost
-
-        return ClassicServer(
-            logs.table,
-            out,
-            pool,
-            ClassicHost(logs, authorizer),
-            parts_max=self.config.request_max_partitions,
-            copy_size_max=self.config.fetch_copy_max_bytes,
-            deferred_bytes_max=self.config.queued_append_max_bytes,
-        )
-
     def _on_connection_closed(self, connection: Connection) -> None:
         if self._groups is not None:
             self._groups.connection_closed(connection)
@@ -942,14 +764,9 @@ class Broker:
             self._told.stopping = True
         for companion in self._companions:
             companion.stop()
-        if self._member is not None:
-            self._member.stop(controlled=self.config.controlled_shutdown_enable and not crash)
-            if self._logs is not None:
-                self._logs.broker_epoch = self._member.epoch  # also where the start failed after that
-            self._member = self._services = None
-        if self._fetchers is not None:  # not before: until it has handed over, it may lead and follow
-            self._fetchers.stop()
-            self._fetchers = None
+        if self._cluster is not None:
+            self._cluster.leave(self._logs, controlled=self.config.controlled_shutdown_enable and not crash)
+            self._services = None
         if self._registration is not None:
             self._registration.stop()
             self._registration = None
@@ -970,13 +787,9 @@ class Broker:
         if self._groups is not None:
             self._groups.stop()
             self._groups = None
-        if self._peers is not None:
-            self._peers.stop()
-            self._peers = None
-        for each in (self._in_sync, self._directories):
-            if each is not None:
-                each.stop()
-        self._in_sync = self._directories = None
+        if self._cluster is not None:
+            self._cluster.stop()
+            self._cluster = None
         self._stop_workers(DRAIN_S)
         self._acceptor = None
         self._listeners = []

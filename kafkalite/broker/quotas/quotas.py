@@ -65,6 +65,11 @@ class Quotas:
         self._on_change = on_change
         self._changing = threading.Lock()
 
+    @property
+    def client_control(self) -> QuotaControl | None:
+        """Whom connections ask; None while no quota is about clients, so that nobody is asked."""
+        return self.control if self.table.bounds_clients else None
+
     def alter(
         self, alterations: Iterable[Alteration], *, validate_only: bool = False
     ) -> dict[Entity, KafkaError | None]:

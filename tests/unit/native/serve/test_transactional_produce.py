@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-import kafkalite.broker.composition
+import kafkalite.broker.worker_factory
 from kafkalite import Broker
 from kafkalite._native.serve.produce import ProduceServer, deferred_bytes_now
 from kafkalite.base.deferred import Deferred, completed
@@ -47,7 +47,7 @@ def broker(gate, monkeypatch):
     def make(*args, **settings):
         return ProduceServer(*args, **{**settings, "gate": gate})
 
-    monkeypatch.setattr(kafkalite.broker.composition, "ProduceServer", make)
+    monkeypatch.setattr(kafkalite.broker.worker_factory, "ProduceServer", make)
     with Broker(num_network_threads=1, flush_on_acks_all="false") as started:
         started.create_topic("t", 3)
         yield started
@@ -151,7 +151,7 @@ def test_without_a_gate_no_transaction_is_taken(monkeypatch):
     def make(*args, **settings):
         return ProduceServer(*args, **{**settings, "gate": None})
 
-    monkeypatch.setattr(kafkalite.broker.composition, "ProduceServer", make)
+    monkeypatch.setattr(kafkalite.broker.worker_factory, "ProduceServer", make)
     with Broker() as broker:
         broker.create_topic("t", 1)
         with wire.Connection(broker.port) as connection:
@@ -272,7 +272,7 @@ def test_memory_for_waiting_batches_is_bounded(gate, monkeypatch):
     def make(*args, **settings):
         return ProduceServer(*args, **{**settings, "gate": gate})
 
-    monkeypatch.setattr(kafkalite.broker.composition, "ProduceServer", make)
+    monkeypatch.setattr(kafkalite.broker.worker_factory, "ProduceServer", make)
     large = bytes(700_000)
     with Broker(num_network_threads=1, queued_append_max_bytes=1 << 20, flush_on_acks_all="false") as broker:
         broker.create_topic("t", 1)

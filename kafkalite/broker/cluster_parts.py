@@ -1,0 +1,176 @@
+"""The parts that a broker has only in a cluster: its membership, the replicas it leads and follows, its peers.
+
+    ways ─▶ cluster id ─▶ membership ─▶ peers, fetchers, directories, in-sync replicas ─▶ caught up ─▶ enter
+    leave: membership ─▶ fetchers, which lead and follow until it has handed over;  stop, without clients: the others
+
+Thread rule: that of the broker's start and stop, but for `give_up` and `progress`: any thread.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from kafkalite._native.serve.leaders import Leaders
+from kafkalite.broker.cluster.joining import (
+    assign_directories,
+    brokers_of,
+    cluster_id_of,
+    follow_replicas,
+    join,
+    lead_replicas,
+    producer_ids,
+    tell_of,
+    use_quotas,
+    use_rules,
+    use_users,
+    ways_of,
+)
+from kafkalite.broker.cluster.partitions import Partitions
+from kafkalite.broker.cluster.peers import Peers
+from kafkalite.broker.cluster.settings import ClusterSettings
+from kafkalite.broker.coordinator.remote import Remote
+from kafkalite.broker.log.assigned import AssignedLogs
+from kafkalite.broker.log.directory import is_used
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.families import Family
+    from kafkalite.broker.cluster.alter_partition import InSyncReplicas
+    from kafkalite.broker.cluster.directories import DirectoryAssignments
+    from kafkalite.broker.cluster.fetchers import Fetchers
+    from kafkalite.broker.cluster.member import Member
+    from kafkalite.broker.coordinator.groups import GroupCoordinator
+    from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+    from kafkalite.broker.handlers.sign_in import SignIns
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.broker.net.listener import BoundListener
+    from kafkalite.broker.quotas.quotas import Quotas
+    from kafkalite.broker.security.authorizer import Authorizer
+    from kafkalite.model import Endpoint
+    from kafkalite.settings.broker import BrokerConfig
+
+
+class ClusterParts:
+    """See the module. ConfigError for settings of a cluster that cannot be used."""
+
+    in_sync: InSyncReplicas
+    directories: DirectoryAssignments
+    fetchers: Fetchers
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, given_up: threading.Event, on_fatal: Callable[[BaseException], None]
+    ) -> None:
+        """`given_up` is set when nobody waits for the start any longer."""
+        self._config = config
+        self._clock = clock
+        self._given_up = given_up
+        self._on_fatal = on_fatal
+        self._ways = ways_of(config)
+        self._leaving = ExitStack()
+        self._stopping = ExitStack()
+        self.member: Member | None = None
+
+    def find_cluster_id(self) -> str:
+        """The cluster's id where the data directory does not tell it; empty otherwise. StartupError."""
+        if is_used(str(self._config.data_directory)):
+            return ""
+        return cluster_id_of(self._ways, self._config, self._clock, self._given_up)
+
+    def join(
+        self,
+        logs: LogManager,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        quotas: Quotas,
+        sign_ins: Iterable[SignIns],
+        authorizer: Authorizer | None,
+        endpoints: Mapping[str, Endpoint],
+        use_config: Callable[[], None],
+    ) -> Member:
+        """The membership, registered and caught up. `use_config` is called when the cluster's settings have changed."""
+        assert isinstance(logs, AssignedLogs), "opened for a cluster"
+        config, clock = self._config, self._clock
+        listeners = {
+            listener.name: (endpoints[listener.name], listener.protocol) for listener in config.bound_listeners
+        }
+        self.member = member = join(self._ways, config, logs, listeners, clock, on_fatal=self._on_fatal)
+        if self._given_up.is_set():
+            member.give_up()
+        brokers = brokers_of(member, self._ways, config)
+        peers = Peers(brokers, config.node_id)
+        self.fetchers = fetchers = follow_replicas(member, brokers, logs.config, logs, clock)
+        self._leaving.callback(fetchers.stop)
+        self.directories = assign_directories(member, config, logs, fetchers, clock)
+        self._stopping.callback(self.directories.stop)
+        groups.coordinate_led(logs)
+        transactions.coordinate_led(logs, Remote(logs, transactions.log, peers))
+        partitions = Partitions(logs, config.node_id, member.incarnation)
+        self.in_sync = in_sync = lead_replicas(member, config, logs, clock)
+        self._stopping.callback(in_sync.stop)
+        self._stopping.callback(peers.stop)
+        member.listeners += [
+            in_sync.use_brokers,
+            partitions.use,
+            functools.partial(use_quotas, quotas),
+            functools.partial(use_users, logs),
+            ClusterSettings(logs, use_config).use,
+            functools.partial(use_rules, authorizer),
+        ]
+        for each in sign_ins:
+            each.use_cluster(member)
+        transactions.producer_ids = ids = producer_ids(member, config, clock)
+        member.start()
+        member.wait_caught_up()
+        ids.prefetch()
+        return member
+
+    def new_leaders(self) -> Leaders:
+        """Who leads what this broker does not, for one worker's answers to clients."""
+        member = self.member
+        assert member is not None, "joined before workers are made"
+
+        def address_of(listener: BoundListener, node_id: int) -> tuple[bytes, int, bytes | None] | None:
+            broker = member.image.brokers.get(node_id)
+            address = None if broker is None or broker.fenced else broker.addresses.get(listener.name)
+            if broker is None or address is None:
+                return None
+            return address.host.encode(), address.port, None if broker.rack is None else broker.rack.encode()
+
+        return Leaders(address_of, by_rack=bool(self._config.replica_selector_class))
+
+    def sources(self) -> list[Callable[[], Iterable[Family]]]:
+        """Sources of metrics, once joined."""
+        assert self.member is not None, "joined before metrics are told of it"
+        return [self.in_sync.families, self.directories.families, self.fetchers.families, tell_of(self.member)]
+
+    def reload_certificates(self) -> None:
+        """Reads the files of the ways to other nodes again."""
+        self._ways.reload_certificates()
+
+    def give_up(self) -> None:
+        """A start that waits for the cluster ends, by StartGivenUp."""
+        if self.member is not None:
+            self.member.give_up()
+
+    def enter(self) -> None:
+        """All parts run, so that the broker may be let in."""
+        assert self.member is not None, "joined before"
+        self.member.enter()
+
+    def leave(self, logs: LogManager | None, *, controlled: bool) -> None:
+        """Ends the membership, having handed over what is led here if it is `controlled`. Idempotent."""
+        if self.member is not None:
+            self.member.stop(controlled=controlled)
+            if logs is not None:
+                logs.broker_epoch = self.member.epoch  # also where the start failed after that
+        self.member = None
+        self._leaving.close()  # not before: until it has handed over, it may lead and follow
+
+    def stop(self) -> None:
+        """Stops what clients' requests need no longer. Idempotent."""
+        self._stopping.close()
