@@ -17,9 +17,9 @@ from kafkalite.base.lazy import lazy_names
 from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
-    from kafkalite.broker.composition import Broker as Broker
     from kafkalite.broker.log.retention import RetentionPolicy as RetentionPolicy
     from kafkalite.broker.log.retention import SegmentAge as SegmentAge
+    from kafkalite.broker.server import Broker as Broker
     from kafkalite.errors import ConfigError as ConfigError
     from kafkalite.errors import KafkaError as KafkaError
     from kafkalite.errors import StartupError as StartupError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 _WHERE: Final = {
-    "Broker": "kafkalite.broker.composition",
+    "Broker": "kafkalite.broker.server",
     "BrokerConfig": "kafkalite.settings.broker",
     "ConfigError": "kafkalite.errors",
     "KafkaError": "kafkalite.errors",

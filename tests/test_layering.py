@@ -375,10 +375,10 @@ def test_an_upward_import_is_found() -> None:
     [
         pytest.param("import kafkalite", ["numpy", "kafkalite.broker", "kafkalite.settings"], id="the package alone"),
         pytest.param("import kafkalite.testing", ["numpy", "kafkalite.broker"], id="the pytest plugin, in every run"),
-        pytest.param("import kafkalite.broker", ["numpy", "kafkalite.broker.composition"], id="the broker's package"),
+        pytest.param("import kafkalite.broker", ["numpy", "kafkalite.broker.server"], id="the broker's package"),
         pytest.param("import kafkalite.settings.broker", ["numpy", "kafkalite._native"], id="settings"),
         pytest.param(
-            "import kafkalite.broker.composition",
+            "import kafkalite.broker.server",
             ["numpy", "ssl", "jwt", "hashlib", "difflib", "tempfile", "kafkalite.client", "kafkalite.web"],
             id="the broker",
         ),

@@ -29,7 +29,6 @@ LARGE_CLASSES = {
     "ext/kafkalite/_native/log/segment.pyx:Segment methods": 52,
     "ext/kafkalite/_native/serve/connection.pyx:Connection lines": 1087,
     "ext/kafkalite/_native/serve/connection.pyx:Connection methods": 77,
-    "kafkalite/broker/composition.py:Broker methods": 55,
     "kafkalite/broker/coordinator/group.py:Group methods": 73,
     "kafkalite/broker/coordinator/groups.py:GroupCoordinator lines": 906,
     "kafkalite/broker/coordinator/groups.py:GroupCoordinator methods": 65,

@@ -20,7 +20,7 @@ def sources() -> Iterator[Sources]:
     with Broker(metrics_listeners="http://127.0.0.1:0") as broker:
         for at in range(TOPICS):
             broker.create_topic(f"a-topic-of-usual-length-{at}", PARTITIONS)
-        parts = broker._told  # noqa: SLF001 - it is the part that is measured
+        parts = broker._parts.told  # noqa: SLF001 - it is the part that is measured
         assert parts is not None
         yield Sources(parts)
 

@@ -1,6 +1,8 @@
 """The broker. Only `kafkalite`, `kafkalite.cli` and `kafkalite.testing` import from here.
 
+    server         the Broker that programs use: settings, start and stop, topics, users
     composition    builds every part, and starts and stops them in order
+    cluster_parts · worker_factory   the parts of a broker in a cluster; network workers
     dispatch       a request's header → its handler → an answer, over `handlers`
     net            acceptor and workers
     coordinator    consumer groups and transactions, over `log`
@@ -20,12 +22,12 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from kafkalite.broker.composition import Broker as Broker
-    from kafkalite.broker.composition import Companion as Companion
+    from kafkalite.broker.server import Broker as Broker
+    from kafkalite.broker.server import Companion as Companion
 
 _WHERE: Final = {
-    "Broker": "kafkalite.broker.composition",
-    "Companion": "kafkalite.broker.composition",
+    "Broker": "kafkalite.broker.server",
+    "Companion": "kafkalite.broker.server",
 }
 
 __all__ = list(_WHERE)

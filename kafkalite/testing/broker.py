@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import socket
 
     from kafkalite._native.serve.connection import Connection
-    from kafkalite.broker.net.listener import BoundListener
     from kafkalite.settings.listeners import Listener
     from kafkalite.testing.faults import Code, Delay, Disconnection, Failure
 
@@ -91,13 +90,12 @@ class KafkaBroker(Broker):
         self.faults.let_go()  # for connections that are gone
         return clean
 
-    def _bind(self, wanted: Listener) -> BoundListener:
+    def _place(self, wanted: Listener) -> Listener:
         if wanted.port:
-            return super()._bind(wanted)
+            return wanted
         if wanted not in self._kept:
             self._kept[wanted] = bind_only(wanted.host, 0)
-        port = int(self._kept[wanted].getsockname()[1])
-        return super()._bind(replace(wanted, port=port))
+        return replace(wanted, port=int(self._kept[wanted].getsockname()[1]))
 
     def _view(self, connection: Connection) -> MetadataView:
         return MetadataView(

@@ -205,8 +205,8 @@ def test_no_producer_id_is_given_twice_in_a_cluster(kafka_jars: Path, tmp_path: 
 
         for crash in (True, True, False):
             broker = Broker(cluster_settings(controllers_of(kafka), tmp_path / "broker")).start()
-            assert broker._transactions is not None
-            ids = broker._transactions.producer_ids
+            assert broker._parts.transactions is not None
+            ids = broker._parts.transactions.producer_ids
             for _ in range(1500):  # one block and a half
                 given.append(wait_until(ids.take, WAIT_S, "an id of ours"))
                 given.append(wait_until(theirs, WAIT_S, "an id of the Java broker's") - 1)

@@ -176,8 +176,8 @@ def test_broker_outlives_its_controllers_restart(controller: KafkaController, tm
 
 
 def member_of(broker: Broker) -> Member:
-    assert broker._cluster.member is not None
-    return broker._cluster.member
+    assert broker._parts.cluster.member is not None
+    return broker._parts.cluster.member
 
 
 def test_killed_broker_waits_for_its_old_session_to_end(kafka_jars: Path, tmp_path: Path) -> None:

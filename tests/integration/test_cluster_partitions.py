@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.base.clock import SystemClock
 from kafkalite.broker import Broker
 from kafkalite.broker.cluster import metadata_types as types
 from kafkalite.broker.log import checkpoints
+from kafkalite.broker.log.assigned import AssignedLogs
 from kafkalite.client.connection import Connection
 from kafkalite.errors import ErrorCode
+from kafkalite.settings.broker import BrokerConfig
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages import (
     delete_records,
@@ -351,10 +354,11 @@ def test_stop_before_the_partitions_are_known_loses_nothing(controller: Scripted
         wait_led(connection, ORDERS)
     points = (tmp_path / "recovery-point-offset-checkpoint").read_text()
     assert "orders 0 1" in points
-    broker = Broker(settings(controller, tmp_path))
-    broker._open_logs("")
-    broker.logs.write_recovery_points()
-    assert broker.logs.close()
+    config = BrokerConfig.load(overrides=settings(controller, tmp_path))
+    logs = AssignedLogs(config, SystemClock(), on_fatal=lambda error: pytest.fail(str(error)), cluster_id="")
+    logs.open()
+    logs.write_recovery_points()
+    assert logs.close()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == points
     with Broker(settings(controller, tmp_path)) as broker, connect(broker) as connection:
         assert part_of(read(connection, ORDERS)).high_watermark == 1
@@ -377,7 +381,7 @@ def test_coordinators_are_who_leads_their_partitions(controller: ScriptedControl
         request = find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])
         (other,) = coordinators_of(connection, request)
         assert (other.node_id, other.host) == (ELSEWHERE, "elsewhere")
-        groups = broker._groups
+        groups = broker._parts.groups
         assert groups is not None
         here = {each.key for each in found if each.node_id == OWN}
         wanted = {key: 0 if key in here else int(ErrorCode.NOT_COORDINATOR) for key in "ab"}

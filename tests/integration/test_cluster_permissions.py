@@ -157,7 +157,7 @@ def test_changes_of_users_and_rules_hold_at_once_and_whole(controller: ScriptedC
         connection.close()
         with pytest.raises(ClientError):
             connect(broker)
-        assert len(broker._services.authorizer) == 0
+        assert len(broker._parts.services.authorizer) == 0
 
 
 def test_what_the_controller_answers_is_not_asked_of_the_rules_here(

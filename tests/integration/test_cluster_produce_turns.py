@@ -148,8 +148,8 @@ def test_requests_of_one_partition_are_pipelined_while_the_first_is_still_to_be_
 ) -> None:
     """The first batch of a log waits for its file, which is made on the I/O pool."""
     released = threading.Event()
-    assert broker._pool is not None
-    broker._pool.submit_ordered(logs_of(broker)[MOVED].core, released.wait)
+    assert broker._parts.pool is not None
+    broker._parts.pool.submit_ordered(logs_of(broker)[MOVED].core, released.wait)
     try:
         for _ in range(5):
             send(connection, MOVED)
@@ -225,7 +225,7 @@ def test_request_behind_a_fetch_that_waits_is_not_appended_yet(
 
 
 def parked(broker: Broker) -> int:
-    return sum(each.in_flight for worker in broker._workers for each in worker._connections.values())
+    return sum(each.in_flight for worker in broker._parts.workers for each in worker._connections.values())
 
 
 def test_wait_that_is_over_lets_the_next_request_in(broker: Broker, connection: Connection) -> None:

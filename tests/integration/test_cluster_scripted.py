@@ -478,13 +478,13 @@ def test_quotas_and_users_are_those_of_the_cluster(controller: ScriptedControlle
     with Broker(settings(controller, tmp_path)) as broker, Client(broker.bootstrap_servers) as client:
         assert client.quotas.list_all() == {(("client-id", "slow"),): {"request_percentage": 50.0}}
         assert client.users.list_all() == {"ann": {"SCRAM-SHA-512": 4096}}
-        assert broker._quota_control() is not None
+        assert broker._parts.quotas.client_control is not None
         controller.append(
             types.ClientQuotaRecord(entity=entity, key="request_percentage", remove=True),
             types.RemoveUserScramCredentialRecord(name="ann", mechanism=2),
         )
         wait_until(lambda: not client.quotas.list_all() and not client.users.list_all(), WAIT_S, "both are gone")
-        assert broker._quota_control() is None
+        assert broker._parts.quotas.client_control is None
 
 
 def test_topic_that_is_asked_for_is_made_by_the_controller(controller: ScriptedController, tmp_path: Path) -> None:

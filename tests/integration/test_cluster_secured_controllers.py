@@ -97,7 +97,9 @@ def test_broker_joins_controllers_that_ask_who_it_is(
             wait_until(lambda: member.image.offset > begun + 4 * SESSION_MS / 500, WAIT_S, "metadata of two sessions")
             request = AllocateProducerIdsRequest(broker_id=7, broker_epoch=member.epoch)
             assert member.ask(api.ALLOCATE_PRODUCER_IDS, request).done is False
-            wait_until(lambda: broker._transactions.producer_ids.take() is not None, WAIT_S, "ids from the controller")
+            wait_until(
+                lambda: broker._parts.transactions.producer_ids.take() is not None, WAIT_S, "ids from the controller"
+            )
             assert not member.fenced
             assert not member.image.brokers[7].fenced
         refused = {**wanted, "log.dirs": str(tmp_path / "other"), "initial.broker.registration.timeout.ms": 3000}

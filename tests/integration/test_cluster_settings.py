@@ -95,7 +95,7 @@ def test_settings_of_brokers_are_those_of_the_cluster(
         config(BROKER, "7", "log.cleaner.threads", None),
         config(BROKER, "7", "num.network.threads", "3"),
     )
-    wait_until(lambda: len(broker._workers) == 3, WAIT_S, "the network workers follow")
+    wait_until(lambda: len(broker._parts.workers) == 3, WAIT_S, "the network workers follow")
     own = described(connection, BROKER, "7")
     assert own["log.cleaner.threads"][1] == own["log.retention.ms"][1] == DEFAULT
     assert own["num.network.threads"] == ("3", DYNAMIC_BROKER)
@@ -206,8 +206,8 @@ def test_producer_ids_come_in_blocks_from_the_controller(controller: ScriptedCon
     given: list[int] = []
     for crash in (True, False):
         broker = Broker(cluster_settings(controller.address, tmp_path)).start()
-        assert broker._transactions is not None
-        ids = broker._transactions.producer_ids
+        assert broker._parts.transactions is not None
+        ids = broker._parts.transactions.producer_ids
         given += [wait_until(ids.take, WAIT_S, "an id is there") for _ in range(2 * BLOCK_SIZE)]
         broker._stop_parts(crash=crash)
     assert len(set(given)) == len(given) == 4 * BLOCK_SIZE
@@ -216,7 +216,7 @@ def test_producer_ids_come_in_blocks_from_the_controller(controller: ScriptedCon
 
 
 def test_levels_of_features_are_those_of_the_cluster(controller: ScriptedController, broker: Broker) -> None:
-    services = broker._services
+    services = broker._parts.services
     assert services is not None
     assert (services.feature_level("group.version"), services.feature_level("metadata.version")) == (0, 27)
     controller.append(types.FeatureLevelRecord(name="group.version", feature_level=1))

@@ -108,7 +108,7 @@ def test_it_ends_when_the_broker_is_killed(started: Started) -> None:
 
 def test_a_broker_without_it_imports_nothing_of_it(tmp_path: Path) -> None:
     program = (
-        "import sys; from kafkalite.cli import start; import kafkalite.broker.composition;"
+        "import sys; from kafkalite.cli import start; import kafkalite.broker.server;"
         "print([name for name in sys.modules if name.startswith(('kafkalite.console', 'kafkalite.web', 'jinja2')) "
         "or name == 'kafkalite.cli.beside'])"
     )

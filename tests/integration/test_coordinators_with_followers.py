@@ -80,7 +80,7 @@ def elect(controller: ScriptedController, topic_id: bytes, leader: int) -> None:
 def coordinating(controller: ScriptedController, directory: Path, **settings: object) -> Iterator[Broker]:
     quick = {"broker.heartbeat.interval.ms": 100, "broker.session.timeout.ms": 1000}
     with Broker(cluster_settings(controller.address, directory, **settings) | quick) as broker:
-        groups, transactions = broker._groups, broker._transactions
+        groups, transactions = broker._parts.groups, broker._parts.transactions
         assert groups is not None
         assert transactions is not None
         wait_until(lambda: groups.error_of("g") == 0 and transactions.error_of("t") == 0, WAIT_S, "it coordinates")
@@ -220,7 +220,7 @@ def groups_that_are_read_again(controller: ScriptedController, broker: Broker, c
     elect(controller, OFFSETS, TWO)
     assert code_of_commit(client) == ErrorCode.NOT_COORDINATOR
     elect(controller, OFFSETS, OWN)
-    groups = broker._groups
+    groups = broker._parts.groups
     assert groups is not None
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     wait_until(lambda: groups.error_of("g") == loading, WAIT_S, "it leads again")

@@ -89,7 +89,7 @@ def test_batch_limit_of_topics_follows_the_brokers(tmp_path):
 
 def network_threads(broker):
     """Names of the threads that serve connections, of this broker."""
-    return [worker._thread.name for worker in broker._workers if worker._thread.is_alive()]
+    return [worker._thread.name for worker in broker._parts.workers if worker._thread.is_alive()]
 
 
 def test_network_threads_come_and_go_while_clients_are_served(tmp_path):
@@ -98,8 +98,8 @@ def test_network_threads_come_and_go_while_clients_are_served(tmp_path):
         change(clients[0], "num.network.threads", "4")
         assert len(network_threads(broker)) == 4
         clients += served(broker, stack, 4)
-        assert [worker.connection_count for worker in broker._workers] == [2, 2, 2, 2]
-        leaving = broker._workers[2:]
+        assert [worker.connection_count for worker in broker._parts.workers] == [2, 2, 2, 2]
+        leaving = broker._parts.workers[2:]
         change(clients[-1], "num.network.threads", "2")  # asked of one that leaves, and answered
         assert len(network_threads(broker)) == 2
         wait_until(lambda: not any(worker._thread.is_alive() for worker in leaving), TIMEOUT_S, "threads that end")
@@ -117,18 +117,18 @@ def test_threads_for_disks_and_compaction_follow_their_settings(tmp_path):
         change(client, "num.io.threads", "4")
         together = threading.Barrier(5)
         for _ in range(4):
-            broker._pool.submit(together.wait, TIMEOUT_S)
+            broker._parts.pool.submit(together.wait, TIMEOUT_S)
         together.wait(TIMEOUT_S)
         change(client, "log.cleaner.threads", "2")
         assert broker.logs.cleaner.thread_count == 2
         change(client, "log.cleaner.threads", "1")
         change(client, "num.io.threads", "2")
-        wait_until(lambda: broker._pool.thread_count == 2, TIMEOUT_S, "threads that end")
+        wait_until(lambda: broker._parts.pool.thread_count == 2, TIMEOUT_S, "threads that end")
         change(client, "num.io.threads", "3")
         change(client, "log.cleaner.threads", "2")
     with Broker(log_dirs=str(tmp_path), num_io_threads=2) as broker:
         assert broker.logs.cleaner.thread_count == 2
-        assert broker._pool.size == 3
+        assert broker._parts.pool.size == 3
 
 
 @pytest.mark.parametrize(

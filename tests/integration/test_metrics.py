@@ -278,8 +278,8 @@ def test_a_part_that_fails_is_left_out_and_others_are_told(broker: Broker) -> No
         yield Family("good", "gauge", "Good.", [(labels(at=1), 1)])
         raise RuntimeError("of this part")
 
-    assert broker._told is not None
-    broker._told.sources.extend([failing, lambda: [Family("later", "counter", "Later.", [("", 7)])]])
+    assert broker._parts.told is not None
+    broker._parts.told.sources.extend([failing, lambda: [Family("later", "counter", "Later.", [("", 7)])]])
     seen = scrape(broker)
     assert seen("good", at=1) == 1
     assert seen("later_total") == 7
@@ -352,7 +352,7 @@ def test_a_broker_without_the_listener_loads_nothing_for_it() -> None:
 
 def test_a_worker_that_is_stuck_makes_the_broker_not_alive(broker: Broker) -> None:
     url, go_on = broker.metrics_urls[0], threading.Event()
-    broker._workers[1].mailbox.put(go_on.wait)
+    broker._parts.workers[1].mailbox.put(go_on.wait)
     try:
         wait_until(lambda: "network worker 1" in ask(url, "/health/live").text, 60, "the worker to be missed")
         got = ask(url, "/health/live")
@@ -384,7 +384,7 @@ def test_while_the_disk_is_full_the_broker_is_alive_and_not_ready(broker: Broker
 
 
 def test_while_groups_are_loaded_and_while_it_stops_the_broker_is_not_ready(broker: Broker) -> None:
-    told = broker._told
+    told = broker._parts.told
     assert told is not None
     assert told.groups is not None
     url = broker.metrics_urls[0]

@@ -95,8 +95,8 @@ def limited(broker: Broker) -> bool:
 
 def rate_of(broker: Broker) -> float:
     """What the leader goes by, in bytes a second."""
-    assert broker._cluster.fetchers is not None
-    return broker._cluster.fetchers.limits.leading.limit
+    assert broker._parts.cluster.fetchers is not None
+    return broker._parts.cluster.fetchers.limits.leading.limit
 
 
 def log_of(broker: Broker) -> ReplicaLog:

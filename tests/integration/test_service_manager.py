@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.broker import Broker
+from kafkalite.broker import Broker, composition
 from kafkalite.cli import Parser, service_manager
 from kafkalite.cli.service_manager import ServiceManager, watchdog_seconds
 from tests.kit.processes.broker import REPOSITORY, wait_until
@@ -115,7 +115,7 @@ def test_a_loop_that_hangs_is_not_fed(tmp_path: Path, systemd: Listener) -> None
     ):
         manager.ready("it serves")
         systemd.until("WATCHDOG")
-        broker._workers[1].mailbox.put(hang)
+        broker._parts.workers[1].mailbox.put(hang)
         assert stuck.wait(PATIENCE_S)
         while not systemd.silent(1.0):  # one may have been on its way
             pass
@@ -162,14 +162,14 @@ def test_a_socket_that_has_gone_harms_nobody(systemd: Listener) -> None:
         manager.stopping()
 
 
-def test_how_far_a_start_is(tmp_path: Path) -> None:
+def test_how_far_a_start_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Broker(log_dirs=str(tmp_path)) as broker:
         broker.create_topic("things", 3)
         assert broker.progress == ""
     again = Broker(log_dirs=str(tmp_path))
     seen = []
-    real = again._load_authorizer
-    again._load_authorizer = lambda logs: (seen.append(again.progress), real(logs))[1]
+    real = composition.load_authorizer
+    monkeypatch.setattr(composition, "load_authorizer", lambda logs: (seen.append(again.progress), real(logs))[1])
     with again:
         assert seen == ["3 of 3 partitions opened"]
 

@@ -165,7 +165,7 @@ def test_private_key_in_the_settings_is_in_no_answer_and_in_no_line(
 
 
 def test_changed_file_is_noticed(tls: TlsBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = tls.broker._tls.by_name["SSL"]  # type: ignore[union-attr]
+    listener = tls.broker._parts.tls.by_name["SSL"]  # type: ignore[union-attr]
     assert not listener.reload(only_changed=True)
     renewed = tls.authority.issue("server")
     tls.write_server(renewed)
@@ -185,7 +185,7 @@ def test_file_that_does_not_load_keeps_the_old_certificate_and_is_told_once(
     elif damage != "absent":
         other = tls.authority.issue("server")
         tls.server_file.write_bytes(b"" if damage == "empty" else other.key_pem + tls.server.chain_pem)
-    listener = tls.broker._tls.by_name["SSL"]  # type: ignore[union-attr]
+    listener = tls.broker._parts.tls.by_name["SSL"]  # type: ignore[union-attr]
     for _ in range(3):
         assert not listener.reload(only_changed=True)
     assert caplog.text.count("the certificate stays as it was") == 1
@@ -249,7 +249,7 @@ def serves(tls: TlsBroker, identity: Path) -> bool:
 
 
 def test_certificate_near_its_end_is_told_once_a_day(tls: TlsBroker, caplog: pytest.LogCaptureFixture) -> None:
-    listener = tls.broker._tls.by_name["SSL"]  # type: ignore[union-attr]
+    listener = tls.broker._parts.tls.by_name["SSL"]  # type: ignore[union-attr]
     ends = listener.expires
     for now in (ends - 20 * 86400, ends - 3 * 86400, ends - 3 * 86400 + 600, ends - 2 * 86400 + 600):
         listener.tell_expiry(now)

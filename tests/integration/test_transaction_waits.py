@@ -127,7 +127,7 @@ def test_request_whose_client_goes_away_while_it_waits_takes_no_effect(
 ) -> None:
     with Broker(log_dirs=str(tmp_path), transaction_completion_wait_max_ms=1_000_000) as broker:
         broker.create_topic("t", PRODUCERS)
-        transactions = broker._transactions
+        transactions = broker._parts.transactions
         assert transactions is not None
         write, held = transactions.markers.write, []
         monkeypatch.setattr(transactions.markers, "write", lambda *arguments: held.append(arguments))

@@ -537,5 +537,5 @@ def test_what_is_allowed_is_asked_once_however_often_it_is_done(
     for _ in range(200):
         assert codes(asker.ask(api.PRODUCE, 9, produce("t", "t"))) == [0, 0]
         assert codes(asker.ask(api.FETCH, 12, fetch("t"))) == [0]
-    workers = len(broker.broker._workers)
+    workers = len(broker.broker._parts.workers)
     assert 2 <= len(asked) <= 2 * workers

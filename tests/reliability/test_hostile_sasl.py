@@ -504,7 +504,7 @@ def test_flood_of_passwords_leaves_others_their_turn(tmp_path: Path) -> None:
                 )
                 assert client.is_closed()
         refused = SignInCount("PLAIN", Outcome.CREDENTIALS, again=False)
-        assert sasl.broker._sign_ins["STORED"].counts()[refused] == len(flood)
+        assert sasl.broker._parts.sign_ins["STORED"].counts()[refused] == len(flood)
 
 
 def test_password_that_was_right_is_asked_again_after_a_change(sasl: SaslBroker) -> None:

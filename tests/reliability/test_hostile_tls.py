@@ -203,7 +203,7 @@ def test_records_of_one_byte_are_served(tls: TlsBroker) -> None:
 
 def received(tls: TlsBroker) -> int:
     """Bytes that all workers have received."""
-    return sum(worker.io.bytes_in for worker in tls.broker._workers)
+    return sum(worker.io.bytes_in for worker in tls.broker._parts.workers)
 
 
 @pytest.mark.parametrize("cut", [5, 9, 17_000, 60_000, 183_000, 202_010])
@@ -428,7 +428,7 @@ def test_client_that_does_not_read_holds_one_piece_and_loses_nothing(tls: TlsBro
 
 def principals(tls: TlsBroker) -> set[str]:
     """Of the connections that are open."""
-    return {connection.principal for worker in tls.broker._workers for connection in worker._connections.values()}
+    return {connection.principal for worker in tls.broker._parts.workers for connection in worker._connections.values()}
 
 
 def test_client_is_called_by_its_certificate_and_the_rules(tmp_path: Path) -> None:

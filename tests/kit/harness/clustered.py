@@ -33,8 +33,8 @@ def cluster_settings(controllers: str, directory: Path, **more: object) -> dict[
 
 
 def member_of(broker: Broker) -> Member:
-    assert broker._cluster.member is not None
-    return broker._cluster.member
+    assert broker._parts.cluster.member is not None
+    return broker._parts.cluster.member
 
 
 def journal_operations(directory: Path) -> set[str]:

@@ -72,14 +72,14 @@ class SaslBroker:
         """How many exchanges have come to a good end."""
         return sum(
             count
-            for listener in self.broker._sign_ins.values()
+            for listener in self.broker._parts.sign_ins.values()
             for ended, count in listener.counts().items()
             if ended.outcome == Outcome.SUCCESS
         )
 
     def principals(self) -> set[str]:
         """Of the connections that are open."""
-        return {c.principal for worker in self.broker._workers for c in worker._connections.values()}
+        return {c.principal for worker in self.broker._parts.workers for c in worker._connections.values()}
 
 
 class SaslTlsBroker(SaslBroker):

@@ -181,7 +181,7 @@ def test_network_thread_and_acceptor_serve_on(monkeypatch: pytest.MonkeyPatch) -
     failed, failed_too = threading.Event(), threading.Event()
     with Broker(num_network_threads=1) as broker:
         broker.create_topic("a")
-        worker: Worker = broker._workers[0]
+        worker: Worker = broker._parts.workers[0]
         monkeypatch.setattr(worker, "_housekeeping", failing_once(worker._housekeeping, failed))
         monkeypatch.setattr(acceptor, "accept", failing_once(acceptor.accept, failed_too))
         assert failed.wait(WAIT_S)
@@ -195,6 +195,6 @@ def test_connection_without_memory_for_its_answer_is_closed() -> None:
     with Broker(num_network_threads=1) as broker, wire.Connection(broker.port) as client:
         broker.create_topic("a")
         assert client.produce("a", 0, wire.batch_of([wire.Record(None, b"x")])).error == 0
-        (connection,) = broker._workers[0].connections()
+        (connection,) = broker._parts.workers[0].connections()
         connection.answer_lost = True
         wait_until(lambda: connection.closed, WAIT_S, "it is closed")

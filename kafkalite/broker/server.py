@@ -1,0 +1,347 @@
+"""A broker inside this process: its settings, its life, and what programs do with it.
+
+Nothing else of the broker imports this module; what runs between start and stop is `kafkalite.broker.composition`'s. A
+Broker is started and stopped by any thread; a stop while another one starts it ends that start where it waits for a
+cluster, and waits for it otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+from kafkalite.base.available_memory import MIB, cgroup_limit
+from kafkalite.base.clock import SystemClock
+from kafkalite.base.logging import fields, forget_repeats
+from kafkalite.broker.composition import Composition
+from kafkalite.broker.limits import budget
+from kafkalite.broker.log.retention import named_policies
+from kafkalite.broker.process import address_space_limit, load_libraries, raise_descriptor_limit, warm_up_soon
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.rows import key_of, to_text
+from kafkalite.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+    from kafkalite.base.clock import Clock
+    from kafkalite.base.families import Family
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.broker.log.retention import RetentionPolicy
+    from kafkalite.broker.net.listener import BoundListener
+    from kafkalite.broker.net.worker import Worker
+    from kafkalite.model import Endpoint
+    from kafkalite.settings.listeners import Listener
+
+logger = logging.getLogger("kafkalite.broker")
+
+
+class Companion(Protocol):
+    """What works in a broker's process as a client of it: it begins when clients are served, and ends before they are
+    not. A mirror is one."""
+
+    def start(self, bootstrap_servers: str) -> None:
+        """The broker serves there."""
+
+    def stop(self) -> None:
+        """The broker is about to stop. Idempotent, also before `start`."""
+
+    def families(self) -> Iterable[Family]:
+        """A source of metrics, while it works and after."""
+
+    def notes(self) -> list[str]:
+        """What whoever asks for the broker's health should know; a broker is ready all the same."""
+
+
+class Broker:
+    """A Kafka broker inside this process.
+
+    With process.roles=broker it is one of a cluster whose controllers are Apache Kafka's (`kafkalite.broker.cluster`).
+
+    `Broker()` alone listens on a free port of 127.0.0.1 and keeps its data in a temporary directory that stop()
+    removes. Settings come as a BrokerConfig, as a mapping of Kafka's names, or as keyword arguments with underscores:
+    `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. `retention_policies` are asked, beside age and size and
+    those of log.retention.policies, what may be deleted (`kafkalite.RetentionPolicy`); `companions` work beside it, as
+    clients of it, while it serves. Usable as a context manager.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig | Mapping[str, object] | None = None,
+        *,
+        clock: Clock | None = None,
+        retention_policies: Iterable[RetentionPolicy] = (),
+        companions: Iterable[Companion] = (),
+        **settings: object,
+    ) -> None:
+        self._temporary: str | None = None
+        self._companions = tuple(companions)
+        if isinstance(config, BrokerConfig):
+            if settings:
+                raise TypeError("give either a BrokerConfig or single settings")
+            self.config = config
+        else:
+            texts = dict(config or {}) | {key_of(name): value for name, value in settings.items()}
+            texts.setdefault("listeners", "kafka://127.0.0.1:0")
+            if not {"log.dirs", "log.dir"} & texts.keys():
+                import tempfile
+
+                self._temporary = tempfile.mkdtemp(prefix="kafkalite-")
+                texts["log.dirs"] = self._temporary
+            try:
+                self.config = BrokerConfig.load(overrides=texts)
+            except BaseException:
+                self._remove_temporary()
+                raise
+        try:
+            self._policies = (*retention_policies, *named_policies(self.config.log_retention_policies))
+        except BaseException:
+            self._remove_temporary()
+            raise
+        self.clock: Clock = clock or SystemClock()
+        self.failed = threading.Event()
+        """Set when the broker cannot go on, a listener's thread or its directory having failed: stop it."""
+        self._life = threading.RLock()  # held while it starts or stops
+        self._given_up = threading.Event()  # nobody waits for the start any longer
+        self._faults: object | None = None  # what requests meet first, in a broker under test: kafkalite.testing
+        self._parts: Composition | None = None
+
+    @property
+    def logs(self) -> LogManager:
+        """The log directory of a started broker."""
+        logs = None if self._parts is None else self._parts.logs
+        if logs is None:
+            raise RuntimeError("the broker is not running")
+        return logs
+
+    @property
+    def _listeners(self) -> list[BoundListener]:
+        return [] if self._parts is None else self._parts.listeners
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client's `bootstrap.servers` takes: host:port of every listener but that of Kafka 0.7.
+
+        Of those without TLS and SASL, where there are any; of the others otherwise.
+        """
+        listeners = [bound for bound in self._listeners if not bound.classic]
+        plain = [bound for bound in listeners if bound.tls is None and bound.sasl is None]
+        return ",".join(str(bound.endpoint) for bound in plain or listeners)
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Where clients are told to connect, by the listener's name in capitals."""
+        return {bound.name: bound.endpoint for bound in self._listeners}
+
+    def reload_certificates(self) -> None:
+        """Reads the files of every listener with TLS again; what is wrong with one is logged, and the old stays."""
+        if self._parts is not None:
+            self._parts.reload_certificates()
+
+    @property
+    def metrics_urls(self) -> list[str]:
+        """Where `/metrics` is served, without the path."""
+        return [] if self._parts is None or self._parts.metrics is None else self._parts.metrics.urls
+
+    @property
+    def progress(self) -> str:
+        """How far a start is, in words; empty where there is nothing to tell. Any thread."""
+        parts = self._parts
+        return "" if parts is None or parts.acceptor is not None else parts.progress
+
+    def loops_turned(self) -> threading.Event:
+        """An event that is set once every network worker has turned since now. Any thread."""
+        turned, lock, left = (
+            threading.Event(),
+            threading.Lock(),
+            set(self._parts.workers if self._parts is not None else ()),
+        )
+
+        def turn(worker: Worker) -> None:
+            with lock:
+                left.discard(worker)
+                if not left:
+                    turned.set()
+
+        for worker in tuple(left):
+            worker.mailbox.put(functools.partial(turn, worker))
+        return turned
+
+    @property
+    def classic_endpoint(self) -> Endpoint | None:
+        """Where Kafka 0.7's clients connect; None without a kafka07:// listener."""
+        return next((bound.endpoint for bound in self._listeners if bound.classic), None)
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self._listeners[0].port
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not stopped since."""
+        return self._parts is not None and self._parts.acceptor is not None
+
+    @property
+    def connection_count(self) -> int:
+        """Client connections open now."""
+        acceptor = None if self._parts is None else self._parts.acceptor
+        return 0 if acceptor is None else acceptor.connection_count
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
+        """Creates a topic; settings are Kafka's with underscores: `retention_ms=1000`. KafkaError when it cannot be."""
+        self._check_alone()
+        overrides = {key_of(attribute): to_text(value) for attribute, value in settings.items()}
+        self.logs.create_topic(name, partitions, overrides)
+
+    def add_user(self, user: str, password: str) -> None:
+        """Gives a user, who may be new, a password for SCRAM-SHA-256 and SCRAM-SHA-512; it holds from now on."""
+        self._check_alone()
+        from kafkalite.broker.log.journal import credential_change
+        from kafkalite.security.scram import HASHES, new_credential
+
+        changes = [credential_change(mechanism, user, new_credential(mechanism, password)) for mechanism in HASHES]
+        self.logs.alter_credentials(lambda: changes)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic and everything in it."""
+        self._check_alone()
+        self.logs.delete_topic(name)
+
+    def _check_alone(self) -> None:
+        if self.config.in_cluster:
+            raise RuntimeError("topics and users of a cluster are its controllers': use an admin client")
+
+    def start(self) -> Self:
+        """Serves clients when it returns, in a cluster as one whom the controllers have let in.
+
+        StartupError says in one sentence why it cannot; StartGivenUp is one.
+        """
+        with self._life:
+            if self.running:
+                raise RuntimeError("the broker is running")
+            self._given_up.clear()
+            forget_repeats()
+            descriptor_count_max = raise_descriptor_limit()
+            try:
+                load_libraries()
+                self._start(descriptor_count_max)
+            except BaseException:
+                self._stop_parts()
+                self._remove_temporary()
+                raise
+        return self
+
+    def _start(self, descriptor_count_max: int) -> None:
+        began = time.monotonic()
+        for note in self.config.notes:
+            logger.info("%s", note)
+        self._parts = parts = Composition(
+            self.config,
+            self.clock,
+            policies=self._policies,
+            sources=[companion.families for companion in self._companions],
+            notes=[companion.notes for companion in self._companions],
+            place=self._place,
+            faults=self._faults,
+            descriptor_count_max=descriptor_count_max,
+            given_up=self._given_up,
+            failed=self.failed,
+        )
+        parts.start()
+        for companion in self._companions:
+            companion.start(self.bootstrap_servers)
+        warm_up_soon()
+        self._tell_memory()
+        self._tell_serving(began)
+
+    def _place(self, wanted: Listener) -> Listener:
+        """The listener to bind in the place of a configured one."""
+        return wanted
+
+    def _tell_memory(self) -> None:
+        budget.report(
+            self.config,
+            clients=self.config.broker_memory_max,
+            partition_count=sum(1 for _ in self.logs.logs()),
+            memory_limit=cgroup_limit(),
+            address_space_limit=address_space_limit(),
+        )
+
+    def _tell_serving(self, began: float) -> None:
+        config, logs = self.config, self.logs
+        logger.info(
+            "kafkalite %s serves %s",
+            VERSION,
+            ", ".join(f"{name}://{endpoint}" for name, endpoint in self.endpoints.items()),
+            extra=fields(
+                data=str(config.data_directory),
+                partitions=sum(1 for _ in logs.logs()),
+                memory_max=f"{config.broker_memory_max // MIB} MiB",
+                last_stop="clean" if logs.clean_start else "not clean: logs were checked",
+                seconds=round(time.monotonic() - began, 3),
+            ),
+        )
+
+    def give_up_start(self) -> None:
+        """A start that waits for a cluster ends, by StartGivenUp; without one nothing happens. Any thread."""
+        self._given_up.set()
+        parts = self._parts
+        if parts is not None and parts.cluster is not None:
+            parts.cluster.give_up()
+
+    def stop(self, reason: str = "stop was called") -> None:
+        """Answers what is parked, closes every connection, flushes every log. Idempotent; the log tells the reason."""
+        self.give_up_start()
+        with self._life:
+            self._stop(reason)
+
+    def _stop(self, reason: str) -> None:
+        began, ran = time.monotonic(), self._parts is not None and self._parts.logs is not None
+        clean = self._stop_parts()
+        if ran:
+            logger.log(
+                logging.INFO if clean else logging.WARNING,
+                "kafkalite stopped: %s",
+                reason,
+                extra=fields(
+                    clean="yes" if clean else "no: the next start checks the logs",
+                    seconds=round(time.monotonic() - began, 3),
+                ),
+            )
+        self._remove_temporary()
+
+    def _stop_parts(self, *, crash: bool = False) -> bool:
+        """Stops what runs; whether the logs were closed cleanly.
+
+        `crash` as the end of the process would: nobody is answered, nothing is put in order.
+        """
+        parts = self._parts
+        if parts is not None and parts.told is not None:
+            parts.told.stopping = True
+        for companion in self._companions:
+            companion.stop()
+        try:
+            return parts is None or parts.stop(crash=crash)
+        finally:
+            self._parts = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            import shutil  # loads two compressors; a broker with a directory of its own does without
+
+            shutil.rmtree(Path(self._temporary), ignore_errors=True)
+            self._temporary = None
