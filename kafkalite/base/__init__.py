@@ -4,6 +4,7 @@
     pool, deferred, bell        the I/O pool; an answer that any thread gives later; what wakes a thread in a selector
     acls, quota_entities        ACLs and quota entities as the wire has them
     logging, families           log lines; metrics by name and labels, read at a scrape
+    forks                       what a forked child keeps of its parent's brokers and clients: nothing
     lazy, dataclass, plugins    names imported when first used; cheap data classes; classes that settings name
     regex, http_ask, extras     safe regular expressions; HTTP documents in bounded time; how to install an extra
     available_memory, shortage  how much memory there is; how a thread survives when none is left

@@ -12,6 +12,8 @@ import select
 import socket
 from typing import Final
 
+from kafkalite.base import forks
+
 HUSH_SIZE: Final = 4096
 """Rings that one hush takes; more only wake once too often."""
 
@@ -19,16 +21,21 @@ HUSH_SIZE: Final = 4096
 class Bell:
     """See the module. What waits for sockets takes it as one, by its `fileno`."""
 
-    __slots__ = ("_hammer", "_shell")
+    __slots__ = ("__weakref__", "_hammer", "_shell")
 
     def __init__(self) -> None:
         self._shell, self._hammer = socket.socketpair()
         self._shell.setblocking(False)
         self._hammer.setblocking(False)
+        forks.register(self)
 
     def fileno(self) -> int:
         """What is readable once it was rung."""
         return self._shell.fileno()
+
+    def leave(self) -> None:
+        """In a forked child: its rings would wake the parent."""
+        forks.abandon([self._shell.fileno(), self._hammer.fileno()])
 
     def ring(self) -> None:
         """Wakes who waits, or who will."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
+from kafkalite.base import forks
 from kafkalite.base.available_memory import MIB, cgroup_limit
 from kafkalite.base.clock import SystemClock
 from kafkalite.base.logging import fields, forget_repeats
@@ -68,6 +70,9 @@ class Broker:
     `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. `retention_policies` are asked, beside age and size and
     those of log.retention.policies, what may be deleted (`kafkalite.RetentionPolicy`); `companions` work beside it, as
     clients of it, while it serves. Usable as a context manager.
+
+    It belongs to the process that starts it. In a forked child it is not running, `stop` does nothing, and what would
+    change it raises RuntimeError; `bootstrap_servers` still says where the parent serves.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Broker:
         **settings: object,
     ) -> None:
         self._temporary: str | None = None
+        self._process = os.getpid()  # who stops it
         self._companions = tuple(companions)
         if isinstance(config, BrokerConfig):
             if settings:
@@ -114,6 +120,7 @@ class Broker:
     @property
     def logs(self) -> LogManager:
         """The log directory of a started broker."""
+        self._check_own()
         logs = None if self._parts is None else self._parts.logs
         if logs is None:
             raise RuntimeError("the broker is not running")
@@ -140,6 +147,7 @@ class Broker:
 
     def reload_certificates(self) -> None:
         """Reads the files of every listener with TLS again; what is wrong with one is logged, and the old stays."""
+        self._check_own()
         if self._parts is not None:
             self._parts.reload_certificates()
 
@@ -156,6 +164,7 @@ class Broker:
 
     def loops_turned(self) -> threading.Event:
         """An event that is set once every network worker has turned since now. Any thread."""
+        self._check_own()
         turned, lock, left = (
             threading.Event(),
             threading.Lock(),
@@ -185,7 +194,7 @@ class Broker:
     @property
     def running(self) -> bool:
         """Whether it was started and not stopped since."""
-        return self._parts is not None and self._parts.acceptor is not None
+        return self._process == os.getpid() and self._parts is not None and self._parts.acceptor is not None
 
     @property
     def connection_count(self) -> int:
@@ -213,7 +222,12 @@ class Broker:
         self._check_alone()
         self.logs.delete_topic(name)
 
+    def _check_own(self) -> None:
+        if self._process != os.getpid():
+            raise RuntimeError(forks.refusal("broker", self._process))
+
     def _check_alone(self) -> None:
+        self._check_own()
         if self.config.in_cluster:
             raise RuntimeError("topics and users of a cluster are its controllers': use an admin client")
 
@@ -222,9 +236,13 @@ class Broker:
 
         StartupError says in one sentence why it cannot; StartGivenUp is one.
         """
+        if self._parts is not None:
+            self._check_own()
         with self._life:
             if self.running:
                 raise RuntimeError("the broker is running")
+            self._process = os.getpid()
+            forks.register(self)
             self._given_up.clear()
             forget_repeats()
             descriptor_count_max = raise_descriptor_limit()
@@ -288,6 +306,17 @@ class Broker:
             ),
         )
 
+    def leave(self) -> None:
+        """In a forked child: lets go of the directory, of listeners and of connections, which are the parent's."""
+        parts = self._parts
+        if parts is None or self._process == os.getpid():
+            return
+        holders = [each for each in (parts.acceptor, parts.metrics, *parts.workers) if each is not None]
+        known = [descriptor for each in holders for descriptor in each.descriptors()]
+        bound = [listener.socket.getsockname()[:2] for listener in self._listeners]
+        forks.abandon([*known, *forks.open_below([str(self.config.data_directory)], bound)])
+        forks.keep_alive(self)
+
     def give_up_start(self) -> None:
         """A start that waits for a cluster ends, by StartGivenUp; without one nothing happens. Any thread."""
         self._given_up.set()
@@ -297,6 +326,8 @@ class Broker:
 
     def stop(self, reason: str = "stop was called") -> None:
         """Answers what is parked, closes every connection, flushes every log. Idempotent; the log tells the reason."""
+        if self._process != os.getpid():
+            return
         self.give_up_start()
         with self._life:
             self._stop(reason)

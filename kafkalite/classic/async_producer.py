@@ -16,6 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base import forks
 from kafkalite.classic import named
 from kafkalite.classic.config import AsyncProducerConfig
 from kafkalite.classic.errors import QueueClosed, QueueFull
@@ -52,6 +53,7 @@ class AsyncProducer:
         self.failed_count = 0
         self._thread = threading.Thread(target=self._run, name="kafkalite-classic-send", daemon=True)
         self._thread.start()
+        forks.register(self)
 
     @classmethod
     def create(
@@ -92,6 +94,10 @@ class AsyncProducer:
             self._callback.after_enqueue(item, added=False)
             raise QueueFull(f"{self._config.queue_size} events wait already; this one was dropped") from None
         self._callback.after_enqueue(item, added=True)
+
+    def leave(self) -> None:
+        """In a forked child: what is queued is the parent's to send."""
+        self._closed = True
 
     def close(self) -> None:
         """Sends what is queued, then closes the connection."""

@@ -13,12 +13,14 @@ and is for good.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import threading
 import time
 from typing import Final
 
+from kafkalite.base import forks
 from kafkalite.classic.errors import ConnectionFailed, Unreachable
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -55,6 +57,8 @@ class Channel:
         self._connecting: socket.socket | None = None
         self._interrupted = threading.Event()
         self._reached = False
+        self._process = os.getpid()
+        forks.register(self)
 
     @property
     def connected(self) -> bool:
@@ -96,6 +100,11 @@ class Channel:
             self._socket.close()
             self._socket = None
 
+    def leave(self) -> None:
+        """In a forked child: the socket is the parent's."""
+        if self._socket is not None:
+            forks.abandon([self._socket.fileno()])
+
     def interrupt(self) -> None:
         """Ends what another thread waits for on this channel, be it a connection; none is made any more."""
         self._interrupted.set()
@@ -105,6 +114,8 @@ class Channel:
                     current.shutdown(socket.SHUT_RDWR)
 
     def _connection(self) -> socket.socket:
+        if self._process != os.getpid():
+            raise ConnectionFailed(forks.refusal("channel", self._process))
         if self._socket is None:
             self._socket = self._connect()
             if self._interrupted.is_set():  # looked at once the socket is where `interrupt` finds it

@@ -24,6 +24,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.base import forks
 from kafkalite.base.logging import fields
 from kafkalite.classic import ownership
 from kafkalite.classic.errors import ClassicError, InvalidConfig, RebalanceFailed
@@ -85,6 +86,8 @@ class ConsumerConnector:
         self._client.add_listener(self._on_state)
         if config.auto_commit:
             self._start_thread(self._commit_often, "commit")
+        self._inherited = False
+        forks.register(self)
 
     # --- the application's side ---------------------------------------------------------------------------------------
 
@@ -125,12 +128,18 @@ class ConsumerConnector:
                 return
             self._store(topic, partition, position.consumed)
 
+    def leave(self) -> None:
+        """In a forked child: the session and what it owns are the parent's."""
+        self._stopping = self._inherited = True
+
     def shutdown(self) -> None:
         """Ends the streams, commits if auto-commit is on, and leaves the group. Idempotent.
 
         Where ZooKeeper has not taken that within LEAVE_TIMEOUT_S seconds, a daemon thread goes on with it: without an
-        answer the session ends by itself, and what was not committed comes again.
+        answer the session ends by itself, and what was not committed comes again. In a forked child nothing happens.
         """
+        if self._inherited:
+            return
         with self._wake:
             if self._stopping:
                 return

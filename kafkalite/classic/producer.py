@@ -16,6 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.classic.message_set import encode_produce
+from kafkalite.base import forks
 from kafkalite.base.dataclass import dataclass
 from kafkalite.classic import named, wire
 from kafkalite.classic.async_producer import AsyncProducer
@@ -92,6 +93,12 @@ class Producer:
         self._sync: dict[Address, SyncProducer] = {}  # guarded by _lock
         self._async: dict[Address, AsyncProducer] = {}  # guarded by _lock
         self._closed = False
+        self._inherited = False
+        forks.register(self)
+
+    def leave(self) -> None:
+        """In a forked child: queues and connections are the parent's."""
+        self._closed = self._inherited = True
 
     def send(self, *data: ProducerData) -> None:
         """Sends, or queues, all events.
@@ -136,7 +143,9 @@ class Producer:
             return sum(queue.failed_count for queue in self._async.values())
 
     def close(self) -> None:
-        """Sends what is queued and closes every connection. Idempotent."""
+        """Sends what is queued and closes every connection. Idempotent; in a forked child nothing happens."""
+        if self._inherited:
+            return
         with self._lock:
             if self._closed:
                 return

@@ -12,11 +12,13 @@ Thread rule: a Cluster, and whatever asks by it, belongs to one thread at a time
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
+from kafkalite.base import forks
 from kafkalite.client.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection
-from kafkalite.client.errors import UNREACHED, BrokerGone, BrokerUnreachable, ProtocolError
+from kafkalite.client.errors import UNREACHED, BrokerGone, BrokerUnreachable, ForeignProcess, ProtocolError
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndTimestamp, TopicPartition
 from kafkalite.wire.protocol.api import LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
@@ -103,6 +105,8 @@ class Cluster:
 
     1. Usable as a context manager; `close` drops the connections.
     2. KafkaError carries what a broker refused, ClientError what happened on the way.
+    3. It belongs to the process that made it: in a forked child whatever needs a broker raises ForeignProcess, and
+       closing it, or what was made from it, says nothing to a broker.
     """
 
     def __init__(
@@ -132,6 +136,12 @@ class Cluster:
         self._reached: set[tuple[str, int]] = set()
         """Where a broker was connected to."""
         self._interrupted = False
+        self._process = os.getpid()
+
+    @property
+    def inherited(self) -> bool:
+        """Whether another process made it, and this one is its forked child."""
+        return self._process != os.getpid()
 
     def twin(self) -> Self:
         """Another one of the same settings, with connections of its own: for another thread."""
@@ -427,6 +437,8 @@ class Cluster:
 
     def any_connection(self) -> Connection:
         """A connection to any broker that can be reached: open ones, then known brokers, then the bootstrap list."""
+        if self.inherited:
+            raise ForeignProcess(forks.refusal("client", self._process))
         for (_, _, lane), connection in self._connections.items():
             if lane == SHARED and not connection.stale:
                 return connection
@@ -446,6 +458,8 @@ class Cluster:
             self._connections.pop(key).close()
 
     def _connection(self, host: str, port: int, lane: str) -> Connection:
+        if self.inherited:
+            raise ForeignProcess(forks.refusal("client", self._process))
         connection = self._connections.get((host, port, lane))
         if connection is not None and connection.stale:
             connection.close()

@@ -24,6 +24,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.base import forks
 from kafkalite.client.errors import (
     BrokerUnreachable,
     ClientError,
@@ -93,6 +94,7 @@ class Connection:
         self.features: Mapping[str, int] = {}
         """Features that the cluster has switched on, with their level."""
         self.closed = False
+        forks.register(self)
 
     @classmethod
     def connect(
@@ -186,6 +188,11 @@ class Connection:
         self._under_way.clear()
         self._early.clear()
         self._socket.close()
+
+    def leave(self) -> None:
+        """In a forked child: the socket is the parent's."""
+        self.closed = True
+        forks.abandon([self._socket.fileno()])
 
     def interrupt(self) -> None:
         """Who waits for bytes gets ConnectionLost. Any thread."""

@@ -16,6 +16,7 @@ ClientError
     NoOffset                a partition has no committed offset, and nobody said where to begin then
     LogTruncated            a log has not the history any more that a position is of
     ReaderClosed            the reader was closed, by another thread maybe
+    ForeignProcess          a forked child used what its parent made
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class UnsendableRequest(ClientError):
 
 class ProtocolError(ClientError):
     """An answer that cannot be read; the connection is closed."""
+
+
+class ForeignProcess(ClientError):
+    """A client belongs to the process that made it; a forked child makes its own."""
 
 
 class DeliveryFailed(ClientError):

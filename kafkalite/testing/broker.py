@@ -11,6 +11,7 @@ refused then, and find it again where it was.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ class KafkaBroker(Broker):
         `kill` stops it as a crash of its process does: nothing is flushed, tidied up or written down, no client is
         answered any more, and the start recovers. What was acknowledged is there all the same.
         """
+        self._check_own()
         if not self.running:
             raise RuntimeError("the broker is not running")
         self._stop_parts(crash=kill)
@@ -53,6 +55,8 @@ class KafkaBroker(Broker):
 
     def stop(self, reason: str = "stop was called") -> None:
         """As Broker.stop; the port is free again."""
+        if self._process != os.getpid():
+            return
         super().stop(reason)
         for kept in self._kept.values():
             kept.close()
@@ -68,10 +72,12 @@ class KafkaBroker(Broker):
         The code stands wherever the answer has room for one: for each topic, partition or group that was asked for. A
         Produce with acks=0 has no answer, so its connection is closed, as Kafka does.
         """
+        self._check_own()
         return self.faults.fail(api, code, times)
 
     def disconnect(self, api: str | int, times: int | None = 1) -> Disconnection:
         """The next `times` requests of an API have no effect, and their connections are closed without an answer."""
+        self._check_own()
         return self.faults.disconnect(api, times)
 
     def delay(self, api: str | int, seconds: float, times: int | None = None) -> Delay:
@@ -79,10 +85,12 @@ class KafkaBroker(Broker):
 
         The request takes effect at once. `times=None` goes on until it is ended.
         """
+        self._check_own()
         return self.faults.delay(api, seconds, times)
 
     def heal(self) -> None:
         """Ends every fault; answers that are delayed leave at once."""
+        self._check_own()
         self.faults.end_all()
 
     def _stop_parts(self, *, crash: bool = False) -> bool:

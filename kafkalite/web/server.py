@@ -156,6 +156,10 @@ class WebServer:
         self._thread = None
         return True
 
+    def descriptors(self) -> list[int]:
+        """Of its sockets, its connections, and what wakes its thread."""
+        return [*(listener.fileno() for listener in self._sockets), *self._map]
+
     def _close_sockets(self) -> None:
         for listener in self._sockets:
             listener.close()

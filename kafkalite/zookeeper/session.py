@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from typing import TYPE_CHECKING, Final
 
 from kazoo.client import KazooClient
@@ -21,6 +22,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
 
+from kafkalite.base import forks
 from kafkalite.errors import StartupError
 
 if TYPE_CHECKING:
@@ -69,11 +71,25 @@ class NodeConflict(Exception):
         self.value = value
 
 
+class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's, which a forked child leaves to its parent."""
+
+    def __init__(self, **arguments: object) -> None:
+        super().__init__(**arguments)
+        self.process = os.getpid()
+        forks.register(self)
+
+    def leave(self) -> None:
+        """In a forked child: the session is the parent's."""
+        sockets = (getattr(self._connection, name) for name in ("_socket", "_read_sock", "_write_sock"))
+        forks.abandon(each.fileno() for each in sockets if each is not None)
+
+
 def new_client(servers: str, session_timeout_s: float) -> KazooClient:
     """One that is not connected yet; StartupError for addresses that are none."""
     retry = KazooRetry(max_tries=-1, delay=RETRY_DELAY_S, max_delay=RETRY_DELAY_S_MAX, ignore_expire=True)
     try:
-        return KazooClient(hosts=servers, timeout=session_timeout_s, connection_retry=retry, logger=_kazoo_logger)
+        return _Client(hosts=servers, timeout=session_timeout_s, connection_retry=retry, logger=_kazoo_logger)
     except ValueError as error:
         raise StartupError(f"zookeeper.connect={servers} is not host:port,host:port/path: {error}") from error
 
@@ -102,7 +118,7 @@ def connect(
 def _make_chroot(servers: str, connection_timeout_s: float) -> None:
     """Makes the path that `servers` ends in, which a client that lives below it cannot."""
     hosts, _, path = servers.partition("/")
-    client = KazooClient(hosts=hosts, logger=_kazoo_logger)
+    client = _Client(hosts=hosts, logger=_kazoo_logger)
     try:
         client.start(timeout=connection_timeout_s)
         client.ensure_path(f"/{path}")
@@ -111,7 +127,9 @@ def _make_chroot(servers: str, connection_timeout_s: float) -> None:
 
 
 def close(client: KazooClient) -> None:
-    """Ends the session, and with it every ephemeral node it made. Does not raise."""
+    """Ends the session, and with it every ephemeral node it made. Does not raise; nothing is done in a forked child."""
+    if isinstance(client, _Client) and client.process != os.getpid():
+        return
     try:
         client.stop()
         client.close()

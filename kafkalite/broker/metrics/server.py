@@ -71,6 +71,10 @@ class MetricsServer:
         if self._tls is not None:
             self._tls.reload()
 
+    def descriptors(self) -> list[int]:
+        """Of its sockets and its connections."""
+        return self._web.descriptors()
+
     def stop(self) -> None:
         """Idempotent."""
         self._web.stop()

@@ -118,6 +118,10 @@ class Acceptor:
         self._selector.close()
         self._bell.close()
 
+    def descriptors(self) -> list[int]:
+        """Those that are not its listeners' or its bell's."""
+        return [self._selector.fileno()]  # type: ignore[attr-defined]  # it is epoll's
+
     def released(self, connection: Connection) -> None:
         """A worker closed this connection."""
         with self._lock:

@@ -134,6 +134,10 @@ class Worker:
             self.mailbox.put(begin)
             self._thread.join(drain_s + 5.0)
 
+    def descriptors(self) -> list[int]:
+        """Those that are not its connections'."""
+        return [self._selector.fileno(), self.mailbox.wake_fd]
+
     def adopt(self, sock: AcceptedSocket, address: tuple[str, int], listener: BoundListener) -> None:
         """Takes over an accepted socket. One thread at a time."""
 

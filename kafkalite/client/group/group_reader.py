@@ -158,8 +158,10 @@ class GroupReader:
         """Gives all up (automatic commit, on_revoked), leaves the group, ends the thread. Idempotent; from any thread.
 
         A static member does not leave: it is expected back until its session expires. `commit` is about the automatic
-        commit alone.
+        commit alone. In a forked child nothing happens: the membership is the parent's.
         """
+        if self._client.inherited:
+            return
         with self._one_thread.shut(timeout_s) as first:
             if first:
                 try:

@@ -9,11 +9,13 @@ Thread rule: any thread; state is guarded by `_changed`, and nothing is called u
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from typing import TYPE_CHECKING
 
+from kafkalite.base import forks
 from kafkalite.base.bell import Bell
-from kafkalite.client.errors import ReaderClosed
+from kafkalite.client.errors import ForeignProcess, ReaderClosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +26,7 @@ class OneThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._process = os.getpid()
         self._changed = threading.Condition()
         self._inside: int | None = None
         self._depth = 0
@@ -34,7 +37,10 @@ class OneThread:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Inside; the same thread may come again. RuntimeError when another one is, ReaderClosed after `shut`."""
+        """Inside; the same thread may come again. RuntimeError when another one is, ReaderClosed after `shut`,
+        ForeignProcess in a forked child, which has no thread that keeps the membership."""
+        if self._process != os.getpid():
+            raise ForeignProcess(forks.refusal("reader", self._process))
         me = threading.get_ident()
         with self._changed:
             if self._inside not in {None, me}:

@@ -192,7 +192,9 @@ class Producer:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
-            if self._transactions is not None and self._transactions.state in {
+            if self._client.inherited:
+                pass  # what is not delivered is the parent's to deliver
+            elif self._transactions is not None and self._transactions.state in {
                 TransactionState.OPEN,
                 TransactionState.ABORT_ONLY,
             }:

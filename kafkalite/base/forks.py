@@ -1,0 +1,107 @@
+"""What a forked process keeps of its parent's brokers and clients: nothing.
+
+    fork ─▶ in the child: leave() of everything registered ─▶ abandon(): its descriptors become /dev/null
+
+The child has the objects, but none of the threads behind them, and its descriptors share their sockets, locks and
+files with the parent's. A descriptor that were merely closed would be closed again by the object that has it, when the
+number may be another file's; so /dev/null takes its place. What is only told, not opened (EPOLL_CTL_DEL, a shutdown,
+close_notify), would reach the parent's sockets: nothing of that is done.
+
+A process that was made without Python's knowledge (a C program's fork) does not call `leave`. So who stops, flushes or
+sends compares process ids as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import weakref
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DESCRIPTORS: Final = "/proc/self/fd"
+WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared, not bound
+
+
+class Inherited(Protocol):
+    """What a child must let go."""
+
+    def leave(self) -> None:
+        """Called in the child, by its only thread, before the fork returns there. Must not wait for a lock."""
+
+
+_registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
+
+
+def register(part: Inherited) -> None:
+    """A child of this process leaves this part to the parent. Its life is not prolonged."""
+    _registered.add(part)
+
+
+def refusal(part: str, process: int) -> str:
+    """Why a child may not use a part that another process made."""
+    return f"this {part} belongs to process {process}, and this is process {os.getpid()}: make one after the fork"
+
+
+def abandon(descriptors: Iterable[int]) -> None:
+    """Puts /dev/null in the place of descriptors, without a word to whom they lead to. -1 is left out."""
+    wanted = [descriptor for descriptor in descriptors if descriptor >= 0]
+    if not wanted:
+        return
+    try:
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # the process has as many as it may have
+        os.close(wanted[0])
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in wanted:
+        if descriptor != null:
+            os.dup2(null, descriptor, inheritable=False)
+    if null not in wanted:
+        os.close(null)
+
+
+def keep_alive(part: object) -> None:
+    """Never destroys an object: its destructors might wait for locks that threads of the parent held."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
+
+
+def open_below(directories: Iterable[str], addresses: Iterable[tuple[str, int]]) -> list[int]:
+    """This process's descriptors of files in these directories, and of sockets bound to these (host, port)."""
+    roots = [os.path.realpath(directory) for directory in directories]
+    bound = set(addresses)
+    found = []
+    for name in os.listdir(DESCRIPTORS):
+        with contextlib.suppress(OSError):  # the directory's own, which is closed by now
+            link = os.readlink(f"{DESCRIPTORS}/{name}")
+            if link.startswith("socket:"):
+                matches = _is_bound_to(int(name), bound)
+            else:
+                matches = any(link == root or link.startswith(f"{root}/") for root in roots)
+            if matches:
+                found.append(int(name))
+    return found
+
+
+def _is_bound_to(descriptor: int, addresses: set[tuple[str, int]]) -> bool:
+    sock = socket.socket(fileno=descriptor)
+    try:
+        name = sock.getsockname()
+    finally:
+        sock.detach()
+    if sock.family not in {socket.AF_INET, socket.AF_INET6}:
+        return False
+    host, port = name[0], name[1]
+    return (host, port) in addresses or any((wildcard, port) in addresses for wildcard in WILDCARDS)
+
+
+def _after_fork() -> None:
+    for part in list(_registered):
+        part.leave()
+
+
+os.register_at_fork(after_in_child=_after_fork)
