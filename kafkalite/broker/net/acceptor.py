@@ -120,7 +120,7 @@ class Acceptor:
 
     def descriptors(self) -> list[int]:
         """Those that are not its listeners' or its bell's."""
-        return [self._selector.fileno()]  # type: ignore[attr-defined]  # it is epoll's
+        return [self._selector.fileno()]
 
     def released(self, connection: Connection) -> None:
         """A worker closed this connection."""
