@@ -1,0 +1,95 @@
+"""A client's side of SASL: the exchange over Kafka's requests, PLAIN and OAUTHBEARER. SCRAM's is in `scram`.
+
+    ask(SaslHandshake) ─▶ respond(b"") ─▶ ask(SaslAuthenticate) ─▶ respond(challenge) ─▶ … ─▶ done
+
+Used by clients, and by brokers that sign in at controllers and at other brokers. A mechanism's client is made for one
+exchange. One thread at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kafkalite.errors import ErrorCode
+from kafkalite.security.sasl import Refused
+from kafkalite.wire.protocol import api
+from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HANDSHAKE_VERSION: Final = 1
+"""The first version that is followed by SaslAuthenticate requests."""
+AUTHENTICATE_VERSION: Final = 2
+
+Token = str
+"""A bearer token, as it goes over the wire."""
+
+
+class MechanismClient(Protocol):
+    """One exchange on the client's side."""
+
+    done: bool
+    """Whether the broker has shown what it had to."""
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The next token; the first answers an empty challenge. Refused: the broker cannot be trusted."""
+
+
+def sign_in(mechanism: str, client: MechanismClient, ask: Callable[[int, int, object], Any]) -> int:
+    """Run the whole exchange; return how long the session lasts in ms, 0 without an end. Refused.
+
+    `ask` sends a request of (API key, newest version) and returns its answer.
+    """
+    shaken = ask(api.SASL_HANDSHAKE, HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=mechanism))
+    if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise Refused("nobody signs in there (security.protocol?)")
+    if shaken.error_code:
+        raise Refused(f"{', '.join(shaken.mechanisms) or 'no mechanism'} is offered, not {mechanism}")
+    token = client.respond(b"")
+    while True:
+        answer = ask(api.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, SaslAuthenticateRequest(auth_bytes=token))
+        if answer.error_code:
+            raise Refused(answer.error_message or f"error {answer.error_code}")
+        token = client.respond(bytes(answer.auth_bytes))
+        if client.done:
+            return int(answer.session_lifetime_ms)
+
+
+class PlainClient:
+    """PLAIN (RFC 4616)."""
+
+    def __init__(self, user: str, password: str) -> None:
+        self.done = False
+        self._token = f"\0{user}\0{password}".encode()
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The password, then nothing."""
+        if self._token:
+            token, self._token = self._token, b""
+            return token
+        if challenge:
+            raise Refused("the broker asks for more than PLAIN has")
+        self.done = True
+        return b""
+
+
+class BearerClient:
+    """OAUTHBEARER (RFC 7628)."""
+
+    def __init__(self, token: Token) -> None:
+        if not token or not token.isascii() or not token.isprintable():
+            raise Refused("a bearer token that is none")
+        self.done = False
+        self._first = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The token; where the broker says what is wrong with it, that this was understood."""
+        if self._first:
+            token, self._first = self._first, b""
+            return token
+        if challenge:
+            return b"\x01"
+        self.done = True
+        return b""
