@@ -18,29 +18,25 @@ use it.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.errors import ConfigError
 from kafkalite.security import jaas
-from kafkalite.security.sasl import PLAIN, Refused
+from kafkalite.security.sasl import PLAIN
+from kafkalite.security.sasl_client import PlainClient, sign_in
 from kafkalite.security.scram import HASHES, ScramClient
 from kafkalite.settings.areas.cluster import BROKERS_MECHANISM_KEY, MECHANISM_KEY
 from kafkalite.settings.areas.tls import NAME_CHECK_KEY, TLS_SETTINGS
-from kafkalite.wire.protocol import api
-from kafkalite.wire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafkalite.wire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
     import socket
     import ssl
     from collections.abc import Callable
 
+    from kafkalite.security.sasl_client import MechanismClient
     from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger("kafkalite.broker.cluster")
-
-HANDSHAKE_VERSION: Final = 1
-AUTHENTICATE_VERSION: Final = 2
 
 
 class Door(NamedTuple):
@@ -122,16 +118,9 @@ class Security:
         `ask` sends a request of (API key, version) and gives its answer.
         """
         assert self.mechanism is not None, "asked for"
-        shaken = ask(api.SASL_HANDSHAKE, HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=self.mechanism))
-        if shaken.error_code:
-            raise Refused(f"{', '.join(shaken.mechanisms) or 'no mechanism'} is offered, not {self.mechanism}")
-        client = None if self.mechanism == PLAIN else ScramClient(self.mechanism, self._user, self._password)
-        token = f"\0{self._user}\0{self._password}".encode() if client is None else client.respond(b"")
-        while True:
-            answer = ask(api.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, SaslAuthenticateRequest(auth_bytes=token))
-            if answer.error_code:
-                raise Refused(answer.error_message or f"error {answer.error_code}")
-            if client is not None:
-                token = client.respond(bytes(answer.auth_bytes))
-            if client is None or client.done:
-                return int(answer.session_lifetime_ms)
+        client: MechanismClient
+        if self.mechanism == PLAIN:
+            client = PlainClient(self._user, self._password)
+        else:
+            client = ScramClient(self.mechanism, self._user, self._password)
+        return sign_in(self.mechanism, client, ask)
