@@ -33,7 +33,7 @@ REPEAT_INTERVAL_S: Final = 60.0
 EVENT_LINES: Final = 10
 """Lines in that time of what a client may cause in the ordinary course: a topic that is created, a rebalance."""
 KINDS_MAX: Final = 1024
-"""Kinds of lines that RepeatLogger keeps apart; those above it share one count."""
+"""Kinds of lines of one logger that RepeatLogger keeps apart; those above it share one count."""
 MESSAGE_SIZE_MAX: Final = 4096
 VALUE_SIZE_MAX: Final = 1024
 """Characters of a message and of a field's value; what is longer is cut."""
@@ -122,7 +122,30 @@ class _Repeats:
         self.written = self.held = 0
 
 
-_repeats: dict[Hashable, _Repeats] = {}
+class _Kinds:
+    """The kinds of lines of one logger."""
+
+    __slots__ = ("_of", "_swept_at")
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable, _Repeats] = {}
+        self._swept_at = 0.0
+
+    def get(self, kind: Hashable, now: float) -> _Repeats:
+        """Return the lines of a kind; of a new one above KINDS_MAX, those that all such kinds share."""
+        repeats = self._of.get(kind)
+        if repeats is not None:
+            return repeats
+        if len(self._of) >= KINDS_MAX and now - self._swept_at >= REPEAT_INTERVAL_S:
+            self._swept_at = now
+            self._of = {kind: one for kind, one in self._of.items() if now - one.since < REPEAT_INTERVAL_S}
+        if len(self._of) >= KINDS_MAX:
+            kind = None
+        return self._of.setdefault(kind, _Repeats(now))
+
+
+_repeats: dict[str, _Kinds] = {}
+"""Logger's name → its kinds."""
 _repeats_lock = threading.Lock()
 
 
@@ -173,7 +196,7 @@ class RepeatLogger:
             return
         try:
             kind = options.pop("kind", message)
-            held = self._held_before((self._logger.name, kind))
+            held = self._held_before(kind)
             if held is None:
                 return
             if held:
@@ -182,15 +205,11 @@ class RepeatLogger:
         except MemoryError:
             return
 
-    def _held_before(self, key: Hashable) -> int | None:
+    def _held_before(self, kind: Hashable) -> int | None:
         """Return how many lines were held back before this one, or None when this one is held back, too."""
         now = time.monotonic()
         with _repeats_lock:
-            if key not in _repeats and len(_repeats) >= KINDS_MAX:
-                key = None
-            repeats = _repeats.get(key)
-            if repeats is None:
-                repeats = _repeats[key] = _Repeats(now)
+            repeats = _repeats.setdefault(self._logger.name, _Kinds()).get(kind, now)
             held = repeats.held
             if now - repeats.since >= REPEAT_INTERVAL_S:
                 repeats.since, repeats.written, repeats.held = now, 0, 0

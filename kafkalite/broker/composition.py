@@ -622,7 +622,6 @@ def load_authorizer(logs: LogManager) -> Authorizer | None:
         logs.change_acls,
         super_users=config.super_user_names,
         allow_without_acl=config.allow_everyone_if_no_acl_found,
-        clock=logs.clock,
     )
     if not config.in_cluster:  # whose rules are not known yet
         logger.info("permissions are asked of %d rules", len(authorizer))

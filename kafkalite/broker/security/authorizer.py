@@ -6,10 +6,10 @@
 So what an answered change forbids is forbidden to every request that comes after it: decisions that are kept (native
 AccessView, for Produce and Fetch) do not outlive the epoch in which they were made.
 
-Denials go to the log `kafkalite.authorizer` at INFO, what was allowed at DEBUG, both with who, from where, what, which
-API and by which rule; probes, whose denial only leaves something out of an answer, at DEBUG. Names that clients choose
-are cut to LOGGED_SIZE_MAX. Of denials DENIALS_TOLD_MAX are told in a second, the others are counted: whoever names ten
-thousand topics must not keep the broker busy writing.
+Denials go to the log `kafkalite.authorizer` at INFO, with who, from where, what, which API and by which rule: one a
+minute for each principal, operation and type of resource, which counts the others. A logger at DEBUG gets every one,
+and what was allowed, and probes, whose denial only leaves something out of an answer. Names that clients choose are cut
+to LOGGED_SIZE_MAX.
 
 Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the rules; `_changing` stands above
 the locks of the log manager, and makes check and change of a request one step.
@@ -33,8 +33,7 @@ from kafkalite.base.acls import (
     ResourceType,
     operation_bits,
 )
-from kafkalite.base.clock import SystemClock
-from kafkalite.base.logging import fields
+from kafkalite.base.logging import RepeatLogger, fields
 from kafkalite.broker.limits.pace import checkpointed
 from kafkalite.broker.security.rules import Rules, host_key, is_network, network
 from kafkalite.errors import InvalidRequest, KafkaError
@@ -43,17 +42,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kafkalite.base.acls import Acl
-    from kafkalite.base.clock import Clock
 
 LOGGED_SIZE_MAX: Final = 256
-DENIALS_TOLD_MAX: Final = 200
-"""In a second."""
 DELETED_MAX: Final = 10_000
 """Rules that one request may delete, as in Kafka."""
 PROBED_NAME: Final = "hardcode"
 """A name no rule is expected to have: who may use it may use any (Kafka's Authorizer asks for the same)."""
 
 audit = logging.getLogger("kafkalite.authorizer")
+_denials: Final = RepeatLogger(audit)
 
 _host_key = functools.lru_cache(4096)(host_key)
 
@@ -68,19 +65,12 @@ class Authorizer:
         *,
         super_users: frozenset[str] = frozenset(),
         allow_without_acl: bool = False,
-        clock: Clock | None = None,
     ) -> None:
         """`record` makes rules that are added and removed durable, all or none; it raises KafkaError if it cannot."""
         self._rules = Rules(acls)
         self._record = record
         self._super_users = super_users
         self._default = allow_without_acl
-        self._clock = clock or SystemClock()
-        self._told_second = (
-            0  # of the clock; this and the next two change under the GIL, a line more or less is no harm
-        )
-        self._told_count = 0
-        self._untold_count = 0
         self._denied: Counter[tuple[AclOperation, ResourceType]] = Counter()
         self._lock = threading.Lock()
         self._changing = threading.Lock()
@@ -118,40 +108,28 @@ class Authorizer:
         if not allowed and not probe:
             with self._lock:
                 self._denied[operation, kind] += 1
-        level = logging.DEBUG if allowed or probe else logging.INFO
-        if audit.isEnabledFor(level) and (level < logging.INFO or self._may_tell()):
-            audit.log(
-                level,
-                "allowed" if allowed else "denied",
-                extra=fields(
-                    principal=principal[:LOGGED_SIZE_MAX],
-                    operation=operation.name,
-                    host=host,
-                    resource=f"{kind.name}:{name[:LOGGED_SIZE_MAX]}",
-                    api=api,
-                    rule=why if rule is None else _text(rule),
-                ),
+        told = not allowed and not probe
+        if audit.isEnabledFor(logging.INFO if told else logging.DEBUG):
+            asked = fields(
+                principal=principal[:LOGGED_SIZE_MAX],
+                operation=operation.name,
+                host=host,
+                resource=f"{kind.name}:{name[:LOGGED_SIZE_MAX]}",
+                api=api,
+                rule=why if rule is None else _text(rule),
             )
+            if not told:
+                audit.debug("allowed" if allowed else "denied", extra=asked)
+            elif audit.isEnabledFor(logging.DEBUG):
+                audit.info("denied", extra=asked)
+            else:
+                _denials.info("denied", kind=(principal, operation, kind), extra=asked)
         return allowed
 
     def denied(self) -> dict[tuple[AclOperation, ResourceType], int]:
         """Denials since the start. Those of Produce and Fetch are kept for a second, and counted once in it."""
         with self._lock:
             return dict(self._denied)
-
-    def _may_tell(self) -> bool:
-        """Whether there is room in this second for one more denial in the log; tells how many there was none for."""
-        second = int(self._clock.monotonic())
-        if second != self._told_second:
-            untold, self._untold_count = self._untold_count, 0
-            self._told_second, self._told_count = second, 0
-            if untold:
-                audit.info("denials that were not told", extra=fields(count=untold))
-        self._told_count += 1
-        if self._told_count > DENIALS_TOLD_MAX:
-            self._untold_count += 1
-            return False
-        return True
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, api: str) -> bool:
         """Whether a principal may do this with at least one resource of a type (KIP-679)."""

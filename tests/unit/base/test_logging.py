@@ -135,6 +135,23 @@ def test_kinds_that_a_client_could_choose_are_no_way_round(caplog: pytest.LogCap
     assert len(caplog.records) == KINDS_MAX + 1
 
 
+def test_many_kinds_hold_back_no_line_of_another_logger_nor_of_later(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = (RepeatLogger(logging.getLogger(f"kafkalite.{name}")) for name in ("repeats", "other"))
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    for number in range(KINDS_MAX + 50):
+        log.warning("a line", kind=number)
+    caplog.clear()
+    other.warning("one")
+    other.warning("two")
+    now += REPEAT_INTERVAL_S
+    log.warning("a new kind")
+    log.warning("another new kind")
+    assert [record.getMessage() for record in caplog.records] == ["one", "two", "a new kind", "another new kind"]
+
+
 def test_a_failure_is_logged_with_its_traceback_and_the_place_of_the_call(caplog: pytest.LogCaptureFixture) -> None:
     try:
         int("why")

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from kafkalite.base.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
-from kafkalite.base.logging import TextFormatter
-from kafkalite.broker.security.authorizer import DELETED_MAX, DENIALS_TOLD_MAX, Authorizer
+from kafkalite.base.logging import REPEAT_INTERVAL_S, TextFormatter
+from kafkalite.broker.security.authorizer import DELETED_MAX, Authorizer
 from kafkalite.errors import ErrorCode, KafkaError, StorageError
-from tests.kit.fakes.clock import FakeClock
 
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
@@ -158,18 +157,32 @@ def test_denials_are_told_with_who_what_and_why(caplog: pytest.LogCaptureFixture
     assert len(lines(caplog, logging.DEBUG)) == 5
 
 
-def test_a_storm_of_denials_is_told_in_part_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_denials_are_told_once_a_minute_for_each_principal_operation_and_type(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO, "kafkalite.authorizer")
-    clock = FakeClock()
-    authorizer, _ = make(clock=clock)
-    for i in range(DENIALS_TOLD_MAX + 50):
-        assert not may(authorizer, "User:a", name=f"t{i}")
-    assert len(lines(caplog)) == DENIALS_TOLD_MAX
-    clock.advance(1.0)
-    assert not may(authorizer, "User:a")
-    told = lines(caplog)[DENIALS_TOLD_MAX:]
-    assert "denials that were not told count=50" in told[0]
-    assert len(told) == 2
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    authorizer, _ = make()
+    for number in range(250):
+        assert not may(authorizer, "User:a", name=f"t{number}")
+        assert not may(authorizer, "User:b", name=f"t{number}")
+    assert len(lines(caplog)) == 2
+    now += REPEAT_INTERVAL_S
+    assert not may(authorizer, "User:a", name="last")
+    told = lines(caplog)[2:]
+    assert len(told) == 1
+    assert "denied (249 more lines like this were held back)" in told[0]
+    assert "resource=TOPIC:last" in told[0]
+    assert sum(authorizer.denied().values()) == 501
+
+
+def test_every_denial_is_told_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "kafkalite.authorizer")
+    authorizer, _ = make()
+    for number in range(250):
+        assert not may(authorizer, "User:a", name=f"t{number}")
+    assert len(lines(caplog)) == 250
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", '"}', "x" * 70_000, "\u2028", "é\r"])
