@@ -28,7 +28,7 @@ from kafkalite.base.deferred import Deferred
 from kafkalite.base.logging import RepeatLogger
 from kafkalite.broker.handlers import permissions, table
 from kafkalite.broker.handlers.context import BrokerServices, RequestContext
-from kafkalite.broker.handlers.table import INLINE_SIZE, INLINE_US, REQUEST_US, SHORT_SIZE
+from kafkalite.broker.handlers.table import BYTE_US, INLINE_SIZE, INLINE_US, REQUEST_US, SHORT_SIZE
 from kafkalite.broker.limits.long_requests import LongRequests
 from kafkalite.errors import MalformedRequest
 from kafkalite.wire.protocol import header
@@ -222,7 +222,13 @@ class Dispatcher:
         row = self._find(key)
         if row is None or not row.serves(version):
             return self._refuse(connection, key, version, correlation_id, client_id)
+        pool = self._services.pool
+        if connection.share is None:
+            connection.share = self.long_requests.share_of(connection)
         long = len(body) > INLINE_SIZE or connection in self._strands
+        if not long and len(body) > SHORT_SIZE and pool.has_jobs(connection):
+            # It waits there for others, so it is not decoded before its holder can afford it.
+            long = not connection.affords(REQUEST_US + BYTE_US * len(body), INLINE_US)
         try:
             name = None if client_id is None else client_id.decode()
             if long:
@@ -237,20 +243,20 @@ class Dispatcher:
         context = RequestContext(
             self._services, connection, key, version, name, connection.throttle_ms, connection.request_meter()
         )
-        if connection.share is None:
-            connection.share = self.long_requests.share_of(connection)
         try:
+            if not long:
+                short = len(body) <= SHORT_SIZE and row.unnamed is None
+                cost_us = row.short_us if short else row.quick_cost_us(context, request, len(body))
+                long = not connection.affords(cost_us, INLINE_US)
             # One connection's requests take effect in order: after one that is elsewhere, the next goes there too.
-            if self._services.pool.has_jobs(connection):
+            if pool.has_jobs(connection):
                 task, answer = (
                     _Task(self, row, context, correlation_id, body, request),
                     self._park(connection, body, request),
                 )
-                self._services.pool.submit_ordered(connection, self._after_pool, task, answer, long)
+                pool.submit_ordered(connection, self._after_pool, task, answer, long)
                 return None
-            short = len(body) <= SHORT_SIZE and row.unnamed is None
-            cost_us = REQUEST_US if short or long else row.quick_cost_us(context, request, len(body))
-            if long or not connection.affords(cost_us, INLINE_US):
+            if long:
                 task = _Task(self, row, context, correlation_id, body, request)
                 self.long_requests.submit(connection, _LongTask(task, self._park(connection, body, request)))
                 return None
@@ -270,9 +276,7 @@ class Dispatcher:
             connection.close("%s v%d failed inside the broker", row.name, version, client_id=client_id)
             return None
         task = _Task(self, row, context, correlation_id, body, request)
-        self._services.pool.submit_ordered(
-            connection, self._after_pool, task, self._park(connection, body, request), False
-        )
+        pool.submit_ordered(connection, self._after_pool, task, self._park(connection, body, request), False)
         return None
 
     @staticmethod

@@ -41,8 +41,10 @@ requests (`kafkalite.broker.limits.long_requests`). A slow machine takes twice a
 
 INLINE_SIZE: Final = 4096
 """The most bytes of a body that a network thread decodes: of one-byte items that takes half a millisecond."""
+BYTE_US: Final = INLINE_US / 2 / INLINE_SIZE
+"""What a byte of a body costs to decode at most."""
 SHORT_SIZE: Final = 128
-"""The bytes of a body whose items are not counted."""
+"""The bytes of a body whose items are not counted: it counts as one item."""
 REQUEST_US: Final = 30.0
 """What a request costs that names nothing."""
 ITEM_US: Final = 5.0
@@ -103,7 +105,8 @@ class Row:
     """
 
     __slots__ = (
-        "advertised", "blocks", "handler", "in_order", "item_us", "key", "name", "newest", "oldest", "unnamed",
+        "advertised", "blocks", "handler", "in_order", "item_us", "key", "name", "newest", "oldest", "short_us",
+        "unnamed",
     )  # fmt: skip
 
     @property
@@ -134,6 +137,8 @@ class Row:
         self.blocks = blocks
         self.in_order = in_order
         self.item_us = item_us
+        self.short_us = REQUEST_US + item_us
+        """What a body of at most SHORT_SIZE costs, without what it does not name."""
         self.unnamed = unnamed
 
     def cost_us(self, context: RequestContext, request: Any) -> float:
@@ -145,7 +150,7 @@ class Row:
         """`cost_us`, without a look at the items of a body of so few bytes that they cannot be many."""
         if size > SHORT_SIZE:
             return self.cost_us(context, request)
-        return REQUEST_US if self.unnamed is None else REQUEST_US + self.unnamed(context, request)
+        return self.short_us if self.unnamed is None else self.short_us + self.unnamed(context, request)
 
     def serves(self, version: int) -> bool:
         return self.oldest <= version <= self.newest

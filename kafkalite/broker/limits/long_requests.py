@@ -233,13 +233,21 @@ class LongRequests:
             del self.strands[strand.client]
 
     def _submit_to_pool(self, strand: _Strand) -> None:
+        OLD_OBJECTS.spare()  # what was decoded stays, whatever this thread does meanwhile
         try:
             self._pool.submit_ordered(self, self._run_on_pool)
         except RuntimeError:  # the pool is closed: the broker stops
+            OLD_OBJECTS.resume()
             strand.jobs[0].drop()
 
     def _run_on_pool(self) -> None:
         """One turn on the I/O pool, whose jobs of one key run one after another."""
+        try:
+            self._take_disk_turn()
+        finally:
+            OLD_OBJECTS.resume()
+
+    def _take_disk_turn(self) -> None:
         with self._ready:
             if self._stopping or not self._disk_turns:
                 return

@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafkalite import Broker
-from kafkalite.broker.handlers import group_offsets
+from kafkalite.broker import dispatch
+from kafkalite.broker.handlers import group_offsets, table
 from kafkalite.broker.limits import pace
 from kafkalite.errors import ErrorCode
 from kafkalite.wire import protocol
@@ -187,3 +189,41 @@ def test_a_client_with_long_requests_does_not_hold_up_another(broker: Broker, mo
             client.sendall(topic_frame(number, "t"))
             assert receive(client, api.METADATA, 9)[0] == number
         assert not endless.ended.is_set()
+
+
+def deletion_frame(number: int, count: int) -> bytes:
+    request = delete_topics.DeleteTopicsRequest(topic_names=[f"t{number}-{i}" for i in range(count)], timeout_ms=5000)
+    return protocol.encode_request_frame(api.DELETE_TOPICS, 4, number, "long", request)
+
+
+def test_what_waits_for_the_pool_is_charged_before_it_is_decoded(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that sends hundreds of requests at once would otherwise have a network thread decode them all."""
+    sent, names = 500, 100
+    free, begun = threading.Event(), threading.Event()
+    decoded: Counter[bool] = Counter()
+    decode, respond = table.Row.decode, dispatch.Dispatcher.respond
+
+    def counted_decode(row: table.Row, *args: Any) -> Any:
+        decoded[threading.current_thread().name.startswith("kafkalite-net")] += 1
+        return decode(row, *args)
+
+    def held_respond(*args: Any) -> Any:
+        begun.set()
+        assert free.wait(WAIT_S)
+        return respond(*args)
+
+    monkeypatch.setattr(table.Row, "decode", counted_decode)
+    monkeypatch.setattr(dispatch.Dispatcher, "respond", staticmethod(held_respond))
+    with connect(broker) as client:
+        client.sendall(deletion_frame(0, names))
+        assert begun.wait(WAIT_S)
+        client.sendall(b"".join(deletion_frame(number, names) for number in range(1, sent)))
+        free.set()
+        for number in range(sent):
+            received, answer = receive(client, api.DELETE_TOPICS, 4)
+            assert received == number
+            assert len(answer.responses) == names
+    assert decoded.total() == sent
+    assert decoded[True] < sent // 2
