@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 PORTION_NS: Final = 200_000
 """The longest time between two rests, but for an item that takes longer."""
-REST_MAX_S: Final = 0.1
+REST_MAX_NS: Final = 100_000_000
 LOOK_INTERVAL_NS: Final = 100_000_000
 """How often a client's socket is looked at: a connection that is not read does not show its end."""
 
@@ -44,6 +44,10 @@ class Peer(Protocol):
 
 class Stopped(BaseException):  # no error: it passes by all handlers of errors, as SystemExit does
     """The answer to this request has become useless: its client has gone, or the broker stops."""
+
+
+_free_ns = 0
+"""When the next portion may begin, of whichever thread: two that rest in turn would leave others no pause."""
 
 
 class Pace:
@@ -119,9 +123,13 @@ class Pace:
             yield item
 
     def _rest(self) -> None:
+        global _free_ns
         began = time.perf_counter_ns()
         self._look(began)
-        time.sleep(min(REST_MAX_S, max(PORTION_NS, began - self._began_ns) / 1e9))
+        ends = max(began + max(PORTION_NS, began - self._began_ns), _free_ns)
+        ends = min(ends, began + REST_MAX_NS)
+        _free_ns = ends + 2 * PORTION_NS
+        time.sleep((ends - began) / 1e9)
         self._began_ns = now = time.perf_counter_ns()
         self._until_ns = now + PORTION_NS
         self._rested_ns += now - began

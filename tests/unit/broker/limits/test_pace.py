@@ -39,6 +39,7 @@ class Client:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(pace_module, "time", clock)
+    monkeypatch.setattr(pace_module, "_free_ns", 0)
     return clock
 
 
@@ -77,6 +78,23 @@ def test_a_long_request_rests_after_each_portion_for_at_least_as_long(
     assert pace.spent_s == pytest.approx(sum(spent) / 1e9)
     items = [1]
     assert checkpointed(items) is items, "the thread runs no long request any more"
+
+
+def test_others_have_a_pause_between_the_portions_of_two_threads(
+    clock: Clock, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    first, second = (Pace(lambda: False) for _ in range(2))
+    for pace in (first, second):
+        pace.begin(Client(ends[0].fileno()))
+    began = clock.now_ns
+    clock.now_ns += PORTION_NS
+    first.check()
+    begins_first = clock.now_ns - began
+    clock.now_ns = began + PORTION_NS  # the other thread's portion ended at the same time
+    second.check()
+    begins_second = clock.now_ns - began
+    assert begins_first == 2 * PORTION_NS
+    assert begins_second == begins_first + 2 * PORTION_NS
 
 
 @pytest.mark.parametrize("end", ["closed", "stops", "gone"])
