@@ -30,6 +30,7 @@ from kafkalite.broker.handlers import permissions, table
 from kafkalite.broker.handlers.context import BrokerServices, RequestContext
 from kafkalite.broker.handlers.table import BYTE_US, INLINE_SIZE, INLINE_US, REQUEST_US, SHORT_SIZE
 from kafkalite.broker.limits.long_requests import LongRequests
+from kafkalite.broker.limits.pace import has_gone
 from kafkalite.errors import MalformedRequest
 from kafkalite.wire.protocol import header
 
@@ -290,9 +291,16 @@ class Dispatcher:
         return row.decode(version, header.request_body(row.key, version, body), partitions_max, pace)
 
     def _after_pool(self, task: _Task, answer: Answer, long: bool) -> None:
-        """On the I/O pool, after what its connection had there before. A long request does not stay there."""
+        """On the I/O pool, after what its connection had there before. A long request does not stay there.
+
+        One that waits for a disk is dropped if its client has gone meanwhile, or those that a client sends at once
+        would keep the pool busy for long after it.
+        """
         try:
-            self._serve_in_turn(task, answer, long)
+            if not long and task.row.blocks(task.context, task.request) and has_gone(task.context.connection):
+                answer.fail(None)
+            else:
+                self._serve_in_turn(task, answer, long)
         except Exception:
             logger.exception("%s v%d failed", task.row.name, task.context.api_version)
             answer.fail()

@@ -227,3 +227,29 @@ def test_what_waits_for_the_pool_is_charged_before_it_is_decoded(
             assert len(answer.responses) == names
     assert decoded.total() == sent
     assert decoded[True] < sent // 2
+
+
+def test_what_waits_for_the_pool_is_not_done_when_its_client_has_gone(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, begun = threading.Event(), threading.Event()
+    handled: list[Any] = []
+    respond = dispatch.Dispatcher.respond
+
+    def held_respond(row: table.Row, context: Any, request: Any) -> Any:
+        handled.append(request)
+        begun.set()
+        assert free.wait(WAIT_S)
+        return respond(row, context, request)
+
+    monkeypatch.setattr(dispatch.Dispatcher, "respond", staticmethod(held_respond))
+    with connect(broker) as client:
+        client.sendall(deletion_frame(0, 1))
+        assert begun.wait(WAIT_S)
+        client.sendall(b"".join(deletion_frame(number, 1) for number in range(1, 5)))
+        assert broker._pool is not None
+        strands = broker._pool._strands
+        wait_until(lambda: sum(map(len, strands.values())) >= 5, WAIT_S, "the others wait for the first")
+    free.set()
+    wait_until(lambda: not strands, WAIT_S, "none waits")
+    assert len(handled) == 1
