@@ -29,6 +29,11 @@ STACK_SIZE: Final = 8 * MIB
 """What a thread reserves where RLIMIT_STACK is unlimited, in bytes."""
 OWN_THREADS: Final = 16
 """Threads that no setting counts: acceptor, housekeeper, flusher, sealer, timers, long requests, metrics."""
+UNPACKED_COPIES: Final = 2
+"""Kafka 0.7's compressed messages are unpacked one at a time, into a buffer and a copy."""
+TELEMETRY_SIZE: Final = 128 * MIB
+"""Client metrics (KIP-714) at their limits, in bytes: 3 KB for each of 16,384 instances, 2 KB for each of 20,000 values
+and 32 MiB for the one push that is read."""
 ARENAS_SPACE: Final = 2 * 64 * MIB
 """Address space of glibc's arenas (kafkalite.broker.process), in bytes."""
 
@@ -47,10 +52,13 @@ def parts(config: BrokerConfig, clients: int) -> list[Part]:
     unpackers = config.num_io_threads + cleaners
     batch = config.decompressed_batch_max_bytes
     buffers = config.log_cleaner_dedupe_buffer_size + config.log_cleaner_io_buffer_size if cleaners else 0
+    wrappers = UNPACKED_COPIES * batch if any(listener.classic for listener in config.bound_listeners) else 0
     return [
         Part("clients", clients, "what clients make the broker hold"),
         Part("decompression", LARGE_COUNT * batch + unpackers * RETAINED_SIZE, "decompressed.batch.max.bytes"),
         Part("compaction", buffers + min(cleaners, LARGE_COUNT) * batch, "log.cleaner.dedupe.buffer.size"),
+        Part("wrappers_of_0.7", wrappers, "decompressed.batch.max.bytes"),
+        Part("client_metrics", TELEMETRY_SIZE, "client metrics instances and values"),
         Part("threads", thread_count(config) * THREAD_SIZE, "num.network.threads, num.io.threads"),
         Part("program", PROGRAM_SIZE, "interpreter and libraries"),
     ]

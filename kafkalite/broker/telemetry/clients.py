@@ -13,7 +13,8 @@ same holder is forgotten for a newcomer, or else the newcomer is refused; the la
 Counters that come as deltas are added up here. Everything is bounded: instances, what each may tell, and all together;
 numbers beyond that, or with names that are too long or do not print, are left out and counted.
 
-Thread rule: any thread; one lock, held for no I/O. Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
+Thread rule: any thread; `_lock` is held for no I/O, `_reading` while a push is read, which never happens on a network
+thread. Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class ClientMetrics:
         self._size_max = size_max
         self._clock = clock
         self._lock = threading.Lock()
+        self._reading = threading.Lock()  # above _lock; one push at a time takes memory
         self._instances: OrderedDict[bytes, _Instance] = OrderedDict()  # the one that was silent longest first
         self._ids_of: dict[Holder, OrderedDict[bytes, None]] = {}  # in the same order
         self._shares = Shares()  # of the instances
@@ -150,14 +152,16 @@ class ClientMetrics:
             raise error_for(code, reason)
         if not data:
             return
-        code, points, left_out = _read(codec, data, max(UNPACKED_SIZE_MAX, self.size_max))
-        with self._lock:
-            self._counts["plugin_error" if code else "plugin_export"] += 1
-            instance.error = code
-            self._dropped += left_out
-            present = self._instances.get(instance_id)
-            if present is not None:  # not forgotten in between
-                self._keep(present, points)
+        with self._reading:
+            code, points, left_out = _read(codec, data, max(UNPACKED_SIZE_MAX, self.size_max))
+            with self._lock:
+                self._counts["plugin_error" if code else "plugin_export"] += 1
+                instance.error = code
+                self._dropped += left_out
+                present = self._instances.get(instance_id)
+                if present is not None:  # not forgotten in between
+                    self._keep(present, points)
+            del points
         if code != ErrorCode.NONE:
             raise error_for(code, "what the client pushed cannot be read")
 

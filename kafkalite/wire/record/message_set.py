@@ -5,12 +5,13 @@ A wrapper is a message of magic 1 whose payload is a whole message set, compress
     1 gzip     one stream                                   read as any number of members
     2 snappy   snappy-java's stream: a header, then blocks   read so, or as one raw block
 
-Both limits stand for every set of bytes from a client: how deep wrappers may lie in each other, and what one of them
-may unpack to. Pure; the native half is `_native.classic.message_set`.
+Both limits stand for every set of bytes from a client: how deep wrappers may lie in each other, and what one may unpack
+to, with those around it. Pure; the native half is `_native.classic.message_set`.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.classic.message_set import (
@@ -40,6 +41,8 @@ DEPTH_MAX: Final = 4
 """Wrappers that may lie in each other."""
 UNPACKED_SIZE_MAX: Final = 128 * 1024 * 1024
 """What one wrapper may unpack to unless the caller sets its own limit, in bytes."""
+SPLIT_COUNT: Final = 4096
+"""Messages that a wrapper is split into at a time."""
 
 
 class SetSummary(NamedTuple):
@@ -76,11 +79,16 @@ def messages(
 ) -> Iterator[Message]:
     """Every message, those inside wrappers included; MessageSetError at the first fault."""
 
-    def open_wrapper(codec: int, payload: bytes, _depth: int) -> bytes:
+    held: list[int] = []  # bytes of the wrappers that lie around the present one, unpacked
+
+    def open_wrapper(codec: int, payload: bytes, depth: int) -> bytes:
+        del held[depth:]
         try:
-            return unpack(codec, payload, size_max)
+            content = unpack(codec, payload, size_max - sum(held))
         except CompressionError:
             raise MessageSetError(BAD_CONTENT, iterator.next_offset) from None
+        held.append(len(content))
+        return content
 
     iterator = MessageIterator(data, base_offset, unpack=open_wrapper, depth_max=depth_max)
     return iterator
@@ -107,17 +115,19 @@ def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: 
     """A checked set with each wrapper split that holds more messages than bytes; None where there is none.
 
     A message inside a wrapper gets the wrapper's offset plus its number, which must stay below the next message's.
+    At most SPLIT_COUNT messages are held at a time: a wrapper of 100 KB may hold ten million.
     """
     parts = []
     changed = False
     for message in MessageIterator(data, shallow=True):
         entry = encode([message])
-        if message.codec:
-            inner = list(messages(entry, size_max=size_max, depth_max=depth_max))
-            if len(inner) > len(entry):
-                entry = _wrap_apart(inner, message.codec)
-                changed = True
-        parts.append(entry)
+        if message.codec and _inner_count(message, size_max, depth_max, 1) > len(entry):
+            inner = messages(entry, size_max=size_max, depth_max=depth_max)
+            while some := list(islice(inner, SPLIT_COUNT)):
+                parts.append(_wrap_apart(some, message.codec))
+            changed = True
+        else:
+            parts.append(entry)
     return b"".join(parts) if changed else None
 
 
@@ -143,5 +153,5 @@ def _inner_count(wrapper: Message, size_max: int, depth_max: int, depth: int) ->
     if compressed_count:
         for message in MessageIterator(content, shallow=True):
             if message.codec:
-                count += _inner_count(message, size_max, depth_max, depth + 1) - 1
+                count += _inner_count(message, size_max - len(content), depth_max, depth + 1) - 1
     return count

@@ -11,11 +11,12 @@ from confluent_kafka import Consumer, TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalite._native.classic.message_set import MessageIterator, MessageSetError, encode
 from kafkalite.broker import Broker
 from kafkalite.broker.log.classic.log import ClassicLog
 from kafkalite.broker.log.classic.view import BatchView
 from kafkalite.errors import CorruptMessage
-from kafkalite.wire.record.message_set import fit_wrappers, wrap
+from kafkalite.wire.record.message_set import SPLIT_COUNT, check_deep, fit_wrappers, messages, wrap
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.harness.log_harness import LogHarness, release
 from tests.kit.oracles import classic_oracle as oracle
@@ -114,6 +115,29 @@ def test_a_wrapper_with_more_messages_than_bytes_is_wrapped_anew(tmp_path: Path,
     assert [payload for _, payload in found] == [b"hello"] * 2002
     assert len({offset for offset, _ in found}) == 2002
     assert fit_wrappers(wrap(HELLO_1 * 3, codec)) is None
+
+
+def test_a_wrapper_of_very_many_messages_is_split_a_part_at_a_time() -> None:
+    count = 3 * SPLIT_COUNT + 7
+    fitted = fit_wrappers(HELLO_0 + wrap(HELLO_1 * count, 1) + HELLO_1)
+    assert fitted is not None
+    wrappers = list(MessageIterator(fitted, shallow=True))
+    for wrapper in wrappers:
+        entry = encode([wrapper])
+        assert len(list(messages(entry))) <= min(len(entry), SPLIT_COUNT)
+    assert len(list(messages(fitted))) == count + 2
+
+
+def test_wrappers_in_each_other_unpack_to_no_more_than_the_limit_together() -> None:
+    nested = wrap(wrap(HELLO_1 * 500, 1) + HELLO_1 * 500, 1)
+    whole = len(HELLO_1) * 1000 + 200
+    assert check_deep(nested, size_max=whole).message_count == 1000
+    assert len(list(messages(nested, size_max=whole))) == 1000
+    less = len(HELLO_1) * 900
+    with pytest.raises(MessageSetError):
+        check_deep(nested, size_max=less)
+    with pytest.raises(MessageSetError):
+        list(messages(nested, size_max=less))
 
 
 def test_one_that_was_copied_in_is_an_error_and_never_left_out(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from kafkalite._native.log.producers import ProducerTable
 from kafkalite._native.log.segment import READ_DEFER, Segment, SegmentUnreadable
 from kafkalite.base.logging import RepeatLogger, fields
 from kafkalite.broker.log import files
-from kafkalite.broker.log.classic.view import BatchView, segment_at
+from kafkalite.broker.log.classic.view import UNPACKING, BatchView, segment_at
 from kafkalite.broker.log.partition_log import BulkFlush, LogServices, PartitionLog
 from kafkalite.broker.log.producer_state import CapturedProducers, ProducerState
 from kafkalite.errors import ErrorCode, error_for
@@ -128,6 +128,10 @@ class ClassicLog(PartitionLog):
 
     def check_wrappers(self, data: bytes) -> tuple[int, int, bytes | None]:
         """(error code, messages in all, the set in another form or None) of a set that holds wrappers."""
+        with UNPACKING:
+            return self._check_wrappers(data)
+
+    def _check_wrappers(self, data: bytes) -> tuple[int, int, bytes | None]:
         try:
             summary = check_deep(
                 data, size_max=self.services.decompressed_size_max, depth_max=self.services.nesting_max

@@ -6,13 +6,14 @@
     inside the last one   ─▶ nothing yet
 
 A wrapper that holds more messages than it has bytes cannot be addressed so: appends re-wrap it, and one in a log that
-was copied in is an error, never left out. Everything here blocks, and takes no lock.
+was copied in is an error, never left out. Everything here blocks; `UNPACKING` is a leaf.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
+import threading
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.classic.classic_log import make_batch
@@ -30,6 +31,8 @@ logger = RepeatLogger(logging.getLogger(__name__))
 
 CHUNK_SIZE_MIN: Final = 64 * 1024
 """Bytes read at a time, at least."""
+UNPACKING: Final = threading.Lock()
+"""Held while a wrapper is unpacked, so that one at a time takes memory for it."""
 RECORD_OVERHEAD: Final = 16
 """What a record is reckoned to need beside its payload, in bytes."""
 
@@ -94,13 +97,39 @@ class BatchView:
             if start >= self._wanted and not self._add(start, message.payload):
                 return False
         else:
-            inner = unwrapped(message, start, self._log)
-            for i, each in enumerate(inner):
-                if start + i >= self._wanted and not self._add(start + i, each.payload):
-                    return False
+            with UNPACKING:
+                found, fits = self._unwrap(message, start)
+            for offset, payload in found:
+                self._add(offset, payload)
+            if not fits:
+                return False
         if self._records:
             self._last_offset = behind - 1
         return True
+
+    def _unwrap(self, wrapper: Message, offset: int) -> tuple[list[tuple[int, bytes]], bool]:
+        """What is wanted of a wrapper's messages and has room, and whether that is all of it.
+
+        MessageSetError where the messages cannot have offsets of their own, or the wrapper is damaged anywhere.
+        """
+        services = self._log.services
+        entry = encode([wrapper])
+        found: list[tuple[int, bytes]] = []
+        size, fits, count = self._size, True, 0
+        for inner in messages(entry, offset, size_max=services.decompressed_size_max, depth_max=services.nesting_max):
+            if fits and offset + count >= self._wanted:
+                size += len(inner.payload) + RECORD_OVERHEAD
+                fits = size <= self._size_max or not (self._records or found)
+                if fits:
+                    found.append((offset + count, inner.payload))
+            count += 1
+        if count > len(entry):
+            logger.warning(
+                "a compressed message holds more messages than bytes, so not each can have an offset",
+                extra=fields(log=self._log.name, offset=offset, size=len(entry), count=count),
+            )
+            raise MessageSetError(PARTIAL, offset)
+        return found, fits
 
     def _add(self, offset: int, payload: bytes) -> bool:
         size = len(payload) + RECORD_OVERHEAD
@@ -110,20 +139,6 @@ class BatchView:
         self._records.append((offset, payload))
         self._last_offset = offset
         return True
-
-
-def unwrapped(wrapper: Message, offset: int, log: PartitionLog) -> list[Message]:
-    """The messages in a wrapper; MessageSetError where they cannot have offsets of their own, or it is damaged."""
-    services = log.services
-    entry = encode([wrapper])
-    inner = list(messages(entry, offset, size_max=services.decompressed_size_max, depth_max=services.nesting_max))
-    if len(inner) > len(entry):
-        logger.warning(
-            "a compressed message holds more messages than bytes, so not each can have an offset",
-            extra=fields(log=log.name, offset=offset, size=len(entry), count=len(inner)),
-        )
-        raise MessageSetError(PARTIAL, offset)
-    return inner
 
 
 def segment_at(log: PartitionLog, offset: int) -> Segment:

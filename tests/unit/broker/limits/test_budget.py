@@ -29,6 +29,9 @@ def test_each_part_follows_its_settings() -> None:
     assert more["compaction"] == plain["compaction"] + 128 * MIB
     assert sizes(config(**{"log.cleaner.enable": "false"}))["compaction"] == 0
     assert sizes(config(**{"num.io.threads": "64"}))["threads"] > plain["threads"]
+    assert plain["wrappers_of_0.7"] == 0
+    classic = {"listeners": "kafka://127.0.0.1:0,kafka07://127.0.0.1:0", "decompressed.batch.max.bytes": str(64 * MIB)}
+    assert sizes(config(**classic))["wrappers_of_0.7"] == 128 * MIB
 
 
 def reported(caplog: pytest.LogCaptureFixture, **limits: int | None) -> tuple[int, list[str]]:
