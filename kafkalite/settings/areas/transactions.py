@@ -29,7 +29,8 @@ class TransactionRows:
     partition_max_producer_ids: int = setting(
         INT,
         50_000,
-        "Idempotent producers one partition remembers; above it the one silent longest is forgotten.",
+        "Idempotent producers one partition remembers; above it the tenth that was silent longest is forgotten, except"
+        " for those with an open transaction.",
         low=1,
     )
 
