@@ -5,7 +5,7 @@
 A slot that nothing was written to is NaN: a gap, over which nobody may draw a line. Coarser slots hold the peak of
 lags, which is what one looks for, and the mean of everything else. A series is known by a key that holds the topic's
 id, so that a topic made anew under its old name begins again. There are so many series at most; of more, the busiest
-are kept.
+are kept. The series of a topic or group that samples have not had for ABSENT_MS are forgotten.
 
 Times are ms since 1970 and come with each call. Thread rule: not synchronised; one thread writes, and whoever reads
 beside it may see a slot too few or too many, and nothing worse.
@@ -35,6 +35,8 @@ WEIGHT_KEPT: Final = 0.98
 """What is left of a series' weight after each sample: half of it after three minutes."""
 TAKEN_OVER: Final = 2.0
 """How much busier a newcomer has to be than what it drives out."""
+ABSENT_MS: Final = 600_000
+"""How long a topic or group may be absent. A look that fails, of one broker of a cluster, takes much less."""
 REPLACED_MAX: Final = 50
 """Series that are driven out by one sample."""
 MAGIC: Final = b"kafkalite rings 1\n"
@@ -94,14 +96,15 @@ class Ring:
 
 
 class Series:
-    """The rings of one key. `weight` says how busy it is."""
+    """The rings of one key. `weight` says how busy it is, `present_ms` when a sample last had what it is about."""
 
-    __slots__ = ("peak", "rings", "weight")
+    __slots__ = ("peak", "present_ms", "rings", "weight")
 
     def __init__(self, kind: str) -> None:
         self.rings = tuple(Ring(span.slots) for span in SPANS)
         self.peak = kind in PEAKS
         self.weight = 0.0
+        self.present_ms = -1
 
     def add(self, time_ms: int, value: float) -> None:
         """Into the finest ring, and what that makes of the coarser ones."""
@@ -147,14 +150,28 @@ class Rings:
         for series in self._series.values():
             series.weight *= WEIGHT_KEPT
         strangers: list[Value] = []
+        present: set[Key] = set()
         for row in values:
+            present.add(row.key[1:])
             known = self._series.get(row.key)
             if known is None:
                 strangers.append(row)
             else:
                 known.weight += row.weight
                 known.add(time_ms, row.value)
+        self._forget_absent(time_ms, present)
         self.left_out = len(strangers) - self._admit(time_ms, strangers)
+
+    def _forget_absent(self, time_ms: int, present: set[Key]) -> None:
+        """`present`: keys without their kind, for not every kind is in every sample."""
+        absent = []
+        for key, series in self._series.items():
+            if series.present_ms < 0 or key[1:] in present:
+                series.present_ms = time_ms
+            elif time_ms - series.present_ms > ABSENT_MS:
+                absent.append(key)
+        for key in absent:
+            del self._series[key]
 
     def _admit(self, time_ms: int, strangers: list[Value]) -> int:
         """How many could come in: while there is room all, then those that are busier than what is here."""
@@ -178,7 +195,7 @@ class Rings:
 
     def _begin(self, time_ms: int, row: Value) -> None:
         series = self._series[row.key] = Series(row.key[0])
-        series.weight = row.weight
+        series.weight, series.present_ms = row.weight, time_ms
         series.add(time_ms, row.value)
 
     # --- kept over restarts -------------------------------------------------------------------------------------------

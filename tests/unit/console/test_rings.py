@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.console.ages import POINTS_MAX, SeenEnds
-from kafkalite.console.rings import DAY, FORTNIGHT, HOUR, SPANS, Ring, Rings, Series, Value
+from kafkalite.console.rings import ABSENT_MS, DAY, FORTNIGHT, HOUR, SPANS, Ring, Rings, Series, Value
 
 START = 1_700_000_100_000 // FORTNIGHT.step_ms * FORTNIGHT.step_ms
 KEY = ("lag", "billing", "orders", "id-1")
@@ -82,6 +82,20 @@ def test_of_too_many_series_the_busiest_are_kept_and_the_rest_is_counted() -> No
     assert (len(rings), rings.left_out) == (3, 0)
     rings.add(START + 10_000, [Value(("in", "busy"), 9.0, 100.0), Value(("in", "no-busier"), 9.0, 0.0)])
     assert (rings.get("in", "no-busier"), rings.left_out) == (None, 1)
+
+
+def test_series_of_what_is_gone_for_long_are_forgotten_and_the_others_stay() -> None:
+    rings = Rings()
+    gone, idle, here = ("lag", "gone", "t", "id"), ("lag-seconds", "idle", "t", "id"), ("lag", "idle", "t", "id")
+    rings.add(START, [Value(key, 1.0, 1.0) for key in (gone, idle, here)])
+    last = START + ABSENT_MS
+    for now in range(START + 5000, last + 1, 5000):
+        rings.add(now, [Value(here, 1.0, 1.0)])
+    assert len(rings) == 3
+    rings.add(last + 5000, [Value(here, 1.0, 1.0)])
+    assert rings.get(*gone) is None
+    assert rings.get(*idle) is not None, "another kind of the same group is in every sample"
+    assert rings.get(*here) is not None
 
 
 def test_what_is_saved_comes_back_for_the_same_cluster_alone() -> None:
