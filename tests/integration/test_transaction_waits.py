@@ -183,6 +183,7 @@ class Work:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * (SECONDS + TIMEOUT_S))
 def test_three_producers_next_to_a_busy_processor_meet_no_fatal_error(broker: Broker) -> None:
     burner = subprocess.Popen([sys.executable, "-c", BURNER])
     try:
