@@ -162,9 +162,8 @@ class Side:
 
     def inline_items(self, attack: ListAttack) -> int:
         """How many names a network thread serves in one request: by this tree's table, or by what an item costs."""
-        known = inline_items(attack, self.world.populace)
-        if known is not None and self.options.tree.resolve() == ROOT:
-            return known
+        if self.options.tree.resolve() == ROOT:
+            return inline_items(attack, self.world.populace)
         frame = attack.frame(EXISTING, CALIBRATION, self.world.populace)
         before, requests = cpu_seconds(self.broker.pid), 4
         with Flood(self.broker.port, [frame], connections=1) as flood:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hostile.bounds import SAMPLE_SIZE, SIZE_TODAY
+from tests.hostile.bounds import ITEMS, SAMPLE_SIZE, SIZE
 from tests.hostile.conftest import POPULACE, Scene
 from tests.kit.hostile.families import FAMILIES, Family, all_metadata
 from tests.kit.hostile.flood import Flood
@@ -37,12 +37,12 @@ def test_a_small_attack(own_scene: Scene, family: Family) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=by_name)
 def test_a_large_attack(own_scene: Scene, family: Family) -> None:
-    run(own_scene, family, SIZE_TODAY, SLOW_ATTACK_S)
+    run(own_scene, family, SIZE, SLOW_ATTACK_S)
 
 
 @pytest.mark.parametrize("attack", attacks_named(STOPPED_DURING), ids=lambda attack: attack.id)
 def test_sigterm_during_long_requests(own_scene: Scene, attack) -> None:
-    with Flood(own_scene.broker.port, [attack.frame(EXISTING, 1000, POPULACE)]) as flood:
+    with Flood(own_scene.broker.port, [attack.frame(EXISTING, ITEMS, POPULACE)]) as flood:
         flood.begin_run(120)
         own_scene.honest.run(0.2, grace_s=60, rounds_min=2)
         own_scene.broker.stop()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkalite.broker.handlers.table import ROWS, find
-from kafkalite.wire.protocol import header
-from tests.hostile.bounds import ITEMS_TODAY, PIPELINED, SAMPLE_ITEMS, WAIT_S
+from kafkalite.wire.protocol import api, header
+from tests.hostile.bounds import FETCH_ITEMS, ITEMS, PIPELINED, SAMPLE_ITEMS, WAIT_S
 from tests.hostile.conftest import POPULACE, Scene
 from tests.kit.hostile.flood import Flood
 from tests.kit.hostile.requests import (
@@ -29,7 +29,6 @@ REQUESTS = 2
 SAMPLE = {attack.key: attack for attack in reversed(list_attacks())}
 """The first list of each API."""
 PIPELINED_SAMPLE = ("Metadata.topics/name", "OffsetFetch.groups/group_id", "DescribeConfigs.resources", "DeleteGroups")
-ITEMS_INLINE_TODAY = 20
 
 
 def by_id(attack: ListAttack) -> str:
@@ -102,21 +101,22 @@ def test_unknown_and_repeated_names_null_and_empty_lists(scene: Scene, attack: L
 
 @pytest.mark.parametrize("attack", attacks_named(PIPELINED_SAMPLE), ids=by_id)
 def test_pipelined_requests_just_below_what_is_long(scene: Scene, attack: ListAttack) -> None:
-    count = inline_items(attack, POPULACE) or ITEMS_INLINE_TODAY
+    count = inline_items(attack, POPULACE)
     attack_list(scene, attack, UNKNOWN, count, in_flight=PIPELINED // 5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", list_attacks(), ids=by_id)
 def test_many_names(own_scene: Scene, attack: ListAttack) -> None:
+    count = FETCH_ITEMS if attack.key == api.FETCH else ITEMS
     for names in (EXISTING, UNKNOWN, REPEATED):
-        attack_list(own_scene, attack, names, ITEMS_TODAY)
+        attack_list(own_scene, attack, names, count)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", list_attacks(), ids=by_id)
 def test_a_thousand_pipelined(own_scene: Scene, attack: ListAttack) -> None:
-    count = inline_items(attack, POPULACE) or ITEMS_INLINE_TODAY
+    count = inline_items(attack, POPULACE)
     attack_list(own_scene, attack, EXISTING, count, in_flight=PIPELINED)
     for names in (NULL, EMPTY):
         if names in attack.kinds_of_names():

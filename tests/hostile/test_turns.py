@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hostile.bounds import PARTITIONS_GOAL, WAIT_S
+from tests.hostile.bounds import ITEMS, WAIT_S
 from tests.hostile.conftest import POPULACE, Scene
 from tests.kit.harness import wire
 from tests.kit.hostile.flood import Flood
@@ -26,6 +26,6 @@ def endure(scene: Scene, frame: bytes) -> None:
 
 @pytest.mark.parametrize("acks", [1, pytest.param(-1, marks=pytest.mark.slow)])
 def test_produce_to_many_partitions(scene: Scene, acks: int) -> None:
-    parts = [(number % POPULACE.partitions, BATCH) for number in range(PARTITIONS_GOAL)]
+    parts = [(number % POPULACE.partitions, BATCH) for number in range(ITEMS)]
     body = wire.produce_body(WIDE, parts, acks=acks)
     endure(scene, wire.frame(wire.header(wire.PRODUCE, 7, 1) + body))

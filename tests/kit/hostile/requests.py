@@ -419,16 +419,13 @@ def request_frame(key: int, message: object, version: int | None = None) -> byte
     return protocol.encode_request_frame(key, newest, CORRELATION_ID, CLIENT_ID, message)
 
 
-def inline_items(attack: ListAttack, populace: Populace) -> int | None:
-    """How many names the table of APIs lets a network thread serve in one request; None where it sets no limit."""
-    limit_us, size = getattr(table, "INLINE_US", None), getattr(table, "INLINE_SIZE", None)
-    if limit_us is None or size is None:
-        return None
+def inline_items(attack: ListAttack, populace: Populace) -> int:
+    """How many names the table of APIs lets a network thread serve in one request."""
     row: Any = find(attack.key)
     program: Any = protocol.request_program(attack.key, attack.version)
     items = [program.count_items(attack.message(EXISTING, count, populace)) for count in (0, 100)]
     sizes = [len(attack.frame(EXISTING, count, populace)) for count in (0, 100)]
-    left_us = limit_us - getattr(table, "REQUEST_US", 0.0) - row.item_us * items[0]
+    left_us = table.INLINE_US - table.REQUEST_US - row.item_us * items[0]
     by_cost = left_us / (row.item_us * max(0.01, (items[1] - items[0]) / 100))
-    by_size = (size - sizes[0]) / ((sizes[1] - sizes[0]) / 100)
+    by_size = (table.INLINE_SIZE - sizes[0]) / ((sizes[1] - sizes[0]) / 100)
     return max(1, int(0.9 * min(by_cost, by_size)))
