@@ -107,7 +107,7 @@ class ClusterParts:
         self._leaving.callback(fetchers.stop)
         self.directories = assign_directories(member, config, logs, fetchers, clock)
         self._stopping.callback(self.directories.stop)
-        groups.coordinate_led(logs)
+        groups.shards.coordinate_led(logs)
         transactions.coordinate_led(logs, Remote(logs, transactions.log, peers))
         partitions = Partitions(logs, config.node_id, member.incarnation)
         self.in_sync = in_sync = lead_replicas(member, config, logs, clock)

@@ -396,9 +396,9 @@ def test_while_groups_are_loaded_and_while_it_stops_the_broker_is_not_ready(brok
         return found
 
     assert reasons() == []
-    told.groups._loaded.clear()
+    told.groups.shards.loaded.clear()
     assert reasons() == ["consumer groups are being loaded"]
-    told.groups._loaded.set()
+    told.groups.shards.loaded.set()
     told.stopping = True
     assert reasons() == ["the broker is stopping"]
     assert ask(url, "/health/live").status == 200

@@ -69,7 +69,7 @@ def produce(node: Node, topic: str, partition: int, batch: bytes, admitted: int 
 
 def patiently(node: Node) -> Steps:
     """Until the broker is there and has loaded its groups and transactions."""
-    while not (node.up and node.groups.wait_loaded(0) and node.transactions.wait_loaded(0)):
+    while not (node.up and node.groups.shards.wait_loaded(0) and node.transactions.shards.wait_loaded(0)):
         yield PAUSE_S
 
 

@@ -1,9 +1,7 @@
 """The coordinator of all groups: finds them, keeps their offsets, loads them at start, lets them go.
 
-    start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving ─▶ stop (COORDINATOR_NOT_AVAILABLE)
-
-A partition of `__consumer_offsets` that cannot be read keeps its groups from being served: better no answer than one
-that forgets what was committed.
+A partition of `__consumer_offsets` that cannot be read keeps its groups from being served (`shards`): better no answer
+than one that forgets what was committed.
 
 Offsets go after offsets.retention.minutes, counted from when the group became empty; for a group that never had
 members, from the commit; in a stable consumer group, from the commit and only for topics that nobody reads. They go at
@@ -35,6 +33,7 @@ from kafkalite.broker.coordinator.group_replay import GroupReplay
 from kafkalite.broker.coordinator.home import NO_EPOCH, Home
 from kafkalite.broker.coordinator.offsets import UNSTABLE, Committed
 from kafkalite.broker.coordinator.records import GroupMetadataValue, Record, offset_record
+from kafkalite.broker.coordinator.shards import Shards
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, StateLog, Watch
 from kafkalite.broker.coordinator.timers import Timer, TimerQueue
 from kafkalite.broker.limits.pace import checkpointed
@@ -56,11 +55,10 @@ if TYPE_CHECKING:
 
     from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.base.clock import Clock
-    from kafkalite.base.executors import Executors, Job
+    from kafkalite.base.executors import Executors
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.coordinator.consumer_state import ConsumerState
     from kafkalite.broker.limits.holder import Holder
-    from kafkalite.broker.log.assigned import AssignedLogs
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog
     from kafkalite.settings.broker import BrokerConfig
@@ -114,7 +112,6 @@ class GroupCoordinator:
         self._config = config
         self._logs = logs
         self._clock = clock
-        self._executors = executors
         self.timers = timers or TimerQueue(clock, executors=executors)
         self.log = StateLog(
             OFFSETS_TOPIC,
@@ -150,10 +147,7 @@ class GroupCoordinator:
         self._promised: dict[Hashable, list[tuple[Group, str]]] = {}  # connection → ids, guarded by _lock
         self._in_transactions: dict[tuple[int, int], set[GroupBase]] = {}  # (partition, producer id), guarded by _lock
         self._watches: dict[tuple[int, int], list[Watch]] = {}  # (partition, producer id), guarded by _lock
-        self._unreadable: set[int] = set()
-        self._loaded = executors.event()
-        self._stopped = False
-        self._loader: Job | None = None
+        self.shards = Shards(self.log, self, executors)
         self._expiry = self.timers.timer(self._expire)
 
     # --- start and stop -----------------------------------------------------------------------------------------------
@@ -163,57 +157,24 @@ class GroupCoordinator:
         self._logs.on_topic_deleted = self.topic_deleted
         self._logs.topic_listeners.append(self.topic_changed)
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
-        if all(log.log_end_offset == 0 for log in self.log.partitions):
-            self._loaded.set()
-            return
-        self._loader = self._executors.job("kafkalite-group-loader", self._load)
-
-    def coordinate_led(self, logs: AssignedLogs) -> None:
-        """In a cluster: from now on the groups of those partitions are served that are led here. Once, after start."""
-        from kafkalite.broker.coordinator.led import LedPartitions
-
-        self.log.led = LedPartitions(OFFSETS_TOPIC, self, self._executors)
-        self.log.led.start()
-        logs.leadership[OFFSETS_TOPIC] = self.log.led.take
+        if not self.shards.start_empty():
+            self.shards.start_loading("kafkalite-group-loader", self._load)
 
     def stop(self) -> None:
         """Answers everybody who waits; from then on nothing is served."""
-        self._stopped = True
-        if self.log.led is not None:
-            self.log.led.stop()
+        self.shards.stop()
         self._logs.on_topic_deleted = None
         if self.topic_changed in self._logs.topic_listeners:
             self._logs.topic_listeners.remove(self.topic_changed)
-        if self._loader is not None:
-            self._loader.join()
         for group in self._all():
             group.stop()
         self.timers.stop()
-
-    def wait_loaded(self, timeout_s: float) -> bool:
-        """Whether loading ended in time."""
-        return self._loaded.wait(timeout_s)
 
     def error_of(self, group_id: str, *, may_be_empty: bool = False) -> int:
         """Why nothing can be said of a group now, 0 when it can."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
-        if self._stopped:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not self._loaded.is_set():
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if self.log.led is not None:
-            return self.log.led.error_of(self.log.partition_of(group_id))
-        if self._unreadable and self.log.partition_of(group_id) in self._unreadable:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return 0
-
-    @property
-    def loading_error(self) -> int:
-        """Why not all groups can be listed now."""
-        if self.log.led is not None and not self._stopped:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.log.led.loading else 0
-        return self.error_of("", may_be_empty=True) if not self._unreadable else 0
+        return self.shards.error_of(group_id)
 
     # --- members ------------------------------------------------------------------------------------------------------
 
@@ -797,9 +758,9 @@ class GroupCoordinator:
     # --- retention ----------------------------------------------------------------------------------------------------
 
     def _expire(self) -> None:
-        if self._stopped:
+        if self.shards.stopped:
             return
-        if self._loaded.is_set():
+        if self.shards.loaded.is_set():
             self.expire_now()
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
 
@@ -836,11 +797,6 @@ class GroupCoordinator:
 
         return self.log.lookup(group_id, ask)
 
-    def home_of(self, group_id: str) -> Home | None:
-        """In a cluster: where a group is kept, and in which leader epoch it is served now. Where that is the same as it
-        was, all that was asked of the group in between was one coordinator's to say."""
-        return None if self.log.led is None else self.log.home_of(group_id)
-
     def _lookup_or_new(
         self, group_id: str, holder: Holder | None = None, make: Callable[[str, Environment], GroupBase] = Group
     ) -> tuple[GroupBase | None, int]:
@@ -850,7 +806,7 @@ class GroupCoordinator:
             group = self._groups.get(group_id)
             if group is not None:
                 return group, 0
-            home = self.home_of(group_id)
+            home = self.shards.home_of(group_id)
             if home is not None and home.epoch == NO_EPOCH:  # it would hide what is about to be read
                 return None, int(self.error_of(group_id, may_be_empty=True) or ErrorCode.NOT_COORDINATOR)
             if self._shares.admits(holder, len(self._groups), self._config.max_groups):
@@ -888,37 +844,23 @@ class GroupCoordinator:
 
     def _load(self) -> None:
         began = self._clock.monotonic()
-        for number, log in enumerate(self.log.partitions):
-            if self._stopped:
-                return
-            try:
-                self._install(self._read(log, self._environment))
-            except Exception:  # whatever it is, the other partitions' groups can be served
-                self._unreadable.add(number)
-                logger.exception(
-                    "groups cannot be read and are not served until the next start", extra=fields(partition=number)
-                )
+        if not self.shards.load_all(_tell_unreadable):
+            return
         for group in self._all():
             group.wake()
             self._erase_foreign(group)
-        self._loaded.set()
+        self.shards.loaded.set()
         logger.info(
             "groups loaded", extra=fields(groups=len(self._groups), seconds=round(self._clock.monotonic() - began, 3))
         )
 
-    def read_partition(self, number: int) -> Callable[[], object]:
-        """See `led.Coordinator`."""
-        assert self.log.led is not None, "in a cluster alone"
-        home = Home(number, self.log.led.epoch_of(number))
-        groups = self._read(self.log.partitions[number], self._environment_in(home))
+    def read_log(self, log: PartitionLog, home: Home | None) -> Callable[[], object]:
+        """See `ShardState`."""
+        groups = self._read(log, self._environment_in(home))
         return lambda: self._install(groups)
 
-    def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """See `led.Coordinator`."""
-        self.log.when_read(number, epoch, callback)
-
     def begin_partition(self, number: int) -> None:
-        """See `led.Coordinator`."""
+        """See `ShardState`."""
         with self._lock:
             begun = self._of_partition_locked(number)
         for group in begun:
@@ -926,7 +868,7 @@ class GroupCoordinator:
             self._erase_foreign(group)
 
     def drop_partition(self, number: int) -> None:
-        """See `led.Coordinator`."""
+        """See `ShardState`."""
         with self._lock:
             dropped = self._of_partition_locked(number)
             for group in dropped:
@@ -945,7 +887,7 @@ class GroupCoordinator:
         loading = GroupReplay()
         try:
             for entry in self.log.entries(log):
-                if self._stopped:
+                if self.shards.stopped:
                     return []
                 loading.take(entry)
             loading.settle()
@@ -1002,3 +944,11 @@ class GroupCoordinator:
             ]
             if foreign:
                 self._erase_locked(group, foreign)
+
+
+def _tell_unreadable(number: int, error: Exception) -> None:
+    logger.error(
+        "groups cannot be read and are not served until the next start",
+        exc_info=error,
+        extra=fields(partition=number),
+    )

@@ -1,13 +1,11 @@
 """The coordinator of all transactions: finds them, makes their changes durable, ends what was begun.
 
-    start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving, what was prepared is finished first ─▶ stop
+At a start what was prepared is finished first (`shards` has the life of their partitions).
 
 Each change goes the same way: a rule of `transaction` says what the id would become; that is written to
 `__transaction_state`; when it is durable it holds, and whoever asked is answered. While it is on its way the id is
 *changing*, and other requests are told to come again (CONCURRENT_TRANSACTIONS). A durable Prepare is answered at once;
 then the markers are written, and Complete when all of them are durable. A crash anywhere is taken up at the next start.
-
-A partition of `__transaction_state` that cannot be read keeps its ids from being served.
 
 A producer continues as soon as its EndTxn is answered, so its next request meets the markers on their way. Kafka
 answers CONCURRENT_TRANSACTIONS then (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` where a leader asks).
@@ -46,6 +44,7 @@ from kafkalite.broker.coordinator.base import write_error
 from kafkalite.broker.coordinator.home import NO_EPOCH, Home
 from kafkalite.broker.coordinator.mark import Ask, Mark
 from kafkalite.broker.coordinator.markers import MarkerWriter
+from kafkalite.broker.coordinator.shards import Shards
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Marker, StateLog
 from kafkalite.broker.coordinator.transaction import (
     COMPLETE,
@@ -69,7 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from kafkalite.base.clock import Clock
-    from kafkalite.base.executors import Executors, Job
+    from kafkalite.base.executors import Executors
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.coordinator.groups import GroupCoordinator, Offset
     from kafkalite.broker.coordinator.producer_ids import IdSource
@@ -241,7 +240,6 @@ class TransactionCoordinator:
         executors: Executors = THREADS,
     ) -> None:
         self._config = config
-        self._executors = executors
         self._logs = logs
         self._pool = pool
         self._clock = clock
@@ -262,11 +260,8 @@ class TransactionCoordinator:
         self._lock = threading.Lock()
         self._transactions: dict[str, Transaction] = {}  # guarded by _lock
         self._shares = Shares()  # of them; guarded by _lock
-        self._unreadable: set[int] = set()
-        self._loaded = executors.event()
-        self._stopped = False
+        self.shards = Shards(self.log, self, executors)
         self._finishes = False  # whether markers may be written: the groups, whose offsets they decide, are loaded
-        self._loader: Job | None = None
         self._expiry = timers.timer(self._expire)
         self._remote: Remote | None = None  # in a cluster: other brokers
 
@@ -275,61 +270,30 @@ class TransactionCoordinator:
     def start(self) -> None:
         """Begins to load; ids are served as soon as that is done."""
         self._schedule_expiry()
-        if all(log.log_end_offset == 0 for log in self.log.partitions):
-            self._loaded.set()
-            if self._groups.wait_loaded(0):
-                self._finishes = True
-                return
-        self._loader = self._executors.job("kafkalite-transaction-loader", self._load)
+        if self.shards.start_empty() and self._groups.shards.wait_loaded(0):
+            self._finishes = True
+            return
+        self.shards.start_loading("kafkalite-transaction-loader", self._load)
 
     def coordinate_led(self, logs: AssignedLogs, remote: Remote) -> None:
         """In a cluster: from now on the ids of those partitions are served that are led here; what others have to do
         with goes to `remote`. Once, after start."""
         self._remote = self.markers.remote = remote
-        from kafkalite.broker.coordinator.led import LedPartitions
-
-        self.log.led = LedPartitions(TRANSACTIONS_TOPIC, self, self._executors)
-        self.log.led.start()
-        logs.leadership[TRANSACTIONS_TOPIC] = self.log.led.take
+        self.shards.coordinate_led(logs)
 
     def stop(self) -> None:
         """Serves nothing from then on, and answers those who wait to be added."""
-        self._stopped = True
         self._expiry.cancel()
-        if self.log.led is not None:
-            self.log.led.stop()
-        if self._loader is not None:
-            self._loader.join()
+        self.shards.stop()
         for transaction in self.all():
             with transaction.changing():
                 self._refuse_waiting_locked(transaction, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def wait_loaded(self, timeout_s: float) -> bool:
-        """Whether loading ended in time."""
-        return self._loaded.wait(timeout_s)
 
     def error_of(self, transactional_id: str) -> int:
         """Why nothing can be said of an id now, 0 when it can."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        if self._stopped:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not self._loaded.is_set():
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if self.log.led is not None:
-            return self.log.led.error_of(self.log.partition_of(transactional_id))
-        if self._unreadable and self.log.partition_of(transactional_id) in self._unreadable:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return 0
-
-    @property
-    def loading_error(self) -> int:
-        """Why not all ids can be listed now."""
-        if self._stopped:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if self.log.led is not None and self.log.led.loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return 0 if self._loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return self.shards.error_of(transactional_id)
 
     # --- the table ----------------------------------------------------------------------------------------------------
 
@@ -361,7 +325,7 @@ class TransactionCoordinator:
         with self._lock:
             found = self._transactions.get(transactional_id)
             if found is None and self._shares.admits(holder, len(self._transactions), self._config.transaction_max_ids):
-                home = None if self.log.led is None else self.log.home_of(transactional_id)
+                home = self.shards.home_of(transactional_id)
                 if home is None or home.epoch != NO_EPOCH:  # else it would hide what is about to be read
                     found = Transaction(transactional_id, Metadata(producer_id=producer_id), home, holder)
                     self._transactions[transactional_id] = found
@@ -892,7 +856,7 @@ class TransactionCoordinator:
             if not code:
                 if self._unfinished.over(name) is not None:
                     repeats.warning("the end of a transaction is written down at last", extra=_fields(transaction))
-            elif not self._stopped:
+            elif not self.shards.stopped:
                 if self._unfinished.failed(name) is not None:
                     repeats.warning("the end of a transaction could not be written down", extra=_fields(transaction))
                 again = min(retry_s * 2, COMPLETE_RETRY_S_MAX)
@@ -929,7 +893,7 @@ class TransactionCoordinator:
                 self._abort_locked(transaction)
 
     def _may_abort_locked(self, transaction: Transaction) -> bool:
-        ours = not self._stopped and not transaction.dropped
+        ours = not self.shards.stopped and not transaction.dropped
         return ours and transaction.now.state is ONGOING and transaction.coming is None
 
     def _abort_locked(self, transaction: Transaction) -> None:
@@ -962,7 +926,7 @@ class TransactionCoordinator:
     def _abort_later(self, transaction: Transaction) -> None:
         """The abort could not be written down: it is tried again, unless somebody else ends the transaction."""
         with transaction.changing():
-            if not self._stopped and not transaction.dropped:
+            if not self.shards.stopped and not transaction.dropped:
                 self._set_deadline_locked(transaction, ABORT_RETRY_S)
 
     # --- expiry -------------------------------------------------------------------------------------------------------
@@ -971,9 +935,9 @@ class TransactionCoordinator:
         self._expiry.set(self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
 
     def _expire(self) -> None:
-        if self._stopped:
+        if self.shards.stopped:
             return
-        if self._loaded.is_set():
+        if self.shards.loaded.is_set():
             self.expire_now()
         self._schedule_expiry()
 
@@ -994,20 +958,12 @@ class TransactionCoordinator:
 
     def _load(self) -> None:
         began = self._clock.monotonic()
-        for number, log in enumerate(() if self._loaded.is_set() else self.log.partitions):
-            if self._stopped:
+        if not self.shards.loaded.is_set():
+            if not self.shards.load_all(_tell_unreadable):
                 return
-            try:
-                self._install(self._read(log))
-            except Exception:  # whatever it is, the other partitions' ids can be served
-                self._unreadable.add(number)
-                logger.exception(
-                    "transactions cannot be read and are not served until the next start",
-                    extra=fields(partition=number),
-                )
-        self._loaded.set()
-        while not self._groups.wait_loaded(LOADING_LOOK_S):
-            if self._stopped:
+            self.shards.loaded.set()
+        while not self._groups.shards.wait_loaded(LOADING_LOOK_S):
+            if self.shards.stopped:
                 return
         prepared = 0
         self._finishes = True
@@ -1023,26 +979,20 @@ class TransactionCoordinator:
             ),
         )
 
-    def read_partition(self, number: int) -> Callable[[], object]:
-        """See `led.Coordinator`."""
-        assert self.log.led is not None, "in a cluster alone"
-        home = Home(number, self.log.led.epoch_of(number))
-        found = self._read(self.log.partitions[number])
+    def read_log(self, log: PartitionLog, home: Home | None) -> Callable[[], object]:
+        """See `ShardState`."""
+        found = self._read(log)
         return lambda: self._install(found, home)
 
-    def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """See `led.Coordinator`."""
-        self.log.when_read(number, epoch, callback)
-
     def begin_partition(self, number: int) -> None:
-        """See `led.Coordinator`."""
+        """See `ShardState`."""
         for transaction in self._of_partition(number):
             with transaction.changing():
                 if transaction.coming is None:
                     self._settled_locked(transaction)
 
     def drop_partition(self, number: int) -> None:
-        """See `led.Coordinator`."""
+        """See `ShardState`."""
         for transaction in self._of_partition(number):
             self._forget(transaction)
             with transaction.changing():
@@ -1058,7 +1008,7 @@ class TransactionCoordinator:
         """Replays a partition."""
         found: dict[str, Metadata] = {}
         for entry in self.log.entries(log):
-            if self._stopped:
+            if self.shards.stopped:
                 return {}
             if isinstance(entry, Marker):
                 continue
@@ -1072,7 +1022,7 @@ class TransactionCoordinator:
                 raise ValueError(f"{log.name} has a record that is not a transaction's: {error}") from error
         return found
 
-    def _install(self, found: Mapping[str, Metadata], home: Home | None = None) -> None:
+    def _install(self, found: Mapping[str, Metadata], home: Home | None) -> None:
         """Ids appear in the table when all of their partition was read.
 
         An open transaction goes on by the trusted time, and for its own timeout at most.
@@ -1089,6 +1039,14 @@ class TransactionCoordinator:
                 self._transactions[transactional_id] = transaction
                 if early is not None:
                     self._shares.remove(early.holder)
+
+
+def _tell_unreadable(number: int, error: Exception) -> None:
+    logger.error(
+        "transactions cannot be read and are not served until the next start",
+        exc_info=error,
+        extra=fields(partition=number),
+    )
 
 
 def _complete_all(added: list[_Add], code: int) -> None:

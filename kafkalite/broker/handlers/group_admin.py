@@ -88,7 +88,7 @@ def _described(group: Group) -> DescribedGroup:
 
 
 def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    code = context.broker.groups.loading_error
+    code = context.broker.groups.shards.loading_error
     if code:
         return ListGroupsResponse(error_code=code)
     states = {state.casefold() for state in checkpointed(request.states_filter)}

@@ -143,9 +143,9 @@ def _of_one_coordinator(context: RequestContext, group_id: str, fetch: Callable[
     the group, which must not be told as that it has committed nothing."""
     groups = context.broker.groups
     while True:
-        home = groups.home_of(group_id)
+        home = groups.shards.home_of(group_id)
         answer = fetch()
-        if home == groups.home_of(group_id):
+        if home == groups.shards.home_of(group_id):
             return answer
 
 

@@ -137,7 +137,7 @@ def _described(context: RequestContext, transactional_id: str) -> describe_trans
 
 
 def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    code = context.broker.transactions.loading_error
+    code = context.broker.transactions.shards.loading_error
     if code:
         return ListTransactionsResponse(error_code=code)
     rows = [

@@ -43,9 +43,9 @@ def not_ready(parts: Parts) -> list[str]:
     if parts.logs is None or not parts.accepting:
         return ["the broker is starting: its logs are being opened"]
     reasons = not_alive(parts)
-    if parts.groups is not None and not parts.groups.wait_loaded(0):
+    if parts.groups is not None and not parts.groups.shards.wait_loaded(0):
         reasons.append("consumer groups are being loaded")
-    if parts.transactions is not None and not parts.transactions.wait_loaded(0):
+    if parts.transactions is not None and not parts.transactions.shards.wait_loaded(0):
         reasons.append("transactions are being loaded")
     return reasons + _storage(parts.logs)
 

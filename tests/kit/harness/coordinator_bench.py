@@ -269,9 +269,9 @@ class Bench:
         ids = ProducerIds(self.logs)  # type: ignore[arg-type]  # a stand-in
         self.transactions = TransactionCoordinator(*parts, self.groups, ids, self.timers)
         self.transactions.start()
-        assert self.groups.wait_loaded(30)
-        assert self.transactions.wait_loaded(30)
-        loader = self.transactions._loader
+        assert self.groups.shards.wait_loaded(30)
+        assert self.transactions.shards.wait_loaded(30)
+        loader = self.transactions.shards._loader
         if loader is not None:
             loader.join(30)
 

@@ -38,10 +38,10 @@ class Moving(Bench):
         self.remote = SimpleNamespace(write_marker=lambda *_arguments: None)
         executors: Any = FakeExecutors()
         self.executors = executors
-        self.groups._executors = self.transactions._executors = executors
+        self.groups.shards.executors = self.transactions.shards.executors = executors
         logs: Any = self.logs
         logs.leadership = {}
-        self.groups.coordinate_led(logs)
+        self.groups.shards.coordinate_led(logs)
         self.transactions.coordinate_led(logs, self.remote)  # type: ignore[arg-type]  # a stand-in
         for name in (GROUPS, TRANSACTIONS):
             self.elect(name, 5)
@@ -449,7 +449,7 @@ def test_a_group_that_was_made_for_a_request_of_an_earlier_epoch_takes_no_commit
     bench.groups.drop_partition(number)
     early, _ = bench.groups._lookup_or_new("g")
     assert early is not None
-    bench.groups.read_partition(number)()
+    bench.groups.shards.read_partition(number)()
     with early.changing():
         assert early.commit_error_locked("", None, -1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.committed() == 5

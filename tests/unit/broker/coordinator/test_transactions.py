@@ -783,11 +783,11 @@ def test_partitions_of_one_transaction_are_bounded():
 
 def test_nothing_is_served_while_loading_or_stopped(bench):
     client = bench.producer()
-    bench.transactions._loaded.clear()
+    bench.transactions.shards.loaded.clear()
     assert bench.init()[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert client.add(0) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert bench.transactions.admit("tx", 1, 0, "t", 0, 11) == ErrorCode.NOT_ENOUGH_REPLICAS
-    bench.transactions._loaded.set()
+    bench.transactions.shards.loaded.set()
     bench.transactions.stop()
     assert bench.init()[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert client.end(commit=True) == ErrorCode.COORDINATOR_NOT_AVAILABLE

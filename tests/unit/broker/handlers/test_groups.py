@@ -47,7 +47,7 @@ class Groups:
         self.logs.open()
         self.calls = HandlerCalls(self.logs, **self.settings)
         self.calls.groups.start()
-        assert self.calls.groups.wait_loaded(10)
+        assert self.calls.groups.shards.wait_loaded(10)
 
     def close(self):
         self.calls.groups.stop()
@@ -498,7 +498,7 @@ def test_a_group_that_is_dropped_while_its_offsets_are_told_has_not_lost_them(br
 
 def test_while_loading_clients_are_told_to_come_again(broker):
     broker.commit()
-    broker.calls.groups._loaded.clear()
+    broker.calls.groups.shards.loaded.clear()
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert broker.join().error_code == broker.commit() == broker.leave("m") == loading
     assert broker.heartbeat("m") == ErrorCode.NONE, "as Kafka: nothing is known against the member"
@@ -509,7 +509,7 @@ def test_while_loading_clients_are_told_to_come_again(broker):
     first = broker.calls.call(api.OFFSET_FETCH, 1, request).topics[0].partitions[0]
     assert (first.committed_offset, first.error_code) == (-1, loading)  # v1 has no other place for it
     assert broker.calls.call(api.OFFSET_FETCH, 7, request).error_code == loading
-    broker.calls.groups._loaded.set()
+    broker.calls.groups.shards.loaded.set()
 
 
 # ---- retention ------------------------------------------------------------------------------------------------------

@@ -79,5 +79,5 @@ def test_ids_are_described(broker):
 
 
 def test_nothing_is_listed_while_loading(broker):
-    broker.transactions._loaded.clear()
+    broker.transactions.shards.loaded.clear()
     assert listed(broker, 2) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], [])
