@@ -12,9 +12,9 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
 from kafkalite.broker.coordinator.group import Caller, Group
-from kafkalite.broker.coordinator.groups import Offset
 from kafkalite.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
@@ -150,7 +150,7 @@ def commit(node: Node, promises: Promises, table: Table, life: Life) -> Steps:
     asked = Offset(TopicPartition(TOPIC, min(life.owned)), promises.answers, -1, "")
     group = node.groups.find(GROUP)
     table.kinds_seen.add("none" if group is None else group.kind)
-    yield node.groups.commit(GROUP, life.member_id, life.instance, life.epoch, [asked])
+    yield node.groups.offsets.commit(GROUP, life.member_id, life.instance, life.epoch, [asked])
     promises.answers += 1
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite._native.log.log_core import APPEND_ASK
 from kafkalite._native.log.producers import FROM_CLIENT
 from kafkalite.base.deferred import Deferred, completed
-from kafkalite.broker.coordinator.groups import Offset
+from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.transaction import TV2
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
@@ -152,10 +152,10 @@ def committer(node: Node, promises: Promises, group: str, topic: str, count: int
             yield from patiently(node)
             promises.asked[group, partition] = offset
             try:
-                code = yield node.groups.commit(group, "", None, -1, [asked])
+                (code,) = yield node.groups.offsets.commit(group, "", None, -1, [asked])
             except Lost:
                 continue
-            if not (code or asked.code):
+            if not code:
                 promises.commits[group, partition] = offset
                 promises.answers += 1
             yield client.draw.random() * 0.1
@@ -248,7 +248,7 @@ def broken(node: Node, promises: Promises) -> Iterator[str]:
                 f"{log.name}: the record at {offset} is missing" for offset, data in records if held.get(offset) != data
             )
     for (group, partition), offset in sorted(promises.commits.items()):
-        (found,) = node.groups.fetch(group, "t", [partition])
+        (found,) = node.groups.offsets.fetch(group, "t", [partition])
         at = -1 if found is None else found.offset
         if not offset <= at <= promises.asked[group, partition]:
             yield f"group {group}: offset {offset} of partition {partition} was committed, and is {at}"

@@ -1,6 +1,8 @@
 """Consumer groups: who is in them, who reads what, how far they got. Transactions: who writes, and what comes of it.
 
-    groups        GroupCoordinator: finds groups, their life from first use to deletion, loading, expiry
+    groups        GroupCoordinator: members' requests, a group's life from first use to deletion, loading, expiry
+    group_table   which groups there are, as max.groups allows
+    committed_offsets     what all groups have committed: commits, fetches, the ends of transactions
     base          what groups of both protocols have
     member_memory what members hold, charged to their clients
     group         Group: the state machine of one group (classic protocol)
@@ -16,10 +18,12 @@
     topic_regex           subscriptions by regular expression
     offsets       a group's committed offsets and when they expire
     transactions  TransactionCoordinator: finds transactional ids, makes changes durable, timeouts, loading, expiry
+    offset_commits        offsets that are committed in a transaction
     transaction   the rules: what an id may do next
     transaction_records   the records of transactional ids, in Kafka's schemas
     markers       brings a transaction's outcome into the logs of its partitions
     producer_ids  ids for producers, none given twice
+    shards        the life of the partitions of both coordinators: loading, serving, elections
     state_log     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reading it
     carried       what a standalone broker's groups and ids need to go into a cluster
     home          where something of a group or an id is kept, and in which leader epoch
@@ -33,7 +37,7 @@ Requests come as messages of `kafkalite.wire.protocol`; who cannot be answered a
 Lock order: a transactional id's lock ▸ a group's lock ▸ the tables', the timers', the state log's (leaves all three).
 Answers are delivered, and other rooms called back, with none of them held.
 
-An offset commit: the handler asks `GroupCoordinator`, which checks generation and member under the group's lock,
+An offset commit: the handler asks `CommittedOffsets`, which checks generation and member under the group's lock,
 hands the records to the `StateLog` in that order and returns a Deferred. One job of the I/O pool appends everything
 that waits for a partition of `__consumer_offsets` and asks for one flush. After the flush the offsets are applied to
 the group, which makes them visible, and the client is answered.

@@ -1,4 +1,8 @@
-"""The coordinator of all groups: finds them, keeps their offsets, loads them at start, lets them go.
+"""The coordinator of all groups: hands requests to them, loads them at start, lets them go.
+
+    GroupCoordinator ─┬─▶ GroupTable         which groups there are
+                      ├─▶ CommittedOffsets   what they have committed
+                      └─▶ Shards             which of their partitions are served
 
 A partition of `__consumer_offsets` that cannot be read keeps its groups from being served (`shards`): better no answer
 than one that forgets what was committed.
@@ -7,17 +11,15 @@ Offsets go after offsets.retention.minutes, counted from when the group became e
 members, from the commit; in a stable consumer group, from the commit and only for topics that nobody reads. They go at
 once with their topic. A group that is empty and has no offsets left goes too.
 
-Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the table of groups and the
-promised ids and is a leaf: a group's lock may be held when it is taken, never the other way round.
+Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the promised ids and is a leaf,
+as the table's is: a group's lock may be held when it is taken, never the other way round.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.wire.codec import CodecError
@@ -25,19 +27,18 @@ from kafkalite.base.deferred import Deferred, completed
 from kafkalite.base.executors import THREADS
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL, Environment, GroupBase, write_error
+from kafkalite.broker.coordinator.committed_offsets import CommittedOffsets
 from kafkalite.broker.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
 from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Timing
 from kafkalite.broker.coordinator.conversion import upgraded
 from kafkalite.broker.coordinator.group import Caller, Group
 from kafkalite.broker.coordinator.group_replay import GroupReplay
-from kafkalite.broker.coordinator.home import NO_EPOCH, Home
-from kafkalite.broker.coordinator.offsets import UNSTABLE, Committed
+from kafkalite.broker.coordinator.group_table import GroupTable
 from kafkalite.broker.coordinator.records import GroupMetadataValue, Record, offset_record
 from kafkalite.broker.coordinator.shards import Shards
-from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, StateLog, Watch
-from kafkalite.broker.coordinator.timers import Timer, TimerQueue
+from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, StateLog
+from kafkalite.broker.coordinator.timers import TimerQueue
 from kafkalite.broker.limits.pace import checkpointed
-from kafkalite.broker.limits.shares import Shares, note_refusal
 from kafkalite.errors import (
     ErrorCode,
     FencedMemberEpoch,
@@ -46,7 +47,6 @@ from kafkalite.errors import (
     KafkaError,
     error_for,
 )
-from kafkalite.model import TopicPartition
 from kafkalite.wire.protocol.messages.join_group import JoinGroupResponse
 from kafkalite.wire.protocol.messages.sync_group import SyncGroupResponse
 
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from kafkalite.base.executors import Executors
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.coordinator.consumer_state import ConsumerState
+    from kafkalite.broker.coordinator.home import Home
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     )
     from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest
     from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest
-    from kafkalite.wire.record.batches import Producer
 
 logger = logging.getLogger(__name__)
 repeats = RepeatLogger(logger, lines=EVENT_LINES)
@@ -79,19 +79,6 @@ DOWNGRADING: Final = frozenset({"bidirectional", "downgrade"})
 MINUTE_MS: Final = 60_000
 PROMISES_PRUNED_AT: Final = 64
 """Ids promised to one connection before those that are settled are dropped from its list."""
-
-
-class Offset:
-    """One partition of a commit: what the client asks to keep. `code` is filled in by the coordinator."""
-
-    __slots__ = ("code", "leader_epoch", "metadata", "offset", "partition")
-
-    def __init__(self, partition: TopicPartition, offset: int, leader_epoch: int, metadata: str) -> None:
-        self.partition = partition
-        self.offset = offset
-        self.leader_epoch = leader_epoch
-        self.metadata = metadata
-        self.code = 0
 
 
 class GroupCoordinator:
@@ -122,7 +109,7 @@ class GroupCoordinator:
             segment_bytes=config.offsets_topic_segment_bytes,
             in_sync=False,  # as Kafka's: a commit waits until there are enough
         )
-        self._environment = Environment(
+        environment = Environment(
             clock=clock,
             timers=self.timers,
             write=self.log.write,
@@ -142,19 +129,17 @@ class GroupCoordinator:
             succeed=self._succeed_locked,
         )
         self._lock = threading.Lock()
-        self._groups: dict[str, GroupBase] = {}  # guarded by _lock
-        self._shares = Shares()  # of them; guarded by _lock
         self._promised: dict[Hashable, list[tuple[Group, str]]] = {}  # connection → ids, guarded by _lock
-        self._in_transactions: dict[tuple[int, int], set[GroupBase]] = {}  # (partition, producer id), guarded by _lock
-        self._watches: dict[tuple[int, int], list[Watch]] = {}  # (partition, producer id), guarded by _lock
         self.shards = Shards(self.log, self, executors)
+        self.table = GroupTable(self.shards, environment, config.max_groups)
+        self.offsets = CommittedOffsets(config, logs, self.timers, self.log, self.table)
         self._expiry = self.timers.timer(self._expire)
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begins to load; groups are served as soon as that is done."""
-        self._logs.on_topic_deleted = self.topic_deleted
+        self._logs.on_topic_deleted = self.offsets.topic_deleted
         self._logs.topic_listeners.append(self.topic_changed)
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
         if not self.shards.start_empty():
@@ -166,15 +151,17 @@ class GroupCoordinator:
         self._logs.on_topic_deleted = None
         if self.topic_changed in self._logs.topic_listeners:
             self._logs.topic_listeners.remove(self.topic_changed)
-        for group in self._all():
+        for group in self.table.all():
             group.stop()
         self.timers.stop()
 
     def error_of(self, group_id: str, *, may_be_empty: bool = False) -> int:
         """Why nothing can be said of a group now, 0 when it can."""
-        if not group_id and not may_be_empty:
-            return ErrorCode.INVALID_GROUP_ID
-        return self.shards.error_of(group_id)
+        return self.table.error_of(group_id, may_be_empty=may_be_empty)
+
+    def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
+        """A group that exists, or None, and why nothing can be said of it now."""
+        return self.table.lookup(group_id, may_be_empty=may_be_empty)
 
     # --- members ------------------------------------------------------------------------------------------------------
 
@@ -182,7 +169,7 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, caller: Caller, connection: Hashable = None
     ) -> Deferred[JoinGroupResponse]:
         """JoinGroup. The connection is where an id may be promised to."""
-        code = self.error_of(request.group_id)
+        code = self.table.error_of(request.group_id)
         config = self._config
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not code and not shortest <= request.session_timeout_ms <= longest:
@@ -218,7 +205,7 @@ class GroupCoordinator:
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         """SyncGroup. While the group is read, its members begin anew, as by Kafka until 3.9 (GroupCoordinator.scala);
         GroupCoordinatorService.syncGroup of 4.x answers COORDINATOR_LOAD_IN_PROGRESS."""
-        group, code = self.lookup(request.group_id)
+        group, code = self.table.lookup(request.group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             code = ErrorCode.REBALANCE_IN_PROGRESS  # clients do not expect the other one here
         if isinstance(group, ConsumerGroup):
@@ -229,7 +216,7 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
         """Heartbeat: an error code. While the group is read all is well (Kafka's GroupCoordinatorService.heartbeat)."""
-        group, code = self.lookup(group_id)
+        group, code = self.table.lookup(group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return 0  # clients do not expect it here, and some end
         if code:
@@ -242,7 +229,7 @@ class GroupCoordinator:
 
     def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> Deferred[list[int]]:
         """LeaveGroup of members by member id and instance id: a code for each."""
-        group, code = self.lookup(group_id)
+        group, code = self.table.lookup(group_id)
         if isinstance(group, ConsumerGroup):
             return group.leave(leaving, lambda: self.leave(group_id, leaving))
         if isinstance(group, Group):
@@ -261,7 +248,7 @@ class GroupCoordinator:
     ) -> tuple[Group | ConsumerGroup | None, int]:
         """The group that a client may join in the classic protocol, or why there is none; an empty one of the newer
         protocol becomes a classic one."""
-        group, code = self._lookup_or_new(group_id, holder) if may_be_new else self.lookup(group_id)
+        group, code = self.table.lookup_or_new(group_id, holder, Group) if may_be_new else self.table.lookup(group_id)
         if group is None:
             return None, code or ErrorCode.UNKNOWN_MEMBER_ID
         if not isinstance(group, ConsumerGroup):
@@ -284,15 +271,12 @@ class GroupCoordinator:
     def _succeed_locked(self, group: GroupBase, successor: GroupBase) -> None:
         """Under the lock that both share: one group takes the place, the offsets and the transactions of another."""
         group.bury_locked()
-        with self._lock:
-            if self._groups.get(group.group_id) is not group:
+        with self.table.lock:
+            if self.table.groups.get(group.group_id) is not group:
                 successor.bury_locked()  # it was dropped meanwhile
                 return
-            self._groups[group.group_id] = successor
-            for groups in self._in_transactions.values():
-                if group in groups:
-                    groups.remove(group)
-                    groups.add(successor)
+            self.table.groups[group.group_id] = successor
+            self.offsets.succeed_locked(group, successor)
 
     @staticmethod
     def _note_failure(code: int) -> None:
@@ -305,7 +289,7 @@ class GroupCoordinator:
         self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
         """ConsumerGroupHeartbeat (KIP-848), whose fields the handler has checked."""
-        code = self.error_of(request.group_id)
+        code = self.table.error_of(request.group_id)
         if code:
             return completed(refusal(code, "the group cannot be served now"))
         try:
@@ -316,21 +300,21 @@ class GroupCoordinator:
 
     def assigns_next(self, group_id: str) -> bool:
         """Whether the next heartbeat of a group may take a while."""
-        group = self._group(group_id)
+        group = self.table.get(group_id)
         return isinstance(group, ConsumerGroup) and group.assigns_next
 
     def is_of_newer_protocol(self, group_id: str) -> bool:
         """Whether who joins it makes it assign partitions, which may take a while."""
-        return isinstance(self._group(group_id), ConsumerGroup)
+        return isinstance(self.table.get(group_id), ConsumerGroup)
 
     def _to_consume(self, request: ConsumerGroupHeartbeatRequest, holder: Holder | None) -> ConsumerGroup:
         """The group of the newer protocol; a KafkaError says why there is none. A classic one becomes it, if it is
         empty or may be upgraded."""
         group_id, may_be_new = request.group_id, request.member_epoch == JOIN_EPOCH
         if may_be_new:
-            group, code = self._lookup_or_new(group_id, holder, self._new_consumers)
+            group, code = self.table.lookup_or_new(group_id, holder, self._new_consumers)
         else:
-            group, code = self.lookup(group_id)
+            group, code = self.table.lookup(group_id)
         if code == ErrorCode.GROUP_MAX_SIZE_REACHED:
             raise GroupMaxSizeReached(f"max.groups ({self._config.max_groups}) has no room for another of this client")
         if code:
@@ -372,9 +356,12 @@ class GroupCoordinator:
         repeats.info("classic group is upgraded", extra=fields(group=group.group_id, members=count))
         return successor
 
+    def _new_consumers(self, group_id: str, environment: Environment) -> GroupBase:
+        return ConsumerGroup(group_id, environment, self._consumers)
+
     def topic_changed(self, name: str) -> None:
         """A topic came, went, or has more partitions."""
-        for group in self._all():
+        for group in self.table.all():
             if isinstance(group, ConsumerGroup):
                 group.topic_changed(name)
 
@@ -394,328 +381,30 @@ class GroupCoordinator:
             if len(promised) >= PROMISES_PRUNED_AT:
                 promised[:] = [(other, promise) for other, promise in promised if promise in other.pending]
 
-    # --- offsets ------------------------------------------------------------------------------------------------------
-
-    def commit(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        offsets: list[Offset],
-        *,
-        retention_ms: int = -1,
-        version: int = 9,
-        producer: Producer | None = None,
-        watch: Watch | None = None,
-        holder: Holder | None = None,
-    ) -> Deferred[int]:
-        """Completed when durable, each of `offsets` then having its own code; with the group's error if there was one.
-
-        Offsets that have a code already, and those of partitions that do not exist, are left out before the group is
-        asked; `version` is OffsetCommit's. With a producer they belong to its transaction and hold when that is
-        committed; whether it is open is for the caller to know, or was when `watch` began. A group that does not exist
-        yet is charged to `holder`.
-        """
-        if not self._known(offsets):
-            self.unwatch(watch)
-            return completed(0)
-        code = self.error_of(group_id, may_be_empty=producer is None)
-        group = None
-        if not code and generation < 0:
-            group, code = self._lookup_or_new(group_id, holder)
-        elif not code:
-            group, code = self.lookup(group_id, may_be_empty=producer is None)
-            if group is None and not code:
-                tells = version >= 9 and producer is None
-                code = ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.ILLEGAL_GENERATION
-        answer: Deferred[int] = Deferred()
-        accepted: dict[TopicPartition, Committed] = {}
-        if group is not None:
-            # Before the lock, which other members' heartbeats wait for. Under a transaction's lock there is no rest.
-            wanted, refused = self._acceptable(offsets, retention_ms, rests=producer is None)
-            records = [
-                offset_record(group_id, partition.topic, partition.partition, committed.stored())
-                for partition, committed in (checkpointed(wanted.items()) if producer is None else wanted.items())
-            ]
-            with group.changing():
-                code = group.commit_error_locked(
-                    member_id, instance_id, generation, version, transactional=producer is not None
-                )
-                if watch is not None and watch.home != group.environment.home:
-                    code = code or ErrorCode.NOT_COORDINATOR  # it has not seen all
-                for asked, refusal in () if code else refused:
-                    asked.code = refusal
-                if not code and wanted:
-                    group.offsets.order += 1
-                    order = group.offsets.order
-                    accepted = {partition: Committed(*made[:-1], order) for partition, made in wanted.items()}
-                    self._write_commit(group, accepted, records, offsets, answer, producer, watch)
-        if not accepted:
-            self.unwatch(watch)
-            for asked in offsets:
-                asked.code = asked.code or code
-            answer.complete(code)
-        return answer
-
-    def _known(self, offsets: list[Offset]) -> bool:
-        """Gives partitions that do not exist their code; whether any is left."""
-        topics = self._logs.topics
-        left = False
-        for asked in offsets:
-            topic = topics.get(asked.partition.topic)
-            if not asked.code and (topic is None or not 0 <= asked.partition.partition < len(topic.partitions)):
-                asked.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            left = left or not asked.code
-        return left
-
-    def _acceptable(
-        self, offsets: list[Offset], retention_ms: int, *, rests: bool
-    ) -> tuple[dict[TopicPartition, Committed], list[tuple[Offset, int]]]:
-        """The partitions that may be committed, without their order, and the others with their codes; between two of
-        them there is a checkpoint if it `rests`."""
-        now_ms = self._clock.time_ms()
-        expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
-        topics = self._logs.topics
-        accepted: dict[TopicPartition, Committed] = {}
-        refused: list[tuple[Offset, int]] = []
-        for asked in checkpointed(offsets) if rests else offsets:
-            topic = topics.get(asked.partition.topic)
-            if asked.code:
-                continue
-            if topic is None:
-                refused.append((asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            elif len(asked.metadata.encode()) > self._config.offset_metadata_max_bytes:
-                refused.append((asked, ErrorCode.OFFSET_METADATA_TOO_LARGE))
-            else:
-                accepted[asked.partition] = Committed(
-                    asked.offset, asked.leader_epoch, asked.metadata, now_ms, expire_ms, topic.id
-                )
-        return accepted, refused
-
-    def _write_commit(
-        self,
-        group: GroupBase,
-        accepted: dict[TopicPartition, Committed],
-        records: list[Record],
-        offsets: list[Offset],
-        answer: Deferred[int],
-        producer: Producer | None,
-        watch: Watch | None,
-    ) -> None:
-        """Under the group's lock, so that commits are written in the order in which they were allowed."""
-        overdue = self._answer_later(offsets, answer) if self.log.waits_for_others(group.group_id) else None
-        group.open_commits.update(accepted.keys())
-        if producer is not None:
-            group.offsets.open_transactional.update(accepted.keys())
-
-        def stored(code: int) -> None:
-            self.unwatch(watch)
-            with group.changing():
-                group.open_commits.subtract(accepted.keys())
-                group.open_commits += Counter()  # drops what is at zero
-                if producer is not None:
-                    group.offsets.open_transactional.subtract(accepted.keys())
-                    group.offsets.open_transactional += Counter()
-                if code == 0:
-                    for partition, committed in accepted.items():
-                        if producer is None:
-                            group.offsets.apply(partition, committed)
-                        else:
-                            group.offsets.put_pending(producer.producer_id, partition, committed)
-                    if producer is not None:
-                        self._note_transaction(group, producer.producer_id)
-            if overdue is not None:
-                overdue.cancel()
-            for asked in offsets:
-                asked.code = asked.code or write_error(code)
-            answer.complete(0)
-
-        group.environment.write(group.group_id, records, stored, producer, watch)
-
-    def _answer_later(self, offsets: list[Offset], answer: Deferred[int]) -> Timer:
-        """Tells the client to try again when the replicas take too long; what it has asked for may hold all the same.
-
-        Source: offsets.commit.timeout.ms of Kafka 4.1, as GroupCoordinatorService uses it.
-        """
-
-        def tell() -> None:
-            for asked in offsets:
-                asked.code = asked.code or ErrorCode.COORDINATOR_NOT_AVAILABLE
-            answer.complete(0)
-
-        timer = self.timers.timer(tell)
-        timer.set(self._config.offsets_commit_timeout_ms / 1000)
-        return timer
-
-    def _note_transaction(self, group: GroupBase, producer_id: int) -> None:
-        home = group.environment.home
-        key = self.log.partition_of(group.group_id) if home is None else home.partition, producer_id
-        with self._lock:
-            present = self._groups.get(group.group_id)
-            if present is not None and present.offsets is group.offsets:  # else it was dropped meanwhile
-                self._in_transactions.setdefault(key, set()).add(present)
-
-    def watch(self, partition: int, producer_id: int, ended_by: int) -> Watch:
-        """In a cluster: begins to see whether a producer's transaction ends in a partition of `__consumer_offsets`, by
-        a marker of epoch `ended_by` or a later one; for one commit, or until `unwatch`."""
-        assert self.log.led is not None, "in a cluster alone"
-        watch = Watch(self.log.led.home(partition), producer_id, ended_by)
-        with self._lock:
-            self._watches.setdefault((partition, producer_id), []).append(watch)
-        return watch
-
-    def unwatch(self, watch: Watch | None) -> None:
-        """It is not asked any more."""
-        if watch is None:
-            return
-        key = watch.home.partition, watch.producer_id
-        with self._lock:
-            watches = self._watches.get(key, [])
-            if watch in watches:
-                watches.remove(watch)
-            if not watches:
-                self._watches.pop(key, None)
-
-    def write_marker(
-        self,
-        partition: int,
-        append: Callable[[PartitionLog], int],
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        commit: bool,
-        callback: Callable[[int], object],
-    ) -> None:
-        """Ends a producer's transaction in a partition of `__consumer_offsets`. `append` writes the marker, after all
-        commits that were handed over before; what it says of them holds when it is durable, and then callback(0). While
-        the partition is not served, NOT_LEADER_OR_FOLLOWER: it would not hold of what is being read."""
-        led = self.log.led
-        home = Home(partition, NO_EPOCH) if led is None else led.home(partition)
-        if led is not None and home.epoch == NO_EPOCH:
-            callback(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-            return
-
-        def append_seen(log: PartitionLog) -> int:
-            end_offset = append(log)
-            with self._lock:
-                for watch in self._watches.get((partition, producer_id), ()):
-                    watch.ended = watch.ended or producer_epoch >= watch.ended_by
-            return end_offset
-
-        def stored(code: int) -> None:
-            if code == 0:
-                with self._lock:  # what is read anew has the marker, and perhaps the next transaction
-                    now = led is None or led.epoch_of(partition) == home.epoch
-                    groups = self._in_transactions.pop((partition, producer_id), set()) if now else set()
-                for group in groups:
-                    with group.changing():
-                        group.offsets.end(producer_id, commit=commit)
-            callback(code)
-
-        self.log.append(home, append_seen, stored)
-
-    def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> int:
-        """Why a group's offsets cannot be told to this member now, 0 when they can."""
-        group, code = self.lookup(group_id, may_be_empty=True)
-        if group is None:
-            return code
-        with group.changing():
-            return group.fetch_error_locked(member_id, member_epoch)
-
-    def fetch(
-        self, group_id: str, topic: str, partitions: Iterable[int], *, stable: bool = False
-    ) -> list[Committed | None]:
-        """What a group has committed for some partitions of a topic. `error_of` is asked before.
-
-        With `stable`, UNSTABLE stands for each that an open transaction may replace (KIP-447).
-        """
-        group = self._group(group_id)
-        if group is None:
-            return [None for _ in partitions]
-        known = self._logs.topics.get(topic)
-        topic_id = None if known is None else known.id
-        with group.changing():
-            found = [
-                UNSTABLE
-                if stable and group.offsets.is_unstable(TopicPartition(topic, number))
-                else group.offsets.get(topic, number)
-                for number in partitions
-            ]
-        return [item if item is not None and item.belongs_to(topic_id) else None for item in found]
-
-    def committed_partitions(self, group_id: str) -> dict[str, list[int]]:
-        """Topic → partitions for which a group has committed."""
-        group = self._group(group_id)
-        if group is None:
-            return {}
-        with group.changing():
-            return {topic: group.offsets.of_topic(topic) for topic in group.offsets.topics()}
-
-    def delete_offsets(self, group_id: str, partitions: list[TopicPartition]) -> Deferred[tuple[int, dict[str, int]]]:
-        """OffsetDelete: (code for all, topic → its code); a topic that members read keeps its offsets."""
-        group, code = self.lookup(group_id)
-        if group is None:
-            return completed((code or int(ErrorCode.GROUP_ID_NOT_FOUND), {}))
-        answer: Deferred[tuple[int, dict[str, int]]] = Deferred()
-        codes: dict[str, int] = {}
-        with group.changing():
-            code = group.offset_delete_error_locked()
-            if group.dead:
-                code = self.error_of(group_id) or code  # it was dropped meanwhile
-            if not code:
-                codes = {
-                    topic: int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-                    for topic in {partition.topic for partition in partitions}
-                    if group.subscribes_locked(topic)
-                }
-            gone = [] if code else [partition for partition in partitions if partition.topic not in codes]
-            gone = [p for p in gone if group.knows_offset_locked(p)]
-            if gone:
-                self._erase_locked(group, gone, lambda failure: answer.complete((failure, {} if failure else codes)))
-        if not gone:
-            answer.complete((code, codes))
-        return answer
-
-    def _erase_locked(
-        self, group: GroupBase, partitions: list[TopicPartition], callback: Callable[[int], object] | None = None
-    ) -> None:
-        """Writes tombstones; the offsets go when those are durable. callback(code) then, without the group's lock."""
-
-        def erased(code: int) -> None:
-            if code == 0:
-                with group.changing():
-                    group.offsets.remove(partitions)
-            if callback is not None:
-                callback(write_error(code))
-
-        records = [offset_record(group.group_id, *p, None) for p in partitions]
-        group.environment.write(group.group_id, records, erased)
-
     # --- groups -------------------------------------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
         """Groups there are."""
-        return len(self._groups)
+        return len(self.table.groups)
 
     def groups(self) -> list[GroupBase]:
         """Every group, in no order."""
-        return self._all()
+        return self.table.all()
 
     def find(self, group_id: str) -> GroupBase | None:
         """A group that exists."""
-        return self._group(group_id)
+        return self.table.get(group_id)
 
     def delete(self, group_id: str) -> Deferred[int]:
         """DeleteGroups of one group; completed with a code when it is gone for good."""
-        group, code = self.lookup(group_id, may_be_empty=True)
+        group, code = self.table.lookup(group_id, may_be_empty=True)
         if group is None:
             return completed(code or int(ErrorCode.GROUP_ID_NOT_FOUND))
         answer: Deferred[int] = Deferred()
         with group.changing():
             if group.dead:
-                code = self.error_of(group_id, may_be_empty=True) or ErrorCode.GROUP_ID_NOT_FOUND
+                code = self.table.error_of(group_id, may_be_empty=True) or ErrorCode.GROUP_ID_NOT_FOUND
             elif not group.empty:
                 code = ErrorCode.NON_EMPTY_GROUP
             else:
@@ -734,7 +423,7 @@ class GroupCoordinator:
 
         def buried(code: int) -> None:
             if code == 0:
-                self._forget(group)
+                self.table.forget(group)
             else:
                 with group.changing():
                     group.exhume_locked()
@@ -743,17 +432,8 @@ class GroupCoordinator:
         if records:
             group.environment.write(group.group_id, records, buried)
             return
-        self._forget(group)
+        self.table.forget(group)
         callback(0)
-
-    def topic_deleted(self, name: str) -> None:
-        """The offsets of a topic go with it."""
-        for group in self._all():
-            with group.changing():
-                numbers = {*group.offsets.of_topic(name)}
-                numbers |= {p.partition for p in (*group.open_commits, *group.offsets.pending()) if p.topic == name}
-                if numbers:
-                    self._erase_locked(group, [TopicPartition(name, number) for number in sorted(numbers)])
 
     # --- retention ----------------------------------------------------------------------------------------------------
 
@@ -769,7 +449,7 @@ class GroupCoordinator:
         now_ms = self._logs.expiry_time.time_ms()
         retention_ms = self._config.offsets_retention_minutes * MINUTE_MS
         count = 0
-        for group in self._all():
+        for group in self.table.all():
             with group.changing():
                 if group.dead or group.open_commits:
                     continue
@@ -777,68 +457,11 @@ class GroupCoordinator:
                 if group.expendable and not group.offsets.pending() and len(gone) == len(group.offsets):
                     self._bury_locked(group, lambda _code: None)
                 elif gone:
-                    self._erase_locked(group, gone)
+                    self.offsets.erase_locked(group, gone)
                 else:
                     continue
                 count += 1
         return count
-
-    # --- the table ----------------------------------------------------------------------------------------------------
-
-    def _group(self, group_id: str) -> GroupBase | None:
-        return self._groups.get(group_id)
-
-    def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
-        """A group that exists, or None, and why nothing can be said of it now."""
-
-        def ask() -> tuple[GroupBase | None, int]:
-            code = int(self.error_of(group_id, may_be_empty=may_be_empty))
-            return None if code else self._group(group_id), code
-
-        return self.log.lookup(group_id, ask)
-
-    def _lookup_or_new(
-        self, group_id: str, holder: Holder | None = None, make: Callable[[str, Environment], GroupBase] = Group
-    ) -> tuple[GroupBase | None, int]:
-        """A group that exists, or is made; None, and why: max.groups has no room for another of this holder, or it is
-        not served now. GROUP_MAX_SIZE_REACHED ends consumers of both protocols at once, with a message."""
-        with self._lock:
-            group = self._groups.get(group_id)
-            if group is not None:
-                return group, 0
-            home = self.shards.home_of(group_id)
-            if home is not None and home.epoch == NO_EPOCH:  # it would hide what is about to be read
-                return None, int(self.error_of(group_id, may_be_empty=True) or ErrorCode.NOT_COORDINATOR)
-            if self._shares.admits(holder, len(self._groups), self._config.max_groups):
-                group = self._groups[group_id] = make(group_id, self._environment_in(home))
-                group.holder = holder
-                self._shares.add(holder)
-                return group, 0
-            held = self._shares.of(holder)
-        note_refusal(holder, "max.groups", self._config.max_groups, held)
-        return None, int(ErrorCode.GROUP_MAX_SIZE_REACHED)
-
-    def _new_consumers(self, group_id: str, environment: Environment) -> GroupBase:
-        return ConsumerGroup(group_id, environment, self._consumers)
-
-    def _environment_in(self, home: Home | None) -> Environment:
-        """That of groups which are read or begun there."""
-        if home is None:
-            return self._environment
-        return replace(self._environment, write=partial(self.log.write, home=home), home=home)
-
-    def _all(self) -> list[GroupBase]:
-        with self._lock:
-            return list(self._groups.values())
-
-    def _forget(self, group: GroupBase) -> None:
-        with self._lock:
-            if self._groups.get(group.group_id) is group:
-                self._remove_locked(group)
-
-    def _remove_locked(self, group: GroupBase) -> None:
-        del self._groups[group.group_id]
-        self._shares.remove(group.holder)
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
@@ -846,41 +469,37 @@ class GroupCoordinator:
         began = self._clock.monotonic()
         if not self.shards.load_all(_tell_unreadable):
             return
-        for group in self._all():
+        for group in self.table.all():
             group.wake()
-            self._erase_foreign(group)
+            self.offsets.erase_foreign(group)
         self.shards.loaded.set()
         logger.info(
-            "groups loaded", extra=fields(groups=len(self._groups), seconds=round(self._clock.monotonic() - began, 3))
+            "groups loaded",
+            extra=fields(groups=len(self.table.groups), seconds=round(self._clock.monotonic() - began, 3)),
         )
 
     def read_log(self, log: PartitionLog, home: Home | None) -> Callable[[], object]:
         """See `ShardState`."""
-        groups = self._read(log, self._environment_in(home))
+        groups = self._read(log, self.table.environment_in(home))
         return lambda: self._install(groups)
 
     def begin_partition(self, number: int) -> None:
         """See `ShardState`."""
-        with self._lock:
-            begun = self._of_partition_locked(number)
+        with self.table.lock:
+            begun = self.table.of_partition_locked(number)
         for group in begun:
             group.wake()
-            self._erase_foreign(group)
+            self.offsets.erase_foreign(group)
 
     def drop_partition(self, number: int) -> None:
         """See `ShardState`."""
-        with self._lock:
-            dropped = self._of_partition_locked(number)
+        with self.table.lock:
+            dropped = self.table.of_partition_locked(number)
             for group in dropped:
-                self._remove_locked(group)
-            for key in [key for key in self._in_transactions if key[0] == number]:
-                del self._in_transactions[key]
+                self.table.remove_locked(group)
+            self.offsets.drop_partition_locked(number)
         for group in dropped:
             group.stop()
-
-    def _of_partition_locked(self, number: int) -> list[GroupBase]:
-        homes = ((group, group.environment.home) for group in self._groups.values())
-        return [group for group, home in homes if home is not None and home.partition == number]
 
     def _read(self, log: PartitionLog, environment: Environment) -> list[GroupBase]:
         """Replays a partition."""
@@ -911,15 +530,10 @@ class GroupCoordinator:
     def _install(self, groups: Iterable[GroupBase]) -> None:
         """Groups appear in the table when all of their partition was read."""
         for group in groups:
-            with self._lock:
-                early = self._groups.get(group.group_id)
-                if early is not None:
-                    self._remove_locked(early)
-                self._groups[group.group_id] = group
+            early = self.table.put(group)
             if early is not None:
                 early.stop()  # of a request that was allowed before the partition was dropped and read again
-            for producer_id in group.offsets.producers():
-                self._note_transaction(group, producer_id)
+            self.offsets.installed(group)
 
     def _loaded_group(
         self, group_id: str, environment: Environment, value: GroupMetadataValue | None, state: ConsumerState | None
@@ -932,18 +546,6 @@ class GroupCoordinator:
         if value is not None:
             group.restore(value)
         return group
-
-    def _erase_foreign(self, group: GroupBase) -> None:
-        """Offsets of a topic that was deleted and made again while its tombstones were not yet written."""
-        topics = self._logs.topics
-        with group.changing():
-            foreign = [
-                partition
-                for partition, committed in group.offsets
-                if partition.topic in topics and not committed.belongs_to(topics[partition.topic].id)
-            ]
-            if foreign:
-                self._erase_locked(group, foreign)
 
 
 def _tell_unreadable(number: int, error: Exception) -> None:

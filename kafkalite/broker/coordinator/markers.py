@@ -150,7 +150,7 @@ class MarkerWriter:
             if partition.partition >= len(self._groups.log.partitions):
                 callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return
-            self._groups.write_marker(
+            self._groups.offsets.write_marker(
                 partition.partition,
                 append,
                 mark.producer_id,

@@ -44,8 +44,9 @@ from kafkalite.broker.coordinator.base import write_error
 from kafkalite.broker.coordinator.home import NO_EPOCH, Home
 from kafkalite.broker.coordinator.mark import Ask, Mark
 from kafkalite.broker.coordinator.markers import MarkerWriter
+from kafkalite.broker.coordinator.offset_commits import OffsetCommits, fenced_as_old
 from kafkalite.broker.coordinator.shards import Shards
-from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Marker, StateLog
+from kafkalite.broker.coordinator.state_log import TRANSACTIONS_TOPIC, Marker, StateLog
 from kafkalite.broker.coordinator.transaction import (
     COMPLETE,
     DEAD,
@@ -53,7 +54,6 @@ from kafkalite.broker.coordinator.transaction import (
     NO_PRODUCER_ID,
     ONGOING,
     PREPARED,
-    TV1,
     TV2,
     Metadata,
     Outcome,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from kafkalite.base.clock import Clock
     from kafkalite.base.executors import Executors
     from kafkalite.base.pool import IoPool
-    from kafkalite.broker.coordinator.groups import GroupCoordinator, Offset
+    from kafkalite.broker.coordinator.groups import GroupCoordinator
     from kafkalite.broker.coordinator.producer_ids import IdSource
     from kafkalite.broker.coordinator.remote import Remote
     from kafkalite.broker.coordinator.timers import Timer, TimerQueue
@@ -90,9 +90,6 @@ LOADING_LOOK_S: Final = 0.2
 """How often a stop is looked for while groups are loaded."""
 PRODUCE_ABORTABLE_SINCE: Final = 11
 """First version of Produce whose clients know TRANSACTION_ABORTABLE."""
-OFFSETS_ADD_SINCE: Final = 5
-OFFSETS_ABORTABLE_SINCE: Final = 4
-"""The same of TxnOffsetCommit."""
 
 _UNEXPECTED_BY_PRODUCERS: Final = frozenset(
     {
@@ -263,7 +260,9 @@ class TransactionCoordinator:
         self.shards = Shards(self.log, self, executors)
         self._finishes = False  # whether markers may be written: the groups, whose offsets they decide, are loaded
         self._expiry = timers.timer(self._expire)
-        self._remote: Remote | None = None  # in a cluster: other brokers
+        self.offsets = OffsetCommits(self, groups)
+        self.remote: Remote | None = None
+        """In a cluster: other brokers."""
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
@@ -278,7 +277,7 @@ class TransactionCoordinator:
     def coordinate_led(self, logs: AssignedLogs, remote: Remote) -> None:
         """In a cluster: from now on the ids of those partitions are served that are led here; what others have to do
         with goes to `remote`. Once, after start."""
-        self._remote = self.markers.remote = remote
+        self.remote = self.markers.remote = remote
         self.shards.coordinate_led(logs)
 
     def stop(self) -> None:
@@ -590,10 +589,10 @@ class TransactionCoordinator:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         where = TopicPartition(topic, partition)
         abortable = produce_version >= PRODUCE_ABORTABLE_SINCE
-        if self._remote is not None and self.error_of(transactional_id) == ErrorCode.NOT_COORDINATOR:
+        if self.remote is not None and self.error_of(transactional_id) == ErrorCode.NOT_COORDINATOR:
             ask = Ask(transactional_id, producer_id, producer_epoch, where, produce_version < ADMITS_FROM, abortable)
             code_of = _verified_code if ask.only_verify else _produce_v2_code
-            return self._remote.ask(ask).map(code_of)
+            return self.remote.ask(ask).map(code_of)
         if produce_version < ADMITS_FROM:
             code = self.verify(transactional_id, producer_id, producer_epoch, where, abortable=abortable)
             return _verified_code(code)
@@ -612,140 +611,6 @@ class TransactionCoordinator:
         if code == ErrorCode.TRANSACTION_ABORTABLE and not abortable:
             return int(ErrorCode.INVALID_TXN_STATE)
         return int(code)
-
-    # --- offsets ------------------------------------------------------------------------------------------------------
-
-    def add_group(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> Deferred[int]:
-        """AddOffsetsToTxn: the partition that keeps a group's offsets joins the transaction."""
-        return self.add(transactional_id, producer_id, epoch, frozenset((self.partition_of_group(group_id),)), TV1)
-
-    def partition_of_group(self, group_id: str) -> TopicPartition:
-        """Where a group's offsets are kept."""
-        return TopicPartition(OFFSETS_TOPIC, self._groups.log.partition_of(group_id))
-
-    def commit_offsets(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        group_id: str,
-        member: tuple[str, str | None, int],
-        offsets: list[Offset],
-        request_version: int,
-        holder: Holder | None = None,
-    ) -> Deferred[int]:
-        """TxnOffsetCommit: completed when every one of `offsets` has its code, with that of all if there is one.
-
-        `member` is (member id, instance id, generation). A group that does not exist yet is charged to `holder`.
-        """
-        where = self.partition_of_group(group_id)
-        code = self._groups.error_of(group_id)
-        if code:
-            return completed(_refuse_all(offsets, code))
-        if self._remote is not None and self.error_of(transactional_id) == ErrorCode.NOT_COORDINATOR:
-            return self._commit_of_remote(
-                transactional_id, producer_id, epoch, where, member, group_id, offsets, request_version, holder
-            )
-        answer: Deferred[int] = Deferred()
-
-        def commit(code: int) -> None:
-            if code:
-                answer.complete(_refuse_all(offsets, code))
-            else:
-                self._commit_within(transactional_id, producer_id, epoch, where, member, group_id, offsets, answer,
-                                    holder, abortable=request_version >= OFFSETS_ABORTABLE_SINCE)  # fmt: skip
-
-        if request_version >= OFFSETS_ADD_SINCE:
-            added = self.add(transactional_id, producer_id, epoch, frozenset((where,)), TV2)
-            answer.abandoned = added.abandoned
-            added.then(lambda code: commit(_offsets_code(code)))
-        else:
-            commit(0)
-        return answer
-
-    def _commit_of_remote(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        where: TopicPartition,
-        member: tuple[str, str | None, int],
-        group_id: str,
-        offsets: list[Offset],
-        request_version: int,
-        holder: Holder | None,
-    ) -> Deferred[int]:
-        """The transaction is another broker's: that is asked, and the transaction's marker, if it comes meanwhile,
-        refuses the commit.
-
-        A commit that joins the transaction waits until the one before is complete, whose markers come meanwhile, too.
-        In TV2 they have at most the commit's epoch, and the transaction's own a higher one (KIP-890). In TV1 epochs
-        tell nothing, but there AddOffsetsToTxn has waited for the markers before.
-        """
-        from kafkalite.wire.record.batches import Producer
-
-        assert self._remote is not None, "in a cluster alone"
-        only_verify = request_version < OFFSETS_ADD_SINCE
-        watch = self._groups.watch(where.partition, producer_id, epoch if only_verify else epoch + 1)
-        abortable = request_version >= OFFSETS_ABORTABLE_SINCE
-        answer: Deferred[int] = Deferred()
-
-        def commit(code: int) -> None:
-            code = _offsets_code(code)
-            if code:
-                self._groups.unwatch(watch)
-                answer.complete(_refuse_all(offsets, code))
-                return
-            member_id, instance_id, generation = member
-            done = self._groups.commit(
-                group_id, member_id, instance_id, generation, offsets,
-                producer=Producer(producer_id, epoch, -1, transactional=True), watch=watch, holder=holder,
-            )  # fmt: skip
-            done.then(answer.complete)
-
-        self._remote.ask(Ask(transactional_id, producer_id, epoch, where, only_verify, abortable)).then(commit)
-        return answer
-
-    def _commit_within(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        where: TopicPartition,
-        member: tuple[str, str | None, int],
-        group_id: str,
-        offsets: list[Offset],
-        answer: Deferred[int],
-        holder: Holder | None,
-        *,
-        abortable: bool,
-    ) -> None:
-        """Hands the commit over under the id's lock, so that no marker of the transaction can get in front of it."""
-        from kafkalite.wire.record.batches import Producer
-
-        transaction, code = self.lookup(transactional_id)
-        if transaction is None:
-            answer.complete(_refuse_all(offsets, code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-            return
-        with transaction.changing():
-            coming = transaction.coming
-            if transaction.dropped:  # what is known of the id by now has another lock
-                code = int(ErrorCode.NOT_COORDINATOR)
-            else:
-                code = self.verify(transactional_id, producer_id, epoch, where, abortable=abortable)
-            code = _offsets_code(code)
-            if not code and coming is not None and coming.state is not ONGOING:
-                code = _offsets_code(ErrorCode.CONCURRENT_TRANSACTIONS)
-            if not code:
-                member_id, instance_id, generation = member
-                done = self._groups.commit(
-                    group_id, member_id, instance_id, generation, offsets,
-                    producer=Producer(producer_id, epoch, -1, transactional=True), holder=holder,
-                )  # fmt: skip
-        if code:
-            answer.complete(_refuse_all(offsets, code))
-        else:
-            done.then(answer.complete)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -1054,33 +919,15 @@ def _complete_all(added: list[_Add], code: int) -> None:
         add.refuse(code)
 
 
-def _fenced_as_old(code: int) -> int:
-    """Produce and TxnOffsetCommit say INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED."""
-    return int(ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code)
-
-
 def _verified_code(code: int) -> int:
-    return int(ErrorCode.NOT_ENOUGH_REPLICAS) if code in _UNEXPECTED_BY_PRODUCERS else _fenced_as_old(code)
+    return int(ErrorCode.NOT_ENOUGH_REPLICAS) if code in _UNEXPECTED_BY_PRODUCERS else fenced_as_old(code)
 
 
 def _produce_v2_code(code: int) -> int:
     """Produce 12: as before, but its clients know what CONCURRENT_TRANSACTIONS means."""
     if code in _UNEXPECTED_BY_PRODUCERS and code != ErrorCode.CONCURRENT_TRANSACTIONS:
         return int(ErrorCode.NOT_ENOUGH_REPLICAS)
-    return _fenced_as_old(code)
-
-
-def _offsets_code(code: int) -> int:
-    """TxnOffsetCommit: what makes clients of every version come again."""
-    if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-        return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    return _fenced_as_old(code)
-
-
-def _refuse_all(offsets: list[Offset], code: int) -> int:
-    for asked in offsets:
-        asked.code = int(asked.code or code)
-    return int(code)
+    return fenced_as_old(code)
 
 
 def _fields(transaction: Transaction) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalite.base.deferred import completed
-from kafkalite.broker.coordinator.groups import Offset
+from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.offsets import UNSTABLE
 from kafkalite.broker.handlers.permissions import DELETE, DESCRIBE, GROUP, READ, TOPIC, allowed_names, allows
 from kafkalite.broker.limits.pace import checkpointed
@@ -68,29 +68,30 @@ _AT_ONCE: Final = 500
 
 def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
     by_id = context.api_version >= _TOPIC_IDS_SINCE
-    offsets = []
+    offsets: list[Offset] = []
+    denied: list[int] = []
     member = allows(context, READ, GROUP, request.group_id)
     for topic in checkpointed(request.topics):
         name = _name_of(context, topic.topic_id) if by_id else topic.name
-        denied = ErrorCode.NONE
+        code = ErrorCode.NONE
         if not member:
-            denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         elif name is None:
-            denied = ErrorCode.UNKNOWN_TOPIC_ID
+            code = ErrorCode.UNKNOWN_TOPIC_ID
         elif not allows(context, READ, TOPIC, name):
-            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        for partition in checkpointed(topic.partitions):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        denied += [int(code)] * len(topic.partitions)
+        for partition in checkpointed(() if code else topic.partitions):
             offset = Offset(
                 TopicPartition(name or "", partition.partition_index),
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
             )
-            offset.code = denied
             offsets.append(offset)
     if not member:
-        return completed(_commit_response(request, offsets))
-    done = context.broker.groups.commit(
+        return completed(_commit_response(request, denied))
+    done = context.broker.groups.offsets.commit(
         request.group_id,
         request.member_id,
         request.group_instance_id,
@@ -100,7 +101,13 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
         version=context.api_version,
         holder=context.holder,
     )
-    return done.map(lambda _code: _commit_response(request, offsets))
+    return done.map(lambda codes: _commit_response(request, merged(denied, codes)))
+
+
+def merged(denied: list[int], codes: list[int]) -> list[int]:
+    """The codes of all partitions of a commit, from those that were denied and the codes of those that were not (0)."""
+    found = iter(codes)
+    return [code or next(found) for code in denied]
 
 
 def _name_of(context: RequestContext, topic_id: bytes) -> str | None:
@@ -108,18 +115,17 @@ def _name_of(context: RequestContext, topic_id: bytes) -> str | None:
     return None if topic is None else topic.name
 
 
-def _commit_response(request: OffsetCommitRequest, offsets: list[Offset]) -> OffsetCommitResponse:
-    results = iter(offsets)
+def _commit_response(request: OffsetCommitRequest, codes: list[int]) -> OffsetCommitResponse:
+    """`codes` are those of the partitions in the order of the request."""
+    results = iter(codes)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=next(results).code
-                    )
-                    for partition in checkpointed(topic.partitions)
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition, code in checkpointed(zip(topic.partitions, results, strict=False))
                 ],
             )
             for topic in checkpointed(request.topics)
@@ -179,7 +185,7 @@ def _fetch_group(
 ) -> OffsetFetchResponseGroup:
     if not allows(context, DESCRIBE, GROUP, group.group_id):
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    code = context.broker.groups.fetch_error(group.group_id, group.member_id, group.member_epoch)
+    code = context.broker.groups.offsets.fetch_error(group.group_id, group.member_id, group.member_epoch)
     topics = (
         [] if code else [_fetch_topic(context, request, group.group_id, *asked) for asked in _asked(context, group)]
     )
@@ -206,7 +212,7 @@ def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tupl
 
 def _all_committed(context: RequestContext, group_id: str) -> list[tuple[str, list[int]]]:
     """(topic, partitions) of everything committed that the asker may see."""
-    committed = context.broker.groups.committed_partitions(group_id)
+    committed = context.broker.groups.offsets.committed_partitions(group_id)
     return [
         (name, numbers) for name, numbers in checkpointed(committed.items()) if allows(context, DESCRIBE, TOPIC, name)
     ]
@@ -244,7 +250,7 @@ def _found(
     found: list[Committed | None] = []
     for start in checkpointed(range(0, len(numbers), _AT_ONCE)):  # the group's lock is held for each of these
         some = numbers[start : start + _AT_ONCE]
-        found += context.broker.groups.fetch(group_id, topic, some, stable=request.require_stable)
+        found += context.broker.groups.offsets.fetch(group_id, topic, some, stable=request.require_stable)
     return checkpointed(zip(numbers, found, strict=True))
 
 
@@ -277,7 +283,7 @@ def delete(context: RequestContext, request: OffsetDeleteRequest) -> Deferred[Of
         p for p in checkpointed(partitions) if p.topic in topics and 0 <= p.partition < len(topics[p.topic].partitions)
     ]
     unknown = set(partitions).difference(present)
-    done = context.broker.groups.delete_offsets(request.group_id, present)
+    done = context.broker.groups.offsets.delete(request.group_id, present)
     return done.map(lambda result: _delete_response(request, allowed, unknown, *result))
 
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.deferred import completed, gathered
-from kafkalite.broker.coordinator.groups import Offset
+from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.transaction import TV1, TV2
+from kafkalite.broker.handlers.group_offsets import merged
 from kafkalite.broker.handlers.permissions import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -168,7 +169,7 @@ def add_offsets(context: RequestContext, request: AddOffsetsToTxnRequest) -> Def
         return completed(AddOffsetsToTxnResponse(error_code=_DENIED))
     if not allows(context, READ, GROUP, request.group_id):
         return completed(AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    done = context.broker.transactions.add_group(
+    done = context.broker.transactions.offsets.add_group(
         request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
     )
     return done.map(lambda code: AddOffsetsToTxnResponse(error_code=_told(context, code)))
@@ -216,25 +217,27 @@ def commit_offsets(context: RequestContext, request: TxnOffsetCommitRequest) -> 
         if denied
         else allowed_names(context, READ, TOPIC, (topic.name for topic in checkpointed(request.topics)))
     )
+    codes = []
     for offset in checkpointed(offsets):
+        code = ErrorCode.NONE
         if offset.partition.topic not in allowed:
-            offset.code = denied or ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            code = denied or ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not is_there(context, offset.partition):
-            offset.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    wanted = [offset for offset in checkpointed(offsets) if not offset.code]
-    if not wanted:
-        return completed(_committed(request, offsets))
-    done = context.broker.transactions.commit_offsets(
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        codes.append(int(code))
+    if all(codes):
+        return completed(_committed(request, codes))
+    done = context.broker.transactions.offsets.commit(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
         request.group_id,
         (request.member_id, request.group_instance_id, request.generation_id),
-        wanted,
+        [offset for offset, code in checkpointed(zip(offsets, codes, strict=True)) if not code],
         context.api_version,
         context.holder,
     )
-    return done.map(lambda _code: _committed(request, offsets))
+    return done.map(lambda found: _committed(request, merged(codes, found)))
 
 
 def _commit_refusal(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
@@ -246,17 +249,15 @@ def _commit_refusal(context: RequestContext, request: TxnOffsetCommitRequest) ->
     return ErrorCode.NONE
 
 
-def _committed(request: TxnOffsetCommitRequest, offsets: list[Offset]) -> TxnOffsetCommitResponse:
-    results = iter(offsets)
+def _committed(request: TxnOffsetCommitRequest, codes: list[int]) -> TxnOffsetCommitResponse:
+    results = iter(codes)
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=next(results).code
-                    )
-                    for partition in checkpointed(topic.partitions)
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition, code in checkpointed(zip(topic.partitions, results, strict=False))
                 ],
             )
             for topic in checkpointed(request.topics)

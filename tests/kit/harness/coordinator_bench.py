@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite.base.clock import ExpiryTime
 from kafkalite.base.deferred import Deferred
-from kafkalite.broker.coordinator.groups import GroupCoordinator, Offset
+from kafkalite.broker.coordinator.committed_offsets import Offset
+from kafkalite.broker.coordinator.groups import GroupCoordinator
 from kafkalite.broker.coordinator.producer_ids import ProducerIds
 from kafkalite.broker.coordinator.timers import TimerQueue
 from kafkalite.broker.coordinator.transaction import TV1, TV2
@@ -392,15 +393,17 @@ class Client:
         return int(answer.code)
 
     def add_group(self, group: str = "g") -> int:
-        return int(self.bench.answer(self.bench.transactions.add_group(self.name, self.producer_id, self.epoch, group)))
+        return int(
+            self.bench.answer(self.bench.transactions.offsets.add_group(self.name, self.producer_id, self.epoch, group))
+        )
 
     def commit_offset(self, offset: int, partition: int = 0, group: str = "g", version: int | None = None) -> int:
         asked = Offset(TopicPartition("t", partition), offset, -1, "")
         if version is None:
             version = 5 if self.version >= TV2 else 3
-        code = self.bench.answer(
-            self.bench.transactions.commit_offsets(
+        (code,) = self.bench.answer(
+            self.bench.transactions.offsets.commit(
                 self.name, self.producer_id, self.epoch, group, ("", None, -1), [asked], version
             )
         )
-        return int(code or asked.code)
+        return int(code)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkalite.base.deferred import Deferred
-from kafkalite.broker.coordinator.groups import Offset
+from kafkalite.broker.coordinator.committed_offsets import Offset
+from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.led import _Led
 from kafkalite.broker.coordinator.state_log import append_records
 from kafkalite.broker.coordinator.transaction import TV1, TV2, Metadata, TransactionState
@@ -82,7 +83,7 @@ class Moving(Bench):
         append_records(log, [transaction_record("tx", metadata)], self.clock.time_ms())
 
     def committed(self) -> int | None:
-        (found,) = self.groups.fetch("g", "t", [0])
+        (found,) = self.groups.offsets.fetch("g", "t", [0])
         return None if found is None else found.offset
 
 
@@ -203,7 +204,7 @@ def test_a_marker_does_not_get_in_front_of_a_commit_that_was_asked_for_before_an
 ) -> None:
     """Nobody would end what is open behind it."""
     client = bench.producer(version=TV1)
-    assert bench.answer(bench.transactions.add_group("tx", client.producer_id, client.epoch, "g")) == 0
+    assert bench.answer(bench.transactions.offsets.add_group("tx", client.producer_id, client.epoch, "g")) == 0
 
     def again() -> None:
         bench.elect(TRANSACTIONS, 6)
@@ -217,11 +218,10 @@ def test_a_marker_does_not_get_in_front_of_a_commit_that_was_asked_for_before_an
     when_found(monkeypatch, bench.transactions, "lookup", again)
     asked = Offset(TopicPartition("t", 0), 6, -1, "")
     member = ("", None, -1)
-    answer = bench.transactions.commit_offsets("tx", client.producer_id, client.epoch, "g", member, [asked], 4)
+    answer = bench.transactions.offsets.commit("tx", client.producer_id, client.epoch, "g", member, [asked], 4)
     bench.settle()
-    assert answer.done
-    assert asked.code == ErrorCode.NOT_COORDINATOR
-    assert bench.groups._in_transactions == {}
+    assert answer.response == [ErrorCode.NOT_COORDINATOR]
+    assert bench.groups.offsets._in_transactions == {}
 
 
 def test_ids_of_a_topic_that_is_deleted_go_whatever_number_of_partitions_it_had(bench: Moving) -> None:
@@ -252,8 +252,8 @@ def test_a_marker_for_a_topic_that_was_made_again_with_fewer_partitions_is_not_w
 
 def commit(bench: Moving, offset: int) -> int:
     asked = Offset(TopicPartition("t", 0), offset, -1, "")
-    bench.answer(bench.groups.commit("g", "", None, -1, [asked]))
-    return int(asked.code)
+    (code,) = bench.answer(bench.groups.offsets.commit("g", "", None, -1, [asked]))
+    return int(code)
 
 
 def test_a_commit_that_was_asked_for_before_an_election_is_not_acknowledged_and_forgotten(
@@ -269,13 +269,13 @@ def test_a_commit_that_was_asked_for_before_an_election_is_not_acknowledged_and_
 
     when_found(monkeypatch, bench.groups.log, "waits_for_others", elected)
     asked = Offset(TopicPartition("t", 0), 6, -1, "")
-    bench.groups.commit("g", "", None, -1, [asked])
+    answer = bench.groups.offsets.commit("g", "", None, -1, [asked])
     append, bench.jobs.waiting = bench.jobs.waiting, deque()
     led.take(log.partition, 6)
     bench.load()
     bench.jobs.waiting = append
     bench.settle()
-    assert (asked.code, bench.committed()) == (ErrorCode.NOT_COORDINATOR, 5)
+    assert (answer.response, bench.committed()) == ([ErrorCode.NOT_COORDINATOR], 5)
 
 
 def test_a_group_that_is_begun_while_its_partition_is_read_hides_nothing(
@@ -284,11 +284,11 @@ def test_a_group_that_is_begun_while_its_partition_is_read_hides_nothing(
     def elected() -> None:
         bench.elect(GROUPS, 6)
 
-    when_found(monkeypatch, bench.groups, "error_of", elected)
+    when_found(monkeypatch, bench.groups.table, "error_of", elected)
     asked = Offset(TopicPartition("t", 0), 6, -1, "")
-    bench.groups.commit("g", "", None, -1, [asked])
+    answer = bench.groups.offsets.commit("g", "", None, -1, [asked])
     bench.load()
-    assert asked.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert answer.response == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     assert bench.groups.groups() == []
 
 
@@ -297,7 +297,7 @@ def test_a_group_that_is_dropped_while_it_is_looked_for_has_not_lost_its_members
 ) -> None:
     """UNKNOWN_MEMBER_ID would have them begin from scratch."""
     assert commit(bench, 5) == 0
-    when_found(monkeypatch, bench.groups, "error_of", lambda: bench.resign(GROUPS))
+    when_found(monkeypatch, bench.groups.table, "error_of", lambda: bench.resign(GROUPS))
     assert bench.groups.heartbeat("g", "m", None, 1) == ErrorCode.NOT_COORDINATOR
 
 
@@ -325,12 +325,12 @@ def test_a_marker_is_not_taken_while_the_offsets_that_it_decides_are_read(
     codes: list[int] = []
     producer = Producer(70, 1, -1, transactional=True)
     asked = Offset(TopicPartition("t", 0), 6, -1, "")
-    bench.answer(bench.groups.commit("g", "", None, -1, [asked], producer=producer))
+    bench.answer(bench.groups.offsets.commit("g", "", None, -1, [asked], producer=producer))
     bench.elect(GROUPS, 6)
     for read in (False, True):
         if read:
             bench.load()
-        bench.groups.write_marker(
+        bench.groups.offsets.write_marker(
             log.partition,
             lambda at: at.append_marker(70, 2, 3, commit=True, transaction_version=2),
             70,
@@ -346,7 +346,7 @@ def test_a_marker_is_not_taken_while_the_offsets_that_it_decides_are_read(
 def test_a_marker_of_an_earlier_epoch_that_is_told_late_ends_no_later_transaction(bench: Moving) -> None:
     log = bench.state_log(GROUPS, "g")
     codes: list[int] = []
-    bench.groups.write_marker(
+    bench.groups.offsets.write_marker(
         log.partition,
         lambda at: at.append_marker(70, 2, 3, commit=True, transaction_version=2),
         70,
@@ -357,7 +357,7 @@ def test_a_marker_of_an_earlier_epoch_that_is_told_late_ends_no_later_transactio
     assert bench.jobs.run_one()  # it is appended
     told, arguments = bench.jobs.waiting.popleft()
     asked = Offset(TopicPartition("t", 0), 6, -1, "")
-    bench.groups.commit("g", "", None, -1, [asked], producer=Producer(70, 2, -1, transactional=True))
+    bench.groups.offsets.commit("g", "", None, -1, [asked], producer=Producer(70, 2, -1, transactional=True))
     assert bench.jobs.run_one()  # of the next transaction
     bench.elect(GROUPS, 6)
     bench.load()
@@ -374,13 +374,13 @@ def asked_elsewhere(bench: Moving, producer_id: int, offset: int, version: int =
     bench.remote.ask = lambda _ask: said
     bench.resign(TRANSACTIONS)
     offset_asked = Offset(TopicPartition("t", 0), offset, -1, "")
-    answer = bench.transactions.commit_offsets("tx", producer_id, 1, "g", ("", None, -1), [offset_asked], version)
-    return answer.map(lambda _code: offset_asked.code), said
+    answer = bench.transactions.offsets.commit("tx", producer_id, 1, "g", ("", None, -1), [offset_asked], version)
+    return answer.map(lambda codes: codes[0]), said
 
 
 def end_in_groups(bench: Moving, producer_id: int, epoch: int = 2) -> None:
     partition = bench.state_log(GROUPS, "g").partition
-    bench.groups.write_marker(
+    bench.groups.offsets.write_marker(
         partition,
         lambda log: log.append_marker(producer_id, epoch, 3, commit=True, transaction_version=2),
         producer_id,
@@ -401,7 +401,7 @@ def test_only_its_own_end_refuses_a_commit_about_which_another_broker_was_asked(
     said.complete(0)
     bench.settle()
     assert answer.response == code
-    assert bench.groups._watches == {}
+    assert bench.groups.offsets._watches == {}
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_kip890_marker_of_the_transaction_before_refuses_no_commit_of_the_next(
     said.complete(0)
     bench.settle()
     assert answer.response == code
-    assert bench.groups._watches == {}
+    assert bench.groups.offsets._watches == {}
     if code == ErrorCode.NONE:
         end_in_groups(bench, 70, epoch=2)
         assert bench.committed() == 6
@@ -438,19 +438,19 @@ def test_a_commit_about_which_another_broker_was_asked_before_an_election_is_to_
     said.complete(0)
     bench.settle()
     assert answer.response == ErrorCode.NOT_COORDINATOR
-    assert bench.groups._watches == {}
+    assert bench.groups.offsets._watches == {}
 
 
 def test_a_group_that_was_made_for_a_request_of_an_earlier_epoch_takes_no_commits(bench: Moving) -> None:
     """They would be written, and what was read would not know them."""
     commit = Offset(TopicPartition("t", 0), 5, -1, "")
-    assert bench.answer(bench.groups.commit("g", "", None, -1, [commit])) == 0
+    assert bench.answer(bench.groups.offsets.commit("g", "", None, -1, [commit])) == [0]
     number = bench.groups.log.partition_of("g")
     bench.groups.drop_partition(number)
-    early, _ = bench.groups._lookup_or_new("g")
+    early, _ = bench.groups.table.lookup_or_new("g", None, Group)
     assert early is not None
     bench.groups.shards.read_partition(number)()
     with early.changing():
         assert early.commit_error_locked("", None, -1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.committed() == 5
-    assert bench.answer(bench.groups.commit("g", "", None, -1, [commit])) == 0
+    assert bench.answer(bench.groups.offsets.commit("g", "", None, -1, [commit])) == [0]

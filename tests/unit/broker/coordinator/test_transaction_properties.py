@@ -184,7 +184,7 @@ class Transactions(RuleBasedStateMachine):
 
     def check_offsets(self):
         for name in NAMES:
-            (found,) = self.bench.groups.fetch(name, "t", [0], stable=True)
+            (found,) = self.bench.groups.offsets.fetch(name, "t", [0], stable=True)
             offset = None if found is None else found.offset
             ended = [
                 (self.outcome[transaction], value)

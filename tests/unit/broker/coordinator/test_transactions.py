@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafkalite.broker.coordinator.groups import Offset
+from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.home import Home
 from kafkalite.broker.coordinator.offsets import UNSTABLE
 from kafkalite.broker.coordinator.transaction import EPOCH_LAST, TV1, TV2
@@ -29,7 +29,7 @@ def write(client, partition, value):
 
 
 def offset_of(bench, group="g", partition=0, *, stable=False):
-    (found,) = bench.groups.fetch(group, "t", [partition], stable=stable)
+    (found,) = bench.groups.offsets.fetch(group, "t", [partition], stable=stable)
     return found if found is UNSTABLE or found is None else found.offset
 
 
@@ -112,7 +112,7 @@ class Next:
         return self.to.add(*self.who, frozenset((TopicPartition("t", 1),)), TV1)
 
     def add_group(self):
-        return self.to.add_group(*self.who, "g")
+        return self.to.offsets.add_group(*self.who, "g")
 
     def initialise(self):
         return self.to.initialise("tx", 60_000, None).map(lambda answer: answer[0])
@@ -128,7 +128,7 @@ class Next:
 
     def commit_offsets(self):
         asked = [Offset(TopicPartition("t", 0), 5, -1, "")]
-        return self.to.commit_offsets(*self.who, "g", ("", None, -1), asked, 5).map(lambda code: code or asked[0].code)
+        return self.to.offsets.commit(*self.who, "g", ("", None, -1), asked, 5).map(lambda codes: codes[0])
 
     def end_without_records(self):
         return self.to.end(*self.who, commit=False, version=TV2).map(lambda answer: answer.code)
@@ -509,14 +509,14 @@ def test_later_ordinary_commit_outlives_the_marker(bench):
 
 
 def commit_plainly(bench, offset, group="g"):
-    from kafkalite.broker.coordinator.groups import Offset
+    from kafkalite.broker.coordinator.committed_offsets import Offset
 
     asked = Offset(TopicPartition("t", 0), offset, -1, "")
-    return bench.answer(bench.groups.commit(group, "", None, -1, [asked])) or asked.code
+    return bench.answer(bench.groups.offsets.commit(group, "", None, -1, [asked]))[0]
 
 
 def test_unknown_topic_and_long_metadata_have_codes_of_their_own(bench):
-    from kafkalite.broker.coordinator.groups import Offset
+    from kafkalite.broker.coordinator.committed_offsets import Offset
 
     client = bench.producer(version=TV2)
     offsets = [
@@ -524,10 +524,10 @@ def test_unknown_topic_and_long_metadata_have_codes_of_their_own(bench):
         Offset(TopicPartition("t", 0), 2, -1, "x" * 5000),
         Offset(TopicPartition("t", 1), 3, -1, ""),
     ]
-    bench.answer(
-        bench.transactions.commit_offsets("tx", client.producer_id, client.epoch, "g", ("", None, -1), offsets, 5)
+    codes = bench.answer(
+        bench.transactions.offsets.commit("tx", client.producer_id, client.epoch, "g", ("", None, -1), offsets, 5)
     )
-    assert [asked.code for asked in offsets] == [
+    assert codes == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
         0,
@@ -537,15 +537,15 @@ def test_unknown_topic_and_long_metadata_have_codes_of_their_own(bench):
 
 
 def test_member_and_generation_are_checked(bench):
-    from kafkalite.broker.coordinator.groups import Offset
+    from kafkalite.broker.coordinator.committed_offsets import Offset
 
     client = bench.producer(version=TV2)
 
     def commit(member_id, generation):
         asked = Offset(TopicPartition("t", 0), 1, -1, "")
         member = (member_id, None, generation)
-        bench.answer(bench.transactions.commit_offsets("tx", client.producer_id, client.epoch, "g", member, [asked], 5))
-        return asked.code
+        who = "tx", client.producer_id, client.epoch
+        return bench.answer(bench.transactions.offsets.commit(*who, "g", member, [asked], 5))[0]
 
     assert commit("m", 3) == ErrorCode.ILLEGAL_GENERATION  # there is no such group
     assert commit("", -1) == 0
@@ -558,7 +558,7 @@ def test_pending_offsets_go_with_what_they_belong_to(bench, how, restart):
     client = bench.producer(version=TV2)
     assert client.commit_offset(5) == 0
     if how == "offsets":
-        assert bench.answer(bench.groups.delete_offsets("g", [TopicPartition("t", 0)])) == (0, {})
+        assert bench.answer(bench.groups.offsets.delete("g", [TopicPartition("t", 0)])) == (0, {})
     elif how == "group":
         assert bench.answer(bench.groups.delete("g")) == 0
     else:
@@ -628,7 +628,7 @@ def test_power_cut_after_a_kill_takes_nothing_that_was_answered_in_between(versi
     bench = Bench()
     client = bench.producer(version=version)
     if version == TV1:
-        bench.transactions.add_group(client.name, client.producer_id, client.epoch, "g")
+        bench.transactions.offsets.add_group(client.name, client.producer_id, client.epoch, "g")
     else:
         write(client, 0, b"a")
         bench.transactions.end("tx", client.producer_id, client.epoch, commit=True, version=version)

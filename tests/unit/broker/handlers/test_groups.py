@@ -444,14 +444,14 @@ def test_offsets_of_a_topic_made_anew_are_forgotten(broker):
     assert broker.fetch({"orders": [0]}) == {"orders": {0: (-1, -1, "")}}
     broker.reopen()
     assert broker.fetch({"orders": [0]}) == {"orders": {0: (-1, -1, "")}}
-    wait_until(lambda: broker.calls.groups.committed_partitions("g") == {"logs": [0]}, 10, "tombstones")
+    wait_until(lambda: broker.calls.groups.offsets.committed_partitions("g") == {"logs": [0]}, 10, "tombstones")
 
 
 def test_deleting_a_topic_deletes_its_commits(broker):
     broker.commit()
     broker.commit(topic="logs")
     broker.logs.delete_topic("orders")
-    wait_until(lambda: broker.calls.groups.committed_partitions("g") == {"logs": [0]}, 10, "the commits' end")
+    wait_until(lambda: broker.calls.groups.offsets.committed_partitions("g") == {"logs": [0]}, 10, "the commits' end")
     broker.reopen()
     assert broker.fetch(None) == {"logs": {0: (5, 2, "note")}}
 
@@ -480,7 +480,7 @@ def test_a_group_that_is_dropped_while_its_offsets_are_told_has_not_lost_them(br
 
     def asked(*arguments, **named):
         code = question(*arguments, **named)
-        groups._groups.clear()
+        groups.table.groups.clear()
         led.error_of, led.home = lambda _number: elsewhere, lambda number: Home(number, -1)
         return code
 

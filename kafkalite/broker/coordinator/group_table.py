@@ -1,0 +1,112 @@
+"""Which groups there are, in memory: found, begun (as max.groups allows), forgotten.
+
+Thread rule: any thread. `lock` guards the table and what others keep in step with it, and is a leaf: a group's lock may
+be held when it is taken, never the other way round.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkalite.broker.coordinator.home import NO_EPOCH, Home
+from kafkalite.broker.limits.shares import Shares, note_refusal
+from kafkalite.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.broker.coordinator.base import Environment, GroupBase
+    from kafkalite.broker.coordinator.shards import Shards
+    from kafkalite.broker.limits.holder import Holder
+
+
+class GroupTable:
+    """The groups of this broker by their ids."""
+
+    def __init__(self, shards: Shards, environment: Environment, groups_max: int) -> None:
+        self.lock = threading.Lock()
+        self.groups: dict[str, GroupBase] = {}
+        """Guarded by `lock`; a glance needs none."""
+        self._shards = shards
+        self._environment = environment
+        self._groups_max = groups_max
+        self._shares = Shares()  # guarded by lock
+
+    def error_of(self, group_id: str, *, may_be_empty: bool = False) -> int:
+        """Why nothing can be said of a group now, 0 when it can."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        return self._shards.error_of(group_id)
+
+    def get(self, group_id: str) -> GroupBase | None:
+        """A group that exists."""
+        return self.groups.get(group_id)
+
+    def all(self) -> list[GroupBase]:
+        """Every group, in no order."""
+        with self.lock:
+            return list(self.groups.values())
+
+    def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
+        """A group that exists, or None, and why nothing can be said of it now."""
+
+        def ask() -> tuple[GroupBase | None, int]:
+            code = int(self.error_of(group_id, may_be_empty=may_be_empty))
+            return None if code else self.groups.get(group_id), code
+
+        return self._shards.log.lookup(group_id, ask)
+
+    def lookup_or_new(
+        self, group_id: str, holder: Holder | None, make: Callable[[str, Environment], GroupBase]
+    ) -> tuple[GroupBase | None, int]:
+        """A group that exists, or is made; None, and why: max.groups has no room for another of this holder, or it is
+        not served now. GROUP_MAX_SIZE_REACHED ends consumers of both protocols at once, with a message."""
+        with self.lock:
+            group = self.groups.get(group_id)
+            if group is not None:
+                return group, 0
+            home = self._shards.home_of(group_id)
+            if home is not None and home.epoch == NO_EPOCH:  # it would hide what is about to be read
+                return None, int(self.error_of(group_id, may_be_empty=True) or ErrorCode.NOT_COORDINATOR)
+            if self._shares.admits(holder, len(self.groups), self._groups_max):
+                group = self.groups[group_id] = make(group_id, self.environment_in(home))
+                group.holder = holder
+                self._shares.add(holder)
+                return group, 0
+            held = self._shares.of(holder)
+        note_refusal(holder, "max.groups", self._groups_max, held)
+        return None, int(ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+    def environment_in(self, home: Home | None) -> Environment:
+        """That of groups which are read or begun there."""
+        if home is None:
+            return self._environment
+        return replace(self._environment, write=partial(self._shards.log.write, home=home), home=home)
+
+    def put(self, group: GroupBase) -> GroupBase | None:
+        """Takes in a group that was read; returns the one of this id that was there before."""
+        with self.lock:
+            early = self.groups.get(group.group_id)
+            if early is not None:
+                self.remove_locked(early)
+            self.groups[group.group_id] = group
+        return early
+
+    def forget(self, group: GroupBase) -> None:
+        """Takes a group out, unless another has its place."""
+        with self.lock:
+            if self.groups.get(group.group_id) is group:
+                self.remove_locked(group)
+
+    def remove_locked(self, group: GroupBase) -> None:
+        """Takes out a group that is in the table."""
+        del self.groups[group.group_id]
+        self._shares.remove(group.holder)
+
+    def of_partition_locked(self, number: int) -> list[GroupBase]:
+        """In a cluster: the groups that were read or begun in a partition of `__consumer_offsets`."""
+        homes = ((group, group.environment.home) for group in self.groups.values())
+        return [group for group, home in homes if home is not None and home.partition == number]

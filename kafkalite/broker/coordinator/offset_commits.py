@@ -1,0 +1,180 @@
+"""Offsets that are committed in a transaction: AddOffsetsToTxn and TxnOffsetCommit.
+
+    commit ─▶ joins the transaction (TV2) ─▶ under the id's lock: is it in there? ─▶ the groups write it
+              of another broker: that is asked, and a marker that comes meanwhile refuses the commit
+
+Thread rule: as `transactions`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.base.deferred import Deferred, completed
+from kafkalite.broker.coordinator.mark import Ask
+from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
+from kafkalite.broker.coordinator.transaction import ONGOING, TV1, TV2
+from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalite.broker.coordinator.committed_offsets import Offset
+    from kafkalite.broker.coordinator.groups import GroupCoordinator
+    from kafkalite.broker.coordinator.state_log import Watch
+    from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+    from kafkalite.broker.limits.holder import Holder
+
+ADD_SINCE: Final = 5
+"""First version of TxnOffsetCommit that joins the transaction by itself."""
+ABORTABLE_SINCE: Final = 4
+"""First version of TxnOffsetCommit whose clients know TRANSACTION_ABORTABLE."""
+
+
+class _Commit(NamedTuple):
+    """A TxnOffsetCommit."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    group_id: str
+    member: tuple[str, str | None, int]
+    """Member id, instance id, generation."""
+    offsets: list[Offset]
+    version: int
+    holder: Holder | None
+
+    @property
+    def abortable(self) -> bool:
+        """Whether the client knows TRANSACTION_ABORTABLE."""
+        return self.version >= ABORTABLE_SINCE
+
+    def refused(self, code: int) -> list[int]:
+        """The answer when none may be committed."""
+        return [int(code)] * len(self.offsets)
+
+
+class OffsetCommits:
+    """Commits of groups' offsets in transactions that this broker, or another one, coordinates."""
+
+    def __init__(self, transactions: TransactionCoordinator, groups: GroupCoordinator) -> None:
+        self._transactions = transactions
+        self._groups = groups
+
+    def add_group(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> Deferred[int]:
+        """AddOffsetsToTxn: the partition that keeps a group's offsets joins the transaction."""
+        where = frozenset((self.partition_of_group(group_id),))
+        return self._transactions.add(transactional_id, producer_id, epoch, where, TV1)
+
+    def partition_of_group(self, group_id: str) -> TopicPartition:
+        """Where a group's offsets are kept."""
+        return TopicPartition(OFFSETS_TOPIC, self._groups.log.partition_of(group_id))
+
+    def commit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        group_id: str,
+        member: tuple[str, str | None, int],
+        offsets: list[Offset],
+        request_version: int,
+        holder: Holder | None = None,
+    ) -> Deferred[list[int]]:
+        """TxnOffsetCommit: completed with the code of each of `offsets`, in their order.
+
+        `member` is (member id, instance id, generation). A group that does not exist yet is charged to `holder`.
+        """
+        asked = _Commit(transactional_id, producer_id, epoch, group_id, member, offsets, request_version, holder)
+        where = self.partition_of_group(group_id)
+        code = self._groups.error_of(group_id)
+        if code:
+            return completed(asked.refused(code))
+        remote = self._transactions.remote
+        if remote is not None and self._transactions.error_of(transactional_id) == ErrorCode.NOT_COORDINATOR:
+            return self._commit_of_remote(asked, where)
+        answer: Deferred[list[int]] = Deferred()
+
+        def commit(code: int) -> None:
+            if code:
+                answer.complete(asked.refused(code))
+            else:
+                self._commit_within(asked, where, answer)
+
+        if request_version >= ADD_SINCE:
+            added = self._transactions.add(transactional_id, producer_id, epoch, frozenset((where,)), TV2)
+            answer.abandoned = added.abandoned
+            added.then(lambda code: commit(_offsets_code(code)))
+        else:
+            commit(0)
+        return answer
+
+    def _commit_of_remote(self, asked: _Commit, where: TopicPartition) -> Deferred[list[int]]:
+        """The transaction is another broker's: that is asked, and the transaction's marker, if it comes meanwhile,
+        refuses the commit.
+
+        A commit that joins the transaction waits until the one before is complete, whose markers come meanwhile, too.
+        In TV2 they have at most the commit's epoch, and the transaction's own a higher one (KIP-890). In TV1 epochs
+        tell nothing, but there AddOffsetsToTxn has waited for the markers before.
+        """
+        remote = self._transactions.remote
+        assert remote is not None, "in a cluster alone"
+        only_verify = asked.version < ADD_SINCE
+        ended_by = asked.epoch if only_verify else asked.epoch + 1
+        watch = self._groups.offsets.watch(where.partition, asked.producer_id, ended_by)
+        answer: Deferred[list[int]] = Deferred()
+
+        def commit(code: int) -> None:
+            code = _offsets_code(code)
+            if code:
+                self._groups.offsets.unwatch(watch)
+                answer.complete(asked.refused(code))
+            else:
+                self._write(asked, watch).then(answer.complete)
+
+        who = asked.transactional_id, asked.producer_id, asked.epoch
+        remote.ask(Ask(*who, where, only_verify, asked.abortable)).then(commit)
+        return answer
+
+    def _commit_within(self, asked: _Commit, where: TopicPartition, answer: Deferred[list[int]]) -> None:
+        """Hands the commit over under the id's lock, so that no marker of the transaction can get in front of it."""
+        transaction, code = self._transactions.lookup(asked.transactional_id)
+        if transaction is None:
+            answer.complete(asked.refused(code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+            return
+        with transaction.changing():
+            coming = transaction.coming
+            if transaction.dropped:  # what is known of the id by now has another lock
+                code = int(ErrorCode.NOT_COORDINATOR)
+            else:
+                code = self._transactions.verify(
+                    asked.transactional_id, asked.producer_id, asked.epoch, where, abortable=asked.abortable
+                )
+            code = _offsets_code(code)
+            if not code and coming is not None and coming.state is not ONGOING:
+                code = _offsets_code(ErrorCode.CONCURRENT_TRANSACTIONS)
+            if not code:
+                done = self._write(asked)
+        if code:
+            answer.complete(asked.refused(code))
+        else:
+            done.then(answer.complete)
+
+    def _write(self, asked: _Commit, watch: Watch | None = None) -> Deferred[list[int]]:
+        from kafkalite.wire.record.batches import Producer
+
+        producer = Producer(asked.producer_id, asked.epoch, -1, transactional=True)
+        return self._groups.offsets.commit(
+            asked.group_id, *asked.member, asked.offsets, producer=producer, watch=watch, holder=asked.holder
+        )
+
+
+def fenced_as_old(code: int) -> int:
+    """Produce and TxnOffsetCommit say INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED."""
+    return int(ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code)
+
+
+def _offsets_code(code: int) -> int:
+    """TxnOffsetCommit: what makes clients of every version come again."""
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return fenced_as_old(code)
