@@ -10,13 +10,12 @@ from kafkalite.errors import ErrorCode
 from kafkalite.model import Endpoint
 from kafkalite.wire import protocol
 from kafkalite.wire.protocol import api
+from tests.kit.harness.named_case import named_case
 
 CODE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 TEXT = "why"
 VIEW = MetadataView(7, "cluster", Endpoint("KAFKA", "host", 9), ["one", "two"])
-EVERY = [
-    pytest.param(row.key, v, id=f"{row.name}-{v}") for row in table.ROWS for v in range(row.oldest, row.newest + 1)
-]
+EVERY = [(row.key, version) for row in table.ROWS for version in range(row.oldest, row.newest + 1)]
 SCALARS = {"string": "t", "int32": 5, "int16": 3, "int8": 1, "int64": 4, "uuid": bytes(range(16)), "bool": True}
 
 
@@ -68,11 +67,13 @@ def codes(message):
     return found
 
 
-@pytest.mark.parametrize(("key", "version"), EVERY)
-def test_answer_is_one_that_a_client_reads_an_error_from(key, version):
-    answer = error_answer(key, version, request_of(key, version), CODE, TEXT, VIEW)
-    read = protocol.decode_response(key, version, protocol.encode_response(key, version, answer))
-    assert CODE in codes(read)
+def test_answer_is_one_that_a_client_reads_an_error_from():
+    assert EVERY
+    for key, version in EVERY:
+        with named_case(f"{api.APIS[key].name}-v{version}"):
+            answer = error_answer(key, version, request_of(key, version), CODE, TEXT, VIEW)
+            read = protocol.decode_response(key, version, protocol.encode_response(key, version, answer))
+            assert CODE in codes(read)
 
 
 @pytest.mark.parametrize("key", sorted(LISTS), ids=lambda key: api.APIS[key].name)
