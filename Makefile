@@ -13,6 +13,8 @@ PACKAGE ?=
 JOBS ?= 2
 # Tests wait for half of their time, so two at once keep a core busy; each may start brokers and a JVM, so no more than 8.
 TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
+# Files to workers; tests marked own_process first. A worker that dies ends the run, which names the test it died of.
+SPREAD = -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 BENCH_OUT ?= build/bench/head_to_head
 BENCH_ARGS ?=
 PIPELINE_ARGS ?=
@@ -97,7 +99,7 @@ packages:  ## install the programs that foreign-client tests run (kcat, librdkaf
 	@sh tools/test_packages.sh
 
 test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile -m "not slow and not spark" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow and not spark" $(PYTEST_ARGS)
 
 test-browser: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console in Debian's chromium
 	@sh tools/test_packages.sh chromium
@@ -128,12 +130,12 @@ build-asan: $(VENV)/.tested  ## the debug build with the address sanitiser, in b
 
 test-debug: build-debug  ## the tests on the debug build, whose invariants abort where they are broken
 	KAFKALITE_NATIVE_PATH=$(CURDIR)/build/debug/kafkalite/_native \
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile $(DEBUG_TESTS) -m "not slow and not spark" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(SPREAD) $(DEBUG_TESTS) -m "not slow and not spark" $(PYTEST_ARGS)
 
 # The sanitiser has to be the first library of every process of ours; tests/kit/harness/sanitiser.py keeps it from others'.
 ASAN_PYTEST = KAFKALITE_NATIVE_PATH=$(CURDIR)/build/asan/kafkalite/_native LD_PRELOAD=$(ASAN) PYTHONMALLOC=malloc \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_abort=0:handle_sigbus=0 \
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile -m "not slow and not spark"
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow and not spark"
 
 test-asan: build-asan  ## the tests of what runs in our own processes, on the debug build with the address sanitiser
 	$(ASAN_PYTEST) $(ASAN_TESTS) $(PYTEST_ARGS)

@@ -20,9 +20,9 @@ settings.load_profile("kafkalite")
 pytest_plugins = [
     "kafkalite.testing",
     "pytester",
+    "tests.kit.harness.own_process",
     "tests.kit.harness.distribution",
     "tests.kit.harness.fixtures",
-    "tests.kit.harness.own_process",
 ]
 
 NATIVE = Path(__file__).resolve().parent.parent / "ext" / "kafkalite" / "_native"

@@ -1,7 +1,8 @@
 """How tests are given to xdist's workers, and what is told of those that fail before the run's end.
 
-Each worker gets whole files, and no test twice (`once_each.py`). What fails is told as it fails, since a run that is
-broken off has no summary; what ran then is told, too, in CI with the workers' stacks.
+A group (`--dist loadgroup`) is a file, so that what its module shares is made once; the file's tests that are marked
+`own_process` are another, and with `--no-loadscope-reorder` every worker runs those first. What fails is told as it
+fails, since a run that is broken off has no summary; what ran then is told, too, in CI with the workers' stacks.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from xdist.remote import Producer
-    from xdist.workermanage import WorkerController
+from tests.kit.harness.own_process import MARK
 
-    from tests.kit.harness.once_each import OnceEach
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 PHASES = frozenset({"setup", "call", "teardown"})
 TEXT_MAX = 500  # characters
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OnceEach | None:
-    """xdist asks for one, where there is xdist; None for another kind of distribution than by file."""
-    from tests.kit.harness.once_each import OnceEach
-
-    return OnceEach(config, log) if config.getvalue("dist") == "loadfile" else None
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Name each test's group; xdist appends it to the test's name, after an @."""
+    if hasattr(config, "workerinput") and config.getvalue("loadgroup"):
+        for item in items:
+            own = "own-" if item.get_closest_marker(MARK) is not None else ""
+            item.add_marker(pytest.mark.xdist_group(own + item.path.stem))
 
 
 def pytest_configure(config: pytest.Config) -> None:

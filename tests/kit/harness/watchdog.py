@@ -1,6 +1,6 @@
 """Ends the process of a test that no time limit ends: one that hangs outside Python sees no signal, so no time-out.
 
-The stacks of all threads are told, and xdist goes on with another worker.
+The stacks of all threads are told; under xdist the run ends, and names the test.
 """
 
 import faulthandler

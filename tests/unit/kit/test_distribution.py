@@ -1,22 +1,32 @@
-"""How tests are given to workers: a test that kills its worker is run once, and told at once."""
+"""How tests are given to workers: by file, marked ones first; what kills its worker ends the run and is named."""
 
 import pytest
 
 from tests.kit.harness.nested_run import run_with
 
-FIRST = """
-    def test_one():
+SPREAD = ("--dist", "loadgroup", "--no-loadscope-reorder", "--max-worker-restart", "0")
+
+SAYS = """
+    import os
+    import pytest
+
+    @pytest.fixture(scope="module", params=[1])
+    def begun():
+        with open("modules", "a") as modules:
+            modules.write(__name__ + "\\n")
+
+    def test_one(begun):
         pass
 
-    def test_two():
-        assert 1 == 2
+    def test_two(begun):
+        assert __name__ != "test_b"
 
-    def test_three():
-        pass
-
-    def test_four():
-        pass
+    @pytest.mark.own_process
+    def test_own(request):
+        with open("modules", "a") as modules:
+            modules.write("own\\n")
 """
+"""The module is written down once for the files' tests, however many workers there are."""
 
 DIES = """
     import os
@@ -25,28 +35,35 @@ DIES = """
         pass
 
     def test_that_dies():
-        with open("deaths", "a") as deaths:
-            deaths.write("x")
         os._exit(3)
 
     def test_after():
         pass
 """
 
-DIES_ALONE = DIES.replace("test_before", "before").replace("test_after", "after")
+
+@pytest.fixture
+def marked(pytester: pytest.Pytester) -> pytest.Pytester:
+    pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["own_process: as here"]')
+    return pytester
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("last", [DIES, DIES_ALONE], ids=["amid-others", "alone"])
-def test_what_kills_its_worker_is_not_run_again(pytester: pytest.Pytester, last: str, workers: int) -> None:
-    """Where there is one, it has ended files before."""
-    pytester.makepyfile(test_first=FIRST, test_last=last)
-    result = run_with("distribution", pytester, "-n", str(workers), "--dist", "loadfile")
-    result.assert_outcomes(passed=3 + 2 * (last == DIES), failed=2)
-    assert (pytester.path / "deaths").read_text() == "x"
-    said = result.stdout.lines
-    assert len([line for line in said if "failed in call: test_first.py::test_two: " in line]) == 1
-    assert len([line for line in said if line.startswith("failed in") and "::test_that_dies: worker 'gw" in line]) == 1
+def test_files_are_kept_together_and_marked_tests_come_first(marked: pytest.Pytester) -> None:
+    marked.makepyfile(**{f"test_{name}": SAYS for name in "abcd"})
+    result = run_with("distribution", marked, "-n", "1", *SPREAD, also="own_process")
+    result.assert_outcomes(passed=11, failed=1)
+    written = (marked.path / "modules").read_text().split()
+    assert written == [*["own"] * 4, "test_a", "test_b", "test_c", "test_d"]
+    told = [line for line in result.stdout.lines if line.startswith("failed in call: test_b.py::test_two")]
+    assert len(told) == 1
+
+
+def test_what_kills_its_worker_ends_the_run_and_is_named(marked: pytest.Pytester) -> None:
+    marked.makepyfile(test_first="def test_one(): pass", test_last=DIES)
+    result = run_with("distribution", marked, "-n", "2", *SPREAD, also="own_process")
+    assert result.ret != 0
+    told = [line for line in result.stdout.lines if line.startswith("failed in")]
+    assert any("::test_that_dies" in line and ": worker 'gw" in line for line in told), told
 
 
 INTERRUPTED = """
@@ -60,7 +77,7 @@ INTERRUPTED = """
 
 def test_what_ran_when_a_run_was_broken_off_is_told(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_first="def test_one(): pass", test_last=INTERRUPTED)
-    result = run_with("distribution", pytester)
+    result = run_with("distribution", pytester, also="own_process")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     told = [line for line in result.stdout.lines if line.startswith("was running")]
     assert told == ["was running: test_last.py::test_that_hangs"]

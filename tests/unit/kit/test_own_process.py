@@ -1,7 +1,6 @@
 """A seam of the whole process is swapped only where no broker of other tests can meet it."""
 
 import errno
-import os
 import random
 from pathlib import Path
 
@@ -14,14 +13,6 @@ from tests.kit.harness.log_harness import started
 from tests.kit.harness.nested_run import run_with
 from tests.kit.harness.own_process import assert_alone
 from tests.simulation.disk import SimulatedDisk
-
-TESTS_PROCESS = os.getpid()
-"""The module is read in the process that the tests share."""
-
-
-@pytest.fixture
-def made_in() -> int:
-    return os.getpid()
 
 
 def test_nothing_is_swapped_in_a_process_that_tests_share() -> None:
@@ -45,91 +36,67 @@ def test_no_disk_is_swapped_beside_a_brokers_threads(tmp_path: Path) -> None:
     simulated.close()
 
 
-@pytest.mark.own_process
-def test_a_marked_test_has_its_process_and_its_fixtures_there(made_in: int) -> None:
-    assert made_in == os.getpid() != TESTS_PROCESS
-
-
 REPORTED = """
-    import os
+    import threading
     import pytest
-    import time
-
-    OPENED = []
 
     @pytest.fixture(scope="session")
     def shared():
-        OPENED.append(os.getpid())
+        over = threading.Event()
+        thread = threading.Thread(target=over.wait, name="kafkalite-shared")
+        thread.start()
         yield
-        print("shared is closed by", "its own" if OPENED == [os.getpid()] else "another")
+        over.set()
+        thread.join()
+
+    RUN = []
 
     def test_before(shared):
-        pass
+        assert RUN == ["alone", "last"]
 
     @pytest.mark.own_process
-    def test_that_fails(shared):
-        print("said before")
-        assert OPENED == []
-
-    @pytest.mark.own_process
-    def test_that_is_skipped():
-        pytest.skip("why")
-
-    @pytest.mark.own_process
-    def test_that_dies():
-        os.kill(os.getpid(), 9)
-
-    @pytest.mark.own_process
-    def test_that_passes(tmp_path):
-        assert OPENED == []  # a fork of the process as it was before test_before
-
-    @pytest.mark.own_process
-    @pytest.mark.timeout(1)
-    def test_that_takes_too_long():
-        os.fork()  # one that holds what it tells by
-        time.sleep(600)
-
-    @pytest.mark.own_process
-    def test_after_that():
-        pass
+    def test_alone():
+        RUN.append("alone")
 
     def test_after(shared):
-        assert OPENED == [os.getpid()]
-"""
-
-
-def test_what_a_marked_test_reports_is_told_and_what_tests_share_outlives_it(pytester: pytest.Pytester) -> None:
-    pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["own_process: as here"]')
-    pytester.makepyfile(REPORTED)
-    result = run_with("own_process", pytester, "-rs", "-s")
-    result.assert_outcomes(passed=4, failed=3, skipped=1)
-    result.stdout.fnmatch_lines_random(
-        [
-            "*said before*",
-            "*assert OPENED == [[][]]*",
-            "*ended without a report: wait status 9*",
-            "*SKIPPED*why",
-            "*Timeout*1.0s*",
-            "*shared is closed by its own*",
-        ]
-    )
-    result.stdout.no_fnmatch_line("*shared is closed by another*")
-
-
-LAST_IS_MARKED = """
-    import pytest
-
-    def test_before():
         pass
 
     @pytest.mark.own_process
-    def test_last():
+    def test_last(tmp_path):
+        assert [thread for thread in threading.enumerate() if thread.name == "kafkalite-shared"] == []
+        RUN.append("last")
+"""
+
+
+def test_marked_tests_come_before_what_tests_share(pytester: pytest.Pytester) -> None:
+    pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["own_process: as here"]')
+    pytester.makepyfile(REPORTED)
+    run_with("own_process", pytester).assert_outcomes(passed=4)
+
+
+SHARES = """
+    import threading
+    import pytest
+
+    @pytest.fixture(scope="session", autouse=True)
+    def shared():
+        over = threading.Event()
+        thread = threading.Thread(target=over.wait, name="kafkalite-shared")
+        thread.start()
+        yield
+        over.set()
+        thread.join()
+
+    @pytest.mark.own_process
+    def test_own():
         pass
 """
 
 
-def test_modules_whose_last_test_is_marked_are_ended_before_the_next_one(pytester: pytest.Pytester) -> None:
+def test_one_that_would_run_beside_what_others_share_fails(pytester: pytest.Pytester) -> None:
+    """Of two files, the second: the first one started what both share."""
     pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["own_process: as here"]')
-    pytester.makepyfile(test_first=LAST_IS_MARKED, test_second="def test_next(): pass")
+    pytester.makepyfile(test_first=SHARES, test_second="from test_first import shared, test_own")
     result = run_with("own_process", pytester)
-    result.assert_outcomes(passed=3)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*a test marked own_process comes after those that share a broker*kafkalite-shared*"])
