@@ -98,8 +98,8 @@ unit: $(VENV)/.built $(VENV)/.tested  ## one package's unit tests, without root 
 packages:  ## install the programs that foreign-client tests run (kcat, librdkafka, Java, Maven, Node, strace)
 	@sh tools/test_packages.sh
 
-test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
-	$(BIN)/python -m pytest $(SPREAD) -m "not slow and not spark" $(PYTEST_ARGS)
+test: $(VENV)/.built $(VENV)/.tested packages  ## a sample of every family of tests
+	$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile sample -m "not slow and not spark" $(PYTEST_ARGS)
 
 test-browser: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console in Debian's chromium
 	@sh tools/test_packages.sh chromium

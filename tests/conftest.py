@@ -15,6 +15,7 @@ from tests.kit.harness.watchdog import Watchdog
 
 # A slow machine is no failing example.
 settings.register_profile("kafkalite", deadline=None)
+settings.register_profile("sample", deadline=None, max_examples=20)  # of the 100, in `make test`
 settings.load_profile("kafkalite")
 
 pytest_plugins = [

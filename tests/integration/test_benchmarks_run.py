@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.path.__main__ import NAMES
+from tests.kit.harness.samples import sample
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.bench_smoke
 
 
+@pytest.mark.slow
 def test_micro_benchmarks_run() -> None:
     command = [sys.executable, "-m", "pytest", "benchmarks/micro", "-q", "-o", "python_files=bench_*.py"]
     done = subprocess.run([*command, "-p", "no:cacheprovider"], cwd=REPOSITORY, capture_output=True, text=True)
@@ -25,7 +27,7 @@ def test_micro_benchmarks_run() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sample(NAMES, 3))
 def test_path_benchmark_runs(name: str, tmp_path: Path) -> None:
     if shutil.which("gcc") is None or not Path("/usr/include/librdkafka/rdkafka.h").exists():
         pytest.skip("gcc and librdkafka-dev are needed to build the C clients")
@@ -36,6 +38,7 @@ def test_path_benchmark_runs(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.json")), "no result written"
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_benchmark_of_hostile_clients_runs_and_is_resumed(tmp_path: Path) -> None:
     rows = tmp_path / "rows"

@@ -29,6 +29,7 @@ from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
 from tests.kit.harness.damaged_log import fill, flip_four_bytes
 from tests.kit.harness.failing_groups import records, small_broker
+from tests.kit.harness.samples import sample
 from tests.kit.processes.apache_kafka import ApacheKafka
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 from tests.kit.processes.restored import grow_after_backup, numbers, produce, put_back
@@ -177,7 +178,7 @@ def one_member(
         )
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", sample(PORTS, 2))
 @pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, Aborted, GeneratorExit])
 def test_what_is_no_exception_is_a_failure_of_its_record(
@@ -202,7 +203,7 @@ def test_what_is_no_exception_is_a_failure_of_its_record(
         assert dict(letter.headers)["dlq.exception"].endswith(kind.__name__.encode())
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", sample(PORTS, 2))
 @pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
 def test_a_handler_that_exits_ends_the_run_with_that_and_its_record_comes_again(
@@ -222,7 +223,7 @@ def test_a_handler_that_exits_ends_the_run_with_that_and_its_record_comes_again(
         )
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", sample(PORTS, 2))
 @pytest.mark.parametrize("told", [True, False], ids=["the broker knows", "the broker does not know"])
 def test_a_damaged_batch_becomes_letters_and_the_rest_is_handled(tmp_path: Path, port: str, *, told: bool) -> None:
     settings = {"log_dirs": str(tmp_path / "data")}
@@ -332,7 +333,7 @@ def test_an_exit_inside_aiokafkas_loop_ends_the_run_in_good_order(broker: Broker
         )
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", sample(PORTS, 2))
 @pytest.mark.parametrize("exact", [True, False], ids=["in a transaction", "plainly"])
 def test_what_does_not_fit_is_told_as_that_and_a_smaller_one_goes_after_it(
     broker: Broker, port: str, *, exact: bool
@@ -372,7 +373,7 @@ def test_what_does_not_fit_is_told_as_that_and_a_smaller_one_goes_after_it(
         assert {key: row.offset for key, row in committed.items()} == ({place: 500} if exact else {})
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", sample(reversed(PORTS), 2))
 def test_members_that_poll_without_waiting_come_into_their_group(broker: Broker, port: str) -> None:
     """A poll of kafka-python that ends in the middle of a rebalance forgot the rebalance."""
     servers, group = broker.bootstrap_servers, f"g-{time.monotonic_ns()}"
@@ -452,7 +453,7 @@ class Member:
         self._thread.join()
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", sample(reversed(PORTS), 2))
 def test_a_log_that_went_back_below_a_committed_offset(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], port: str
 ) -> None:

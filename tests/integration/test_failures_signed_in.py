@@ -20,6 +20,7 @@ from kafkalite.failures.rows import State
 from kafkalite.failures.runner import Port
 from tests.kit.harness.failing_groups import records
 from tests.kit.harness.guarded_side import ROOT, Side, kafkalite
+from tests.kit.harness.samples import sample
 from tests.kit.harness.sasl_broker import PASSWORD
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
@@ -130,7 +131,7 @@ def play(side: Side, port: str) -> None:
             member.join()
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", sample(PORTS, 2))
 def test_rights_of_the_page_are_enough_for_a_member_by_each_client(side: Side, port: str) -> None:
     for flags in rules_of_the_page("billing"):
         side.allow(MEMBER, *flags)

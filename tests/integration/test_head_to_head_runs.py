@@ -35,6 +35,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Compl
     return done, Results.load(folder)
 
 
+@pytest.mark.slow
 def test_the_producer_and_the_consumer_test_are_measured(
     finished: tuple[subprocess.CompletedProcess[str], Results],
 ) -> None:

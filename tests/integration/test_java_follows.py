@@ -203,6 +203,7 @@ def test_too_few_in_sync_refuse_writes_until_a_follower_is_back(kafka_jars: Path
         assert read_all(broker, "safe") == 501
 
 
+@pytest.mark.slow
 def test_a_follower_of_kafkas_and_one_of_this_project_have_the_same(kafka_jars: Path, tmp_path: Path) -> None:
     assert kafka_jars
     with cluster(tmp_path, 1) as (broker, javas):

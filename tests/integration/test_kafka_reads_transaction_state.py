@@ -41,6 +41,7 @@ def test_kafkas_dump_tool_reads_transactions(tmp_path: Path) -> None:
     assert "isvalid: false" not in text
 
 
+@pytest.mark.slow
 def test_java_producer_raises_its_epoch_with_each_transaction(tmp_path: Path) -> None:
     with Broker(log_dirs=str(tmp_path), transaction_state_log_num_partitions=1) as broker:
         broker.create_topic("orders", partitions=2)

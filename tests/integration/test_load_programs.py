@@ -17,6 +17,7 @@ import pytest
 from benchmarks.head_to_head import drivers
 from benchmarks.head_to_head.drivers.common import Confirms, bucket_end, bucket_of
 from kafkalite.broker import Broker
+from tests.kit.harness.samples import sample
 from tests.kit.processes.broker import free_port
 
 pytestmark = pytest.mark.integration
@@ -79,7 +80,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "batch", "ack"), CASES)
+@pytest.mark.parametrize(("name", "batch", "ack"), sample(CASES, 8))
 def test_messages_arrive_in_the_number_that_is_told(broker: Broker, name: str, batch: int, ack: str) -> None:
     topic = f"{name}-{batch}-{ack}"
     where = ["--port", port_of(broker, name), "--topic", topic, "--messages", COUNT]

@@ -182,7 +182,7 @@ def slow_size() -> int:
 @pytest.mark.parametrize(
     ("size", "kills_at"),
     [
-        pytest.param(SMALL_SIZE, (), id="control"),
+        pytest.param(SMALL_SIZE, (), id="control", marks=pytest.mark.slow),
         pytest.param(SMALL_SIZE, KILLS_AT, id="small"),
         pytest.param(slow_size(), KILLS_AT, id="large", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],

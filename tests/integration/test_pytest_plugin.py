@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.harness.samples import sample
+
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -110,7 +112,7 @@ def test_pytests_own_file_has_settings_and_the_header_says_what_holds(inner: pyt
     result.stdout.fnmatch_lines(["kafkalite: kafka_broker answers acks=all from the disk (flush.on.acks.all=true)"])
 
 
-@pytest.mark.parametrize("arguments", [[], ["-n", "2"]], ids=["one-process", "xdist"])
+@pytest.mark.parametrize("arguments", sample([[], ["-n", "2"]], 1), ids=["one-process", "xdist"])
 def test_summary_says_what_a_conftest_set(inner: pytest.Pytester, arguments: list[str]) -> None:
     inner.makeconftest("""
         import pytest

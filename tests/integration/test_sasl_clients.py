@@ -19,6 +19,7 @@ from kafkalite.errors import ConfigError
 from tests.kit.harness import round_trips
 from tests.kit.harness.issuer import Issuer, TokenEndpointServer
 from tests.kit.harness.round_trips import LINES
+from tests.kit.harness.samples import sample
 from tests.kit.harness.sasl_broker import PASSWORD, SaslBroker, SaslTlsBroker
 from tests.kit.processes.apache_kafka import NotAvailable, run_tool
 from tests.kit.processes.broker import wait_until
@@ -155,7 +156,7 @@ def test_aiokafka(sasl: SaslTlsBroker, listener: str, mechanism: str) -> None:
 
 
 @LISTENERS
-@MECHANISMS
+@pytest.mark.parametrize("mechanism", sample(USERS, 1))
 def test_kafkas_own_tools(sasl: SaslTlsBroker, listener: str, mechanism: str) -> None:
     topic = f"java-{listener}-{mechanism}"
     config = str(java(sasl, listener, mechanism))

@@ -15,6 +15,7 @@ from kafkalite.spark.source import stream_plan
 from kafkalite.spark.source.offsets import DataLoss
 from kafkalite.spark.source.reading import read_task
 from kafkalite.spark.source.stream_plan import EPOCHS, FROM, IDS, StreamPlanner, StreamPosition
+from tests.kit.harness.samples import sample
 from tests.kit.processes.broker import BrokerProcess
 from tests.kit.processes.restored import grow_after_backup, produce, put_back
 from tests.kit.processes.restored import numbers as values
@@ -284,7 +285,7 @@ def read_values(planner: StreamPlanner, batches: list[tuple[dict, dict]]) -> lis
 
 @pytest.mark.parametrize("running", [False, True], ids=["started again", "running"])
 @pytest.mark.parametrize("killed", [False, True], ids=["epochs tell", "the same epoch"])
-@pytest.mark.parametrize("count", [10, 60])
+@pytest.mark.parametrize("count", sample([10, 60], 1))
 def test_a_log_that_was_restored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, killed: bool, running: bool
 ) -> None:

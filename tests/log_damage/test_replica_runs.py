@@ -22,6 +22,7 @@ from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, release
 from tests.kit.harness.replica_harness import Batches, History, ReplicaHarness
+from tests.kit.harness.samples import sample
 from tests.simulation.disk import LEFT, SimulatedDisk
 
 if TYPE_CHECKING:
@@ -430,7 +431,7 @@ def test_segments_above_a_cut_do_not_come_back(seed: int) -> None:
         after_the_cut_of_power(power, run, "durable")
 
 
-@pytest.mark.parametrize("model", sorted(LEFT))
+@pytest.mark.parametrize("model", sample(sorted(LEFT), 2))
 def test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name(model: str) -> None:
     """Power goes at each change of the disk that a cut makes."""
     for changes, seed in itertools.product(range(45), range(12)):

@@ -27,7 +27,7 @@ def make_broker(directory: Path) -> tuple[BrokerProcess, int]:
     return BrokerProcess(directory, settings, port=port), classic_port
 
 
-@pytest.mark.parametrize("kill_count", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kill_count", [1, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.scenario("0.7")
 def test_what_a_consumer_saw_survives_kill_9_in_its_place(tmp_path: Path, kill_count: int) -> None:
     chance = random.Random(7)

@@ -38,7 +38,7 @@ def create(broker: BrokerProcess, topic: str) -> None:
         assert connection.create_topic(topic, PARTITION_COUNT) == 0
 
 
-@pytest.mark.parametrize("kill_count", [4, slow(20)])
+@pytest.mark.parametrize("kill_count", [2, slow(20)])
 @pytest.mark.scenario("A8")
 def test_acknowledged_commit_never_goes_back(make_broker: MakeBroker, seed: int, kill_count: int) -> None:
     chance = random.Random(seed)
@@ -75,7 +75,7 @@ def committed(client: Consumer, partitions: list[TopicPartition]) -> dict[int, i
         return None
 
 
-@pytest.mark.parametrize("change_count", [12, slow(200)])
+@pytest.mark.parametrize("change_count", [6, slow(200)])
 @pytest.mark.scenario("F2")
 def test_members_come_and_go_while_the_broker_is_killed(make_broker: MakeBroker, seed: int, change_count: int) -> None:
     """After every change: one owner a partition, everything owned, within 30 seconds."""

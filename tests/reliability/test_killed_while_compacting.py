@@ -16,6 +16,7 @@ import confluent_kafka
 import pytest
 
 from tests.kit.harness.load import create_topic
+from tests.kit.harness.samples import sample
 from tests.kit.processes.apache_kafka import NotAvailable, dump_log, jars
 from tests.kit.processes.broker import BrokerProcess, wait_until
 
@@ -152,7 +153,7 @@ def verify(writer: Writer, found: list[tuple[int, bytes, bytes | None]]) -> None
         assert writer.by_offset.get(offset, (key, value)) == (key, value), f"wrong record at {offset}"
 
 
-@pytest.mark.parametrize("kill_count", [0, 4, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kill_count", sample([2, 0, 10], 1))
 @pytest.mark.scenario("A9")
 def test_kill_during_compaction(make_broker: MakeBroker, seed: int, kill_count: int) -> None:
     broker = make_broker(settings=SETTINGS).start()

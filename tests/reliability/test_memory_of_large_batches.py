@@ -17,6 +17,7 @@ from kafkalite.settings.broker import BrokerConfig
 from kafkalite.wire.record.compression import Codec, compress
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic
+from tests.kit.harness.samples import sample
 from tests.kit.processes.broker import BrokerProcess, wait_until
 
 MakeBroker = Callable[..., BrokerProcess]
@@ -80,7 +81,7 @@ def bounds(broker: BrokerProcess) -> dict[str, int]:
 
 @pytest.mark.scenario("C6")
 @pytest.mark.parametrize("tombstone", [False, True], ids=["values", "tombstone"])
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD, Codec.LZ4])
+@pytest.mark.parametrize("codec", sample([Codec.ZSTD, Codec.GZIP, Codec.LZ4], 1))
 def test_compaction_of_large_batches_stays_within_its_bound(
     make_broker: MakeBroker, codec: Codec, tombstone: bool
 ) -> None:

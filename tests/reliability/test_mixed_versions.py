@@ -13,6 +13,7 @@ from kafkalite.wire.protocol.messages.list_offsets import ListOffsetsPartition, 
 from kafkalite.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.kit.harness import wire
 from tests.kit.harness.load import unpack
+from tests.kit.harness.samples import sample
 from tests.kit.harness.typed import TypedConnection
 from tests.kit.processes.broker import BrokerProcess
 
@@ -69,7 +70,7 @@ def batch_in(codec: int, values: list[bytes]) -> bytes:
     return wire.seal_batch(packers[codec](records), len(values), attributes=codec)
 
 
-@pytest.mark.parametrize("codec", range(5), ids=["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", sample(range(5), 1), ids=["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.scenario("F6")
 def test_every_version_sees_what_every_version_wrote(make_broker: MakeBroker, codec: int) -> None:
     broker = make_broker().start()

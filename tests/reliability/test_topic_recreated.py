@@ -67,7 +67,7 @@ class Clients:
                 offset = batch.next_offset
 
 
-@pytest.mark.parametrize("turn_count", [20, slow(200)])
+@pytest.mark.parametrize("turn_count", [8, slow(200)])
 @pytest.mark.scenario("F4")
 def test_deleted_and_made_again_under_load(make_broker: MakeBroker, turn_count: int) -> None:
     settings = {"auto.create.topics.enable": "false", "log.segment.delete.delay.ms": "20", "log.segment.bytes": "4096"}

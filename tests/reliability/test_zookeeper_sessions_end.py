@@ -88,7 +88,7 @@ def join(cluster: Cluster) -> Member:
     return cluster.join(f"m{len(cluster.members)}")
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("count", [3, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 @pytest.mark.scenario("G4")
 def test_sessions_end(tmp_path: Path, seed: int, count: int) -> None:
     chance = random.Random(seed)

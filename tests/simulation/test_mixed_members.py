@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.kit.harness.samples import sample
 from tests.simulation.members import COUNT, SETTINGS, TOPIC, Table, member
 from tests.simulation.workload import Promises
 from tests.simulation.world import World
@@ -37,7 +38,7 @@ def run(seed: int, *, cuts: int, left: str = "durable") -> tuple[Table, list[str
         return table, world.scheduler.trace
 
 
-@pytest.mark.parametrize("left", ["durable", "posix"])
+@pytest.mark.parametrize("left", sample(["durable", "posix"], 1))
 @pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
 def test_every_partition_has_one_owner_and_in_the_end_each_has_one(left: str, count: int) -> None:
     kinds = set()

@@ -14,6 +14,7 @@ from kafkalite.client import Client, ClientError, GroupMetadata, ProtocolError
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
 from tests.kit.fakes.cluster import HANDLERS, FakeCluster
+from tests.kit.harness.samples import sample
 
 KEYS = [TopicPartition("t", partition) for partition in range(2)]
 ROUNDS = {"group": 40}
@@ -94,7 +95,7 @@ def test_answers_that_leave_out_what_was_asked(
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sample(range(3), 1))
 def test_lies_are_our_errors(name: str, seed: int) -> None:
     failures = 0
     with FakeCluster() as cluster:

@@ -258,4 +258,4 @@ class ConsumerGroups(RuleBasedStateMachine):
 
 
 TestConsumerGroups = ConsumerGroups.TestCase
-TestConsumerGroups.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestConsumerGroups.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=50, deadline=None)

@@ -33,6 +33,7 @@ from tests.kit.fakes.cluster import (
     VERSIONS,
     FakeCluster,
 )
+from tests.kit.harness.samples import sample
 
 OPTIONS = {"request_timeout_s": 5.0, "retry_timeout_s": 20.0, "retry_backoff_s": 0.001}
 PROTOCOLS = [pytest.param(VERSIONS, id="first"), pytest.param(SECOND_PROTOCOL, id="second")]
@@ -238,7 +239,7 @@ def disturb(source: random.Random, cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("versions", PROTOCOLS)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sample(range(12), 3))
 def test_whole_or_not_at_all(seed: int, versions: dict[int, tuple[int, int]]) -> None:
     source = random.Random(seed)
     expected: dict[tuple[str, int], list[bytes]] = {}
