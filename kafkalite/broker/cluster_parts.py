@@ -31,7 +31,7 @@ from kafkalite.broker.cluster.partitions import Partitions
 from kafkalite.broker.cluster.peers import Peers
 from kafkalite.broker.cluster.settings import ClusterSettings
 from kafkalite.broker.coordinator.remote import Remote
-from kafkalite.broker.log.assigned import AssignedLogs
+from kafkalite.broker.log.assigned import AssignedTopics
 from kafkalite.broker.log.directory import is_used
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ class ClusterParts:
         use_config: Callable[[], None],
     ) -> Member:
         """The membership, registered and caught up. `use_config` is called when the cluster's settings have changed."""
-        assert isinstance(logs, AssignedLogs), "opened for a cluster"
+        topics = logs.source
+        assert isinstance(topics, AssignedTopics), "opened for a cluster"
         config, clock = self._config, self._clock
         listeners = {
             listener.name: (endpoints[listener.name], listener.protocol) for listener in config.bound_listeners
@@ -103,14 +104,14 @@ class ClusterParts:
             member.give_up()
         brokers = brokers_of(member, self._ways, config)
         peers = Peers(brokers, config.node_id)
-        self.fetchers = fetchers = follow_replicas(member, brokers, logs.config, logs, clock)
+        self.fetchers = fetchers = follow_replicas(member, brokers, logs.config, topics, clock)
         self._leaving.callback(fetchers.stop)
-        self.directories = assign_directories(member, config, logs, fetchers, clock)
+        self.directories = assign_directories(member, config, topics, fetchers, clock)
         self._stopping.callback(self.directories.stop)
-        groups.shards.coordinate_led(logs)
-        transactions.coordinate_led(logs, Remote(logs, transactions.log, peers))
-        partitions = Partitions(logs, config.node_id, member.incarnation)
-        self.in_sync = in_sync = lead_replicas(member, config, logs, clock)
+        groups.shards.coordinate_led(topics)
+        transactions.coordinate_led(topics, Remote(logs, transactions.log, peers))
+        partitions = Partitions(topics, config.node_id, member.incarnation)
+        self.in_sync = in_sync = lead_replicas(member, config, topics, clock)
         self._stopping.callback(in_sync.stop)
         self._stopping.callback(peers.stop)
         member.listeners += [

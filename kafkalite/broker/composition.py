@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.handlers.sign_in import SignIns
     from kafkalite.broker.handlers.table import Row
     from kafkalite.broker.log.retention import RetentionPolicy
+    from kafkalite.broker.log.topic_source import TopicSource
     from kafkalite.broker.metrics.errors import ErrorCounts
     from kafkalite.broker.metrics.parts import Parts
     from kafkalite.broker.metrics.server import MetricsServer
@@ -140,7 +141,7 @@ class Composition:
         logs, member = self.logs, None if self.cluster is None else self.cluster.member
         if logs is None:
             return ""
-        opened = f"{logs.loaded_count} of {logs.planned_count} partitions opened"
+        opened = f"{logs.opener.loaded_count} of {logs.opener.planned_count} partitions opened"
         return opened if member is None else f"{member.progress}, {opened}"
 
     def reload_certificates(self) -> None:
@@ -167,7 +168,7 @@ class Composition:
             self._stops.callback(cluster.stop)
         self._start_coordinators(logs)
         authorizer = load_authorizer(logs)
-        self.quotas = Quotas(logs.quotas(), logs.change_quotas, logs.config, self._use_quotas)
+        self.quotas = Quotas(logs.metadata.quotas(), logs.metadata.change_quotas, logs.config, self._use_quotas)
         self.long_requests = LongRequests(pool)
         self._stops.callback(self._close_long_requests)
         self._stops.callback(self._end_at_once)
@@ -201,19 +202,17 @@ class Composition:
 
     def _open_logs(self, cluster_id: str) -> LogManager:
         """The data directory, opened; a new one's cluster has this id, unless it is empty."""
-        self.logs = logs = self._log_class()(
-            self.config, self.clock, on_fatal=self._on_fatal, policies=self._policies, cluster_id=cluster_id
+        self.logs = logs = LogManager(
+            self.config,
+            self.clock,
+            on_fatal=self._on_fatal,
+            policies=self._policies,
+            cluster_id=cluster_id,
+            topics_of=topic_source_of(self.config),
         )
         self._stops.callback(self._close_logs, logs)
         logs.open()
         return logs
-
-    def _log_class(self) -> type[LogManager]:
-        if not self.config.in_cluster:
-            return LogManager
-        from kafkalite.broker.log.assigned import AssignedLogs
-
-        return AssignedLogs
 
     def _load_tls_and_sasl(self, logs: LogManager) -> None:
         """Of the listeners that have one of them."""
@@ -365,7 +364,7 @@ class Composition:
         from kafkalite.broker.telemetry.clients import ClientMetrics
 
         services.client_metrics = ClientMetrics(
-            lambda: logs.client_metrics, lambda: services.config.telemetry_max_bytes, self.clock
+            lambda: logs.metadata.client_metrics, lambda: services.config.telemetry_max_bytes, self.clock
         )
         services.metric_sources.append(services.client_metrics.families)
 
@@ -576,6 +575,15 @@ class Composition:
         self.logs = None
 
 
+def topic_source_of(config: BrokerConfig) -> Callable[[LogManager], TopicSource] | None:
+    """What says which topics there are, in a cluster; None for a broker that stands alone."""
+    if not config.in_cluster:
+        return None
+    from kafkalite.broker.log.assigned import AssignedTopics
+
+    return AssignedTopics
+
+
 def load_tls(config: BrokerConfig) -> TlsListeners | None:
     """Certificates of the listeners with TLS; None, and nothing is imported or loaded, where there is none."""
     if not any(listener.tls for listener in config.bound_listeners):
@@ -597,13 +605,13 @@ def load_sasl(logs: LogManager, pool: IoPool, clock: Clock) -> Mapping[str, Sign
     from kafkalite.broker.handlers.sign_in import SignIns
     from kafkalite.broker.security.sasl_listener import SaslListener, Users
 
-    users = Users(logs.credentials, logs.secret())
+    users = Users(logs.metadata.credentials, logs.metadata.secret())
     return {
         listener.name: SignIns(
             SaslListener(listener.name, config.sasl_of(listener.name), users, encrypted=listener.tls),
             pool,
             clock,
-            lambda: logs.features,
+            lambda: logs.metadata.features,
             telemetry=bool(config.metrics_listeners),
         )
         for listener in listeners
@@ -618,8 +626,8 @@ def load_authorizer(logs: LogManager) -> Authorizer | None:
     from kafkalite.broker.security.authorizer import Authorizer
 
     authorizer = Authorizer(
-        logs.acls(),
-        logs.change_acls,
+        logs.metadata.acls(),
+        logs.metadata.change_acls,
         super_users=config.super_user_names,
         allow_without_acl=config.allow_everyone_if_no_acl_found,
     )

@@ -215,7 +215,7 @@ class Broker:
         from kafkalite.security.scram import HASHES, new_credential
 
         changes = [credential_change(mechanism, user, new_credential(mechanism, password)) for mechanism in HASHES]
-        self.logs.alter_credentials(lambda: changes)
+        self.logs.metadata.alter_credentials(lambda: changes)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and everything in it."""

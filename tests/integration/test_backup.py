@@ -140,11 +140,11 @@ def test_it_is_for_its_owner_alone(tmp_path: Path, directory: Path) -> None:
 def test_users_come_along(tmp_path: Path) -> None:
     with SaslBroker(tmp_path) as broker:
         back_up(str(tmp_path / "data"), str(tmp_path / "again" / "data"))
-        kept = dict(broker.broker.logs.credentials)
+        kept = dict(broker.broker.logs.metadata.credentials)
     copy = SaslBroker(tmp_path / "again")
     copy.broker.start()
     try:
-        assert dict(copy.broker.logs.credentials) == kept
+        assert dict(copy.broker.logs.metadata.credentials) == kept
         with copy.connect() as client:
             assert client.scram("bob")[0].error_code == 0
         with copy.connect() as client:
@@ -161,7 +161,7 @@ def test_rules_come_along(tmp_path: Path) -> None:
         back_up(str(Path(broker.broker.logs.directory)), str(tmp_path / "copy"))
     copy = started(tmp_path / "copy", authorizer_class_name=STANDARD_AUTHORIZER)
     try:
-        assert copy.logs.acls() == [wanted]
+        assert copy.logs.metadata.acls() == [wanted]
     finally:
         copy.stop()
 
@@ -411,9 +411,9 @@ def test_journal_that_is_shortened_meanwhile_is_copied_as_it_was(
     real = backup._fill
 
     def shortening(plan, target: str, *, link: bool):
-        before = broker.logs.journal_size()
+        before = broker.logs.metadata.size()
         broker.logs.compact_journal()
-        assert broker.logs.journal_size() < before
+        assert broker.logs.metadata.size() < before
         return real(plan, target, link=link)
 
     monkeypatch.setattr(backup, "_fill", shortening)

@@ -12,7 +12,8 @@ from kafkalite.base.clock import SystemClock
 from kafkalite.broker import Broker
 from kafkalite.broker.cluster import metadata_types as types
 from kafkalite.broker.log import checkpoints
-from kafkalite.broker.log.assigned import AssignedLogs
+from kafkalite.broker.log.assigned import AssignedTopics
+from kafkalite.broker.log.manager import LogManager
 from kafkalite.client.connection import Connection
 from kafkalite.errors import ErrorCode
 from kafkalite.settings.broker import BrokerConfig
@@ -355,9 +356,11 @@ def test_stop_before_the_partitions_are_known_loses_nothing(controller: Scripted
     points = (tmp_path / "recovery-point-offset-checkpoint").read_text()
     assert "orders 0 1" in points
     config = BrokerConfig.load(overrides=settings(controller, tmp_path))
-    logs = AssignedLogs(config, SystemClock(), on_fatal=lambda error: pytest.fail(str(error)), cluster_id="")
+    logs = LogManager(
+        config, SystemClock(), on_fatal=lambda error: pytest.fail(str(error)), cluster_id="", topics_of=AssignedTopics
+    )
     logs.open()
-    logs.write_recovery_points()
+    logs.checkpoints.write_recovery_points()
     assert logs.close()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == points
     with Broker(settings(controller, tmp_path)) as broker, connect(broker) as connection:

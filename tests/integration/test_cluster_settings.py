@@ -119,7 +119,7 @@ def test_groups_and_subscriptions_to_client_metrics_are_those_of_the_cluster(
     controller: ScriptedController, broker: Broker, connection: Connection
 ) -> None:
     assert described(connection, GROUP, "readers")["consumer.session.timeout.ms"][0] == "50000"
-    assert broker.logs.group_configs.keys() == {"readers"}
+    assert broker.logs.metadata.group_configs.keys() == {"readers"}
     assert described(connection, CLIENT_METRICS, "some")["interval.ms"][0] == "1000"
     told = connection.request(api.GET_TELEMETRY_SUBSCRIPTIONS, GetTelemetrySubscriptionsRequest())
     assert (told.error_code, told.push_interval_ms, told.requested_metrics) == (0, 1000, ["org.apache"])
@@ -133,7 +133,11 @@ def test_groups_and_subscriptions_to_client_metrics_are_those_of_the_cluster(
         config(CLIENT_METRICS, "some", "interval.ms", None),
         config(CLIENT_METRICS, "some", "metrics", None),
     )
-    wait_until(lambda: not broker.logs.group_configs and not broker.logs.client_metrics, WAIT_S, "both are gone")
+    wait_until(
+        lambda: not broker.logs.metadata.group_configs and not broker.logs.metadata.client_metrics,
+        WAIT_S,
+        "both are gone",
+    )
 
 
 def change(*resources: tuple[int, str, str, str | None], validate_only: bool = False) -> IncrementalAlterConfigsRequest:

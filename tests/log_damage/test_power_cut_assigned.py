@@ -9,12 +9,13 @@ import pytest
 
 from kafkalite.base.clock import SystemClock
 from kafkalite.broker.log import checkpoints, files
-from kafkalite.broker.log.assigned import AssignedLogs, AssignedTopic
+from kafkalite.broker.log.assigned import AssignedTopic, AssignedTopics
 from kafkalite.broker.log.assignment import Assignment
+from kafkalite.broker.log.manager import LogManager
 from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
-from tests.kit.harness.log_harness import abandon, make_batch
+from tests.kit.harness.log_harness import abandon, make_batch, use_topics
 from tests.kit.harness.replica_harness import leaders
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
-def started(path: Path) -> AssignedLogs:
+def started(path: Path) -> LogManager:
     config = BrokerConfig.load(
         overrides={
             "log.dirs": str(path),
@@ -47,7 +48,9 @@ def started(path: Path) -> AssignedLogs:
             "listeners": "PLAINTEXT://127.0.0.1:0",
         }
     )
-    logs = AssignedLogs(config, SystemClock(), on_fatal=_fail, cluster_id="aaaaaaaaaaaaaaaaaaaaaQ")
+    logs = LogManager(
+        config, SystemClock(), on_fatal=_fail, cluster_id="aaaaaaaaaaaaaaaaaaaaaQ", topics_of=AssignedTopics
+    )
     logs.open()
     return logs
 
@@ -56,14 +59,14 @@ def _fail(error: BaseException) -> None:
     raise AssertionError("a thread of the manager died") from error
 
 
-def orders(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> AssignedTopic:
+def orders(logs: LogManager, topic_id: bytes, epoch: int = 0) -> AssignedTopic:
     """One partition that is led here."""
     led = Assignment(held=True, leads=True, leader_id=OWN, leader_epoch=epoch, replicas=(OWN,), isr=(OWN,))
     return AssignedTopic("orders", topic_id, TopicConfig.resolve(logs.config, {}, "orders"), [led])
 
 
-def given(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> PartitionLog:
-    logs.use_topics([orders(logs, topic_id, epoch)])
+def given(logs: LogManager, topic_id: bytes, epoch: int = 0) -> PartitionLog:
+    use_topics(logs, [orders(logs, topic_id, epoch)])
     (log,) = logs.logs()
     return log
 
@@ -124,7 +127,7 @@ def test_stray_does_not_come_back_in_place_of_a_new_topic(root: Path, recorder: 
     image = recorder.image(tmp_path / "image")
     abandon(logs)
     again = started(image)
-    again.use_topics([orders(again, SECOND)])
+    use_topics(again, [orders(again, SECOND)])
     kept = [name for name in directories(image) if name.endswith("-stray")]
     assert len(kept) == 1
     assert checkpoints.read_partition_topic_id(str(image / kept[0])) == FIRST
@@ -134,7 +137,7 @@ def test_stray_does_not_come_back_in_place_of_a_new_topic(root: Path, recorder: 
 def test_topic_made_again_has_nothing_of_the_deleted_one(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
     logs = started(root)
     written(given(logs, FIRST))
-    logs.use_topics([orders(logs, SECOND)], [FIRST])
+    use_topics(logs, [orders(logs, SECOND)], [FIRST])
     image = recorder.image(tmp_path / "image")
     logs.close()
     again = started(image)
@@ -147,8 +150,8 @@ def test_every_batch_has_an_epoch_that_is_known(root: Path, recorder: NameRecord
     logs = started(root)
     log = given(logs, FIRST, 3)
     written(log)
-    logs.use_topics([orders(logs, FIRST, 5)])
-    logs.use_topics([orders(logs, FIRST, 8)])
+    use_topics(logs, [orders(logs, FIRST, 5)])
+    use_topics(logs, [orders(logs, FIRST, 8)])
     assert log.epoch_end(4) == (3, 1)
     assert log.epoch_end(8) == (8, 1)
     written(log)
@@ -167,7 +170,7 @@ def test_every_batch_has_an_epoch_that_is_known(root: Path, recorder: NameRecord
     again.close()
 
 
-def followed(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> AssignedTopic:
+def followed(logs: LogManager, topic_id: bytes, epoch: int = 0) -> AssignedTopic:
     """One partition that another broker leads."""
     both = (OWN + 1, OWN)
     led = Assignment(held=True, leads=False, leader_id=OWN + 1, leader_epoch=epoch, replicas=both, isr=both)
@@ -175,8 +178,8 @@ def followed(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> AssignedTop
     return AssignedTopic("orders", topic_id, TopicConfig.resolve(logs.config, {}, "orders"), [led])
 
 
-def replica(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> ReplicaLog:
-    logs.use_topics([followed(logs, topic_id, epoch)])
+def replica(logs: LogManager, topic_id: bytes, epoch: int = 0) -> ReplicaLog:
+    use_topics(logs, [followed(logs, topic_id, epoch)])
     (log,) = logs.logs()
     assert isinstance(log, ReplicaLog)
     return log
@@ -188,7 +191,7 @@ def test_high_watermark_outlives_a_start_that_ends_early(root: Path) -> None:
     log.append_as_follower(leaders(0, 5), 0, 3)
     logs.close()
     logs = started(root)
-    logs.write_high_watermarks()  # nobody has said yet which partitions are here
+    logs.checkpoints.write_high_watermarks()  # nobody has said yet which partitions are here
     logs.close()
     logs = started(root)
     assert replica(logs, FIRST).high_watermark == 3
@@ -203,23 +206,23 @@ def test_what_is_written_down_holds_until_the_logs_are_published(root: Path, mon
     log.append_as_follower(leaders(5, 5), 0, 10)
     log.advance_log_start(5)
     log.flush()
-    logs.write_recovery_points()
-    logs.write_high_watermarks()
+    logs.checkpoints.write_recovery_points()
+    logs.checkpoints.write_high_watermarks()
     abandon(logs)
     names = (files.RECOVERY_POINTS_NAME, files.LOG_STARTS_NAME, files.HIGH_WATERMARKS_NAME)
     before = [checkpoints.read_offsets(str(root / name)) for name in names]
     assert before == [{("orders", 0): 10}, {("orders", 0): 5}, {("orders", 0): 10}]
     seen: list[object] = []
-    publish = AssignedLogs._publish
+    publish = LogManager.publish
 
-    def housekeeping_comes_first(self: AssignedLogs, *topics: Topic) -> None:
-        self.write_recovery_points()
-        self.write_log_starts()
-        self.write_high_watermarks()
+    def housekeeping_comes_first(self: LogManager, *topics: Topic) -> None:
+        self.checkpoints.write_recovery_points()
+        self.checkpoints.write_log_starts()
+        self.checkpoints.write_high_watermarks()
         seen.append([checkpoints.read_offsets(str(root / name)) for name in names])
         publish(self, *topics)
 
-    monkeypatch.setattr(AssignedLogs, "_publish", housekeeping_comes_first)
+    monkeypatch.setattr(LogManager, "publish", housekeeping_comes_first)
     logs = started(root)
     assert replica(logs, FIRST).log_start_offset == 5
     assert seen
@@ -230,8 +233,8 @@ def test_what_is_written_down_holds_until_the_logs_are_published(root: Path, mon
 def test_high_watermark_of_a_deleted_topic_is_not_its_successors(root: Path) -> None:
     logs = started(root)
     replica(logs, FIRST).append_as_follower(leaders(0, 5), 0, 5)
-    logs.write_high_watermarks()
-    logs.use_topics([followed(logs, SECOND)], [FIRST])
+    logs.checkpoints.write_high_watermarks()
+    use_topics(logs, [followed(logs, SECOND)], [FIRST])
     (log,) = logs.logs()
     assert isinstance(log, ReplicaLog)
     log.append_as_follower(leaders(0, 9), 0, 1)

@@ -134,7 +134,7 @@ def test_acknowledged_after_a_kill_what_a_saved_index_covers(
     manager, log = started_again(manager, root)
     assert (root / "t-0" / f"{0:020d}.klindex").exists()
     acknowledge(log, append(log))
-    manager.write_recovery_points()
+    manager.checkpoints.write_recovery_points()
     assert end_in(recorder.image(tmp_path / "image")) == 1
     manager.close()
 

@@ -125,7 +125,7 @@ def test_nothing_of_a_deleted_topic_goes_before_its_name_has_gone_durably(root: 
     manager.housekeeper.run_due()
     (renamed,) = root.glob("t-0.*-delete")
     assert (renamed / METADATA).exists(), "under its old name again it could not say whose it was"
-    manager.sync_renames()
+    manager.removals.sync_renames()
     manager.housekeeper.run_due()
     wait_until(lambda: not renamed.exists(), 30, "the directory is removed")
     manager.close()
@@ -191,7 +191,7 @@ def test_deletion_that_cannot_be_synced_is_not_reported_done(root: Path) -> None
     manager.delete_topic("t", durable=False)
     seams.arm(("sync",), after=0, error=errno.EIO)
     with pytest.raises(StorageError):
-        manager.sync_renames()
+        manager.removals.sync_renames()
     file_ops.disarm()
     with pytest.raises(StorageError):
         manager.delete_topic("u")  # a later sync that succeeds says nothing of what the failed one was to write

@@ -59,10 +59,10 @@ REPLICAS = "tests/log_damage/test_replica_runs.py"
 KNOWN: dict[str, str] = {
     f"{LOG}adoption:_adopt#0": "none: no directory is copied in; a lost id is given anew or read from the journal",
     f"{LOG}adoption:_write_anew#0": "none: no directory is copied in; a lost id is read from the journal",
-    f"{LOG}assigned:AssignedLogs._open_topics#0": (
+    f"{LOG}assigned:AssignedTopics.open#0": (
         f"found: {ASSIGNED}test_directory_that_was_made_just_before_a_kill_is_on_the_disk_before_what_is_in_it_counts"
     ),
-    f"{LOG}assigned:AssignedLogs._sync_walked#0": (
+    f"{LOG}assigned:AssignedTopics._sync_walked#0": (
         "found: tests/unit/broker/log/test_assigned.py::test_what_a_start_has_walked_is_synced_together"
     ),
     f"{LOG}checkpoints:write_offsets#0": "found: posix, seed 1: records that were deleted are there again",
@@ -107,12 +107,12 @@ KNOWN: dict[str, str] = {
     f"{LOG}journal:Journal.record#0": "found: ext4, seed 1: topics that were made are missing",
     f"{LOG}journal:Journal.rewrite#0": f"found: {SITES}test_journal_that_was_made_shorter_is_whole",
     f"{LOG}loading:load#0": "found: posix, seed 1: a segment's name is gone",
-    f"{LOG}manager:LogManager.__init__#0": "found: posix, seed 1: committed offsets are gone; 28 answers early",
-    f"{LOG}manager:LogManager._open_topics#0": f"found: {NAMES}test_acknowledged_after_a_kill",
-    f"{LOG}manager:LogManager._remove_leftovers#0": (
+    f"{LOG}manager:LogManager._make_services#0": "found: posix, seed 1: committed offsets are gone; 28 answers early",
+    f"{LOG}topic_source:JournalTopics.open#0": f"found: {NAMES}test_acknowledged_after_a_kill",
+    f"{LOG}removals:Removals.remove_leftovers#0": (
         f"found: {TOPICS}test_a_start_removes_nothing_of_a_directory_whose_name_may_come_back"
     ),
-    f"{LOG}manager:LogManager.sync_renames#0": f"found: {TOPICS}test_topic_made_again_has_nothing_of_the_deleted_one",
+    f"{LOG}removals:Removals.sync_renames#0": f"found: {TOPICS}test_topic_made_again_has_nothing_of_the_deleted_one",
     f"{LOG}partition_log:PartitionLog._record_epoch_locked#0": (
         f"found: {SITES}test_where_an_epoch_ended_is_known_while_the_next_one_is_written_down"
     ),

@@ -36,12 +36,12 @@ From start to stop:
    `Broker.stop` ends that wait.
 4. Handlers answer from one image. A request that only the controller may decide is forwarded in an Envelope. Quotas,
    users, ACLs and settings come from each image (`joining`, `settings`); the journal holds none of them.
-5. From the first image that has this process's registration, `partitions` tells `AssignedLogs` which partitions are
+5. From the first image that has this process's registration, `partitions` tells `AssignedTopics` which partitions are
    here and led. The first time, logs are opened and strays set aside; later, logs lead or resign. A log whose only
    replica is here has its high watermark at its end. All other partitions are `Elsewhere`: Produce and Fetch look up
    all partitions the same way, and a core that is not led refuses.
-6. `AssignedLogs` changes the logs under their locks, publishes, and calls `replica_listeners`: the `Fetchers` start or
-   stop asking a leader. A log itself refuses what a leader of another epoch sent.
+6. `AssignedTopics` changes the logs under their locks, publishes, and calls `replica_listeners`: the `Fetchers` start
+   or stop asking a leader. A log itself refuses what a leader of another epoch sent.
 7. The leader of a partition of a coordinator's topic serves its groups or ids once it has read all of it and every
    replica in sync has it (`LedPartitions`). A write is answered when the high watermark has passed it in the same
    leader epoch. A group or an id belongs to the epoch in which it was read or created (`Home`) and is written in no

@@ -430,7 +430,7 @@ def place_of(log: ReplicaLog) -> Place:
 
 
 class Fetchers:
-    """All of them. `use` is a listener of AssignedLogs, `use_config` one of settings; any thread."""
+    """All of them. `use` is a listener of AssignedTopics, `use_config` one of settings; any thread."""
 
     def __init__(
         self, own: OwnBroker, brokers: Brokers, config: BrokerConfig, clock: Clock, executors: Executors = THREADS

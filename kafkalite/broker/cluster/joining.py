@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafkalite.base.executors import Event
     from kafkalite.base.families import Source
     from kafkalite.broker.cluster.security import Security
-    from kafkalite.broker.log.assigned import AssignedLogs
+    from kafkalite.broker.log.assigned import AssignedTopics
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.quotas.quotas import Quotas
     from kafkalite.broker.security.authorizer import Authorizer
@@ -134,15 +134,15 @@ def producer_ids(member: Member, config: BrokerConfig, clock: Clock) -> BlockIds
 
 
 def follow_replicas(
-    member: Member, brokers: Brokers, config: BrokerConfig, logs: AssignedLogs, clock: Clock
+    member: Member, brokers: Brokers, config: BrokerConfig, topics: AssignedTopics, clock: Clock
 ) -> Fetchers:
     """Who follows what other brokers lead, from the first image on."""
     fetchers = Fetchers(OwnBroker(config.node_id, lambda: member.image), brokers, config, clock)
-    logs.replica_listeners.append(fetchers.use)
+    topics.replica_listeners.append(fetchers.use)
     return fetchers
 
 
-def lead_replicas(member: Member, config: BrokerConfig, logs: AssignedLogs, clock: Clock) -> InSyncReplicas:
+def lead_replicas(member: Member, config: BrokerConfig, topics: AssignedTopics, clock: Clock) -> InSyncReplicas:
     """Who is in sync with what is led here; it has begun. Its `use_brokers` is to be a listener of the member's."""
     in_sync = InSyncReplicas(
         config.node_id,
@@ -152,28 +152,28 @@ def lead_replicas(member: Member, config: BrokerConfig, logs: AssignedLogs, cloc
         lag_s_max=config.replica_lag_time_max_ms / 1000,
         flush=config.flush_on_acks_all,
     )
-    logs.services.leading = in_sync
-    logs.replica_listeners.append(in_sync.replicas_changed)
+    topics.logs.services.leading = in_sync
+    topics.replica_listeners.append(in_sync.replicas_changed)
     in_sync.start()
     return in_sync
 
 
 def assign_directories(
-    member: Member, config: BrokerConfig, logs: AssignedLogs, fetchers: Fetchers, clock: Clock
+    member: Member, config: BrokerConfig, topics: AssignedTopics, fetchers: Fetchers, clock: Clock
 ) -> DirectoryAssignments:
     """Who keeps replicas that are not fit from leading; it has begun."""
     assignments = DirectoryAssignments(
         config.node_id,
-        directory_id(logs.directory),
+        directory_id(topics.logs.directory),
         lambda: member.epoch,
         lambda: member.image.features.get("metadata.version", 0),
         member.propose,
         clock,
         mend=fetchers.mend,
-        has_room=lambda: has_room(logs.directory),
+        has_room=lambda: has_room(topics.logs.directory),
     )
-    logs.services.fitness_changed = assignments.fitness_changed
-    logs.replica_listeners.append(assignments.replicas_changed)
+    topics.logs.services.fitness_changed = assignments.fitness_changed
+    topics.replica_listeners.append(assignments.replicas_changed)
     member.listeners.append(assignments.use_features)
     assignments.start()
     return assignments
@@ -207,7 +207,7 @@ def use_users(logs: LogManager, before: Image, now: Image) -> None:
     """A listener of the member's: the cluster's users are those that are known here."""
     if now.credentials is not before.credentials or before is EMPTY:
         known = {number: row for number, row in now.credentials.items() if number[0] in MECHANISMS}
-        logs.use_credentials({(MECHANISMS[number], user): row for (number, user), row in known.items()})
+        logs.metadata.use_credentials({(MECHANISMS[number], user): row for (number, user), row in known.items()})
 
 
 def use_rules(authorizer: Authorizer | None, before: Image, now: Image) -> None:

@@ -17,14 +17,14 @@ from kafkalite.broker.log.assignment import LOST, NOWHERE, Assignment
 
 if TYPE_CHECKING:
     from kafkalite.broker.cluster.image import Image, PartitionState, TopicState
-    from kafkalite.broker.log.assigned import AssignedLogs
+    from kafkalite.broker.log.assigned import AssignedTopics
 
 
 class Partitions:
     """See the module; `use` is a listener of the member's."""
 
-    def __init__(self, logs: AssignedLogs, node_id: int, incarnation: bytes) -> None:
-        self._logs = logs
+    def __init__(self, topics: AssignedTopics, node_id: int, incarnation: bytes) -> None:
+        self._topics = topics
         self._node_id = node_id
         self._incarnation = incarnation
         self._used = EMPTY
@@ -46,14 +46,15 @@ class Partitions:
             if before.topics.get(topic_id) is not topic
         ]
         if changed or removed or before is EMPTY:
-            self._logs.use_topics(changed, removed)
+            self._topics.use_topics(changed, removed)
         self._used = now  # not before: what could not be carried out is a part of the next image's difference
 
     def _assigned(self, topic: TopicState, image: Image) -> AssignedTopic:
         count = max(topic.partitions, default=-1) + 1
         known = [topic.partitions.get(number) for number in range(count)]
         partitions = [NOWHERE if each is None else self._assignment(each) for each in known]
-        return AssignedTopic(topic.name, topic.id, topic_config(self._logs.config, image, topic.name), partitions)
+        config = topic_config(self._topics.logs.config, image, topic.name)
+        return AssignedTopic(topic.name, topic.id, config, partitions)
 
     def _assignment(self, partition: PartitionState) -> Assignment:
         own = self._node_id

@@ -61,9 +61,9 @@ class ClusterSettings:
                 logs.use_topic_config(name, topic_config(logs.config, now, name, told=True))
         kinds = {kind for kind, _ in changed}
         if GROUP in kinds or broker_changed:  # whose bounds are the broker's
-            logs.group_configs = _whole(now, GROUP, lambda texts: GroupConfig.resolve(logs.config, texts))
+            logs.metadata.group_configs = _whole(now, GROUP, lambda texts: GroupConfig.resolve(logs.config, texts))
         if CLIENT_METRICS in kinds:
-            logs.client_metrics = _whole(now, CLIENT_METRICS, ClientMetricsConfig.resolve)
+            logs.metadata.client_metrics = _whole(now, CLIENT_METRICS, ClientMetricsConfig.resolve)
 
 
 def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:

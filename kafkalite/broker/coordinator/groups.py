@@ -238,7 +238,7 @@ class GroupCoordinator:
 
     def _timing(self, group_id: str) -> Timing:
         """How a group's members report: by its own settings, or the broker's."""
-        own, config = self._logs.group_configs.get(group_id), self._config
+        own, config = self._logs.metadata.group_configs.get(group_id), self._config
         if own is not None:
             return Timing(own.consumer_heartbeat_interval_ms, own.consumer_session_timeout_ms)
         return Timing(config.group_consumer_heartbeat_interval_ms, config.group_consumer_session_timeout_ms)

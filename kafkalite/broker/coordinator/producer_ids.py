@@ -41,7 +41,7 @@ class ProducerIds:
         """An id nobody else gets. Blocks when a new block has to be made durable; StorageError when it cannot be."""
         with self._lock:
             if not self._block:
-                first = self._logs.allocate_producer_ids(BLOCK_SIZE)
+                first = self._logs.metadata.allocate_producer_ids(BLOCK_SIZE)
                 self._block = range(first, first + BLOCK_SIZE)
             return self._pop_locked()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kafkalite.base.executors import Executors, Job
     from kafkalite.broker.coordinator.state_log import StateLog
-    from kafkalite.broker.log.assigned import AssignedLogs
+    from kafkalite.broker.log.assigned import AssignedTopics
     from kafkalite.broker.log.partition_log import PartitionLog
 
 
@@ -64,13 +64,13 @@ class Shards:
         """Runs `load`, which calls `load_all`, on a thread of this name."""
         self._loader = self.executors.job(name, load)
 
-    def coordinate_led(self, logs: AssignedLogs) -> None:
+    def coordinate_led(self, topics: AssignedTopics) -> None:
         """In a cluster: serves those partitions from now on that are led here. Once, after start."""
         from kafkalite.broker.coordinator.led import LedPartitions
 
         self.log.led = LedPartitions(self.log.name, self, self.executors)
         self.log.led.start()
-        logs.leadership[self.log.name] = self.log.led.take
+        topics.leadership[self.log.name] = self.log.led.take
 
     def stop(self) -> None:
         """Nothing is served from now on. Returns when nothing is loaded any more."""

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.remote import Remote
     from kafkalite.broker.coordinator.timers import Timer, TimerQueue
     from kafkalite.broker.limits.holder import Holder
-    from kafkalite.broker.log.assigned import AssignedLogs
+    from kafkalite.broker.log.assigned import AssignedTopics
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog
     from kafkalite.settings.broker import BrokerConfig
@@ -274,11 +274,11 @@ class TransactionCoordinator:
             return
         self.shards.start_loading("kafkalite-transaction-loader", self._load)
 
-    def coordinate_led(self, logs: AssignedLogs, remote: Remote) -> None:
+    def coordinate_led(self, topics: AssignedTopics, remote: Remote) -> None:
         """In a cluster: from now on the ids of those partitions are served that are led here; what others have to do
         with goes to `remote`. Once, after start."""
         self.remote = self.markers.remote = remote
-        self.shards.coordinate_led(logs)
+        self.shards.coordinate_led(topics)
 
     def stop(self) -> None:
         """Serves nothing from then on, and answers those who wait to be added."""

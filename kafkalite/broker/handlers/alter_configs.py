@@ -193,7 +193,7 @@ def _alter_group(
     except ConfigError as error:
         raise InvalidConfig(str(error)) from error
     if not validate_only:
-        services.logs.alter_group(resource.resource_name, config)
+        services.logs.metadata.alter_group(resource.resource_name, config)
 
 
 def _alter_client_metrics(
@@ -210,7 +210,7 @@ def _alter_client_metrics(
     except ConfigError as error:
         raise InvalidConfig(str(error)) from error
     if not validate_only and (overrides or present.overrides):
-        context.broker.logs.alter_client_metrics(name, config)
+        context.broker.logs.metadata.alter_client_metrics(name, config)
 
 
 def _alter_broker(

@@ -56,7 +56,7 @@ INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     telemetry = context.broker.client_metrics is not None
-    response = answer(context.api_version, request, context.broker.logs.features, telemetry=telemetry)
+    response = answer(context.api_version, request, context.broker.logs.metadata.features, telemetry=telemetry)
     if response.error_code == ErrorCode.NONE:
         context.connection.software_name = request.client_software_name
         context.connection.software_version = request.client_software_version

@@ -105,7 +105,11 @@ def list_resources(context: RequestContext, request: ListConfigResourcesRequest)
         if kind in (BROKER, BROKER_LOGGER):
             return [str(number) for number in sorted(view.image.brokers) if view.address(number) is not None]
         return sorted(
-            {TOPIC: view.image.topic_ids, GROUP: logs.group_configs, CLIENT_METRICS: logs.client_metrics}[kind]
+            {
+                TOPIC: view.image.topic_ids,
+                GROUP: logs.metadata.group_configs,
+                CLIENT_METRICS: logs.metadata.client_metrics,
+            }[kind]
         )
 
     return list_config_resources.listed(context.api_version, request, names)

@@ -78,7 +78,7 @@ class BrokerServices:
     def feature_level(self, name: str) -> int:
         """The level of a feature; 0 is off."""
         if self.member is None:
-            return self.logs.features.level(name)
+            return self.logs.metadata.features.level(name)
         return self.member.image.features.get(name, 0)
 
     def topic_config(self, name: str) -> TopicConfig | None:

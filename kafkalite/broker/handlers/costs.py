@@ -107,13 +107,13 @@ def all_quotas(context: RequestContext, _request: Any) -> float:
 
 def all_users(context: RequestContext, _request: Any) -> float:
     """Each user with a password."""
-    return ROW_US * len(context.broker.logs.credentials)
+    return ROW_US * len(context.broker.logs.metadata.credentials)
 
 
 def config_names(context: RequestContext, _request: Any) -> float:
     """Each topic, group and subscription that has settings."""
     logs = context.broker.logs
-    return ROW_US * (len(logs.topics) + len(logs.group_configs) + len(logs.client_metrics))
+    return ROW_US * (len(logs.topics) + len(logs.metadata.group_configs) + len(logs.metadata.client_metrics))
 
 
 def producers(context: RequestContext, request: Any) -> float:

@@ -50,7 +50,7 @@ def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopic
         for key, state in checkpointed(unique.items())
     ]
     try:
-        context.broker.logs.sync_renames()  # one sync for all of them
+        context.broker.logs.removals.sync_renames()  # one sync for all of them
     except KafkaError as error:
         for result in checkpointed(results):
             if result.error_code == 0:

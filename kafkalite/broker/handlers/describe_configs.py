@@ -170,7 +170,7 @@ def _topic_config(context: RequestContext, name: str) -> TopicConfig:
 
 
 def _group_overrides(context: RequestContext, group_id: str) -> frozenset[tuple[str, str]]:
-    own = context.broker.logs.group_configs.get(group_id)
+    own = context.broker.logs.metadata.group_configs.get(group_id)
     return frozenset() if own is None and group_id else frozenset(group_config(context, group_id).overrides.items())
 
 
@@ -179,14 +179,14 @@ def group_config(context: RequestContext, group_id: str) -> GroupConfig:
     if not group_id:
         raise InvalidRequest("settings for all groups at once are the broker's: group.*")
     services = context.broker
-    return services.logs.group_configs.get(group_id) or GroupConfig.resolve(services.config, {})
+    return services.logs.metadata.group_configs.get(group_id) or GroupConfig.resolve(services.config, {})
 
 
 def client_metrics_config(context: RequestContext, name: str) -> ClientMetricsConfig:
     """The settings that a subscription to client metrics has, or would have."""
     if not name:
         raise InvalidRequest("a subscription to client metrics has a name")
-    return context.broker.logs.client_metrics.get(name) or ClientMetricsConfig()
+    return context.broker.logs.metadata.client_metrics.get(name) or ClientMetricsConfig()
 
 
 def _from_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

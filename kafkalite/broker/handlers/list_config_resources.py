@@ -51,8 +51,8 @@ def _names(context: RequestContext, kind: int) -> Iterator[str]:
     if kind == TOPIC:
         yield from sorted(context.broker.logs.topics)
     elif kind == GROUP:
-        yield from sorted(context.broker.logs.group_configs)
+        yield from sorted(context.broker.logs.metadata.group_configs)
     elif kind == CLIENT_METRICS:
-        yield from sorted(context.broker.logs.client_metrics)
+        yield from sorted(context.broker.logs.metadata.client_metrics)
     elif kind in (BROKER, BROKER_LOGGER):
         yield str(context.broker.cluster.node_id)

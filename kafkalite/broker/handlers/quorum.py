@@ -41,7 +41,7 @@ def describe(context: RequestContext, request: DescribeQuorumRequest) -> Describ
     if asked != [(METADATA_TOPIC, [0])]:
         return _unknown(request)
     cluster = context.broker.cluster
-    high_watermark, epoch = context.broker.logs.metadata_position()
+    high_watermark, epoch = context.broker.logs.metadata.position()
     now_ms = context.broker.clock.time_ms()
     voter = ReplicaState(
         replica_id=cluster.node_id,

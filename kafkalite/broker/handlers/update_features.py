@@ -40,7 +40,7 @@ def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFea
         item.feature: (item.max_version_level, item.upgrade_type) for item in checkpointed(request.feature_updates)
     }
     with _changing:
-        present = context.broker.logs.features
+        present = context.broker.logs.metadata.features
         for name, (level, kind) in wanted.items():
             problem = _problem(present, context.broker.cluster.node_id, name, level, kind)
             if problem is not None:
@@ -48,7 +48,7 @@ def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFea
         if wanted and not request.validate_only:
             levels = {name: level for name, (level, _) in wanted.items()}
             try:
-                context.broker.logs.change_features(levels)
+                context.broker.logs.metadata.change_features(levels)
             except KafkaError as error:
                 return UpdateFeaturesResponse(error_code=error.code, error_message=str(error))
     results = []

@@ -55,7 +55,7 @@ def describe(
     if not allows(context, DESCRIBE, CLUSTER):
         return DescribeUserScramCredentialsResponse(error_code=CODES[CLUSTER], error_message=None)
     by_user: dict[str, list[CredentialInfo]] = {}
-    for (mechanism, user), credential in sorted(context.broker.logs.credentials.items()):
+    for (mechanism, user), credential in sorted(context.broker.logs.metadata.credentials.items()):
         info = CredentialInfo(mechanism=_NUMBERS[mechanism], iterations=credential.iterations)
         by_user.setdefault(user, []).append(info)
     named = Counter(user.name for user in checkpointed(request.users or ()))
@@ -97,12 +97,12 @@ def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) ->
         )
 
     def decide() -> list[dict[str, Any]]:
-        changes, found = _decide(request, logs.credentials)
+        changes, found = _decide(request, logs.metadata.credentials)
         problems.update(found)
         return changes
 
     try:
-        logs.alter_credentials(decide)
+        logs.metadata.alter_credentials(decide)
     except KafkaError as error:
         problems = {name: problem or (error.code, str(error)) for name, problem in problems.items()}
     return AlterUserScramCredentialsResponse(

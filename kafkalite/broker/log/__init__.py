@@ -1,7 +1,10 @@
 """The log engine: partitions as directories of segment files, from the data directory down to the batch.
 
-    manager         opens and closes a data directory; topics, partitions, the threads behind them
-    journal         topics, settings and ids, durably
+    manager         opens and closes a data directory; topics, partitions, the threads that serve them
+    topic_source    which topics there are: the journal's; assigned: a cluster's
+    opening         plans and opens logs                     removals   directories that are renamed and removed
+    journal         topics, settings and ids, durably        metadata_store   what of them handlers read and change
+    offset_checkpoints   recovery points, log starts, high watermarks
     partition_log   one partition: rolls, flushes, retention; it owns a `_native.log.log_core`, which appends and reads
     log_state       what there is to see of a log
     loading         a partition directory → an open log      recovery   what to do with bytes that are no batches

@@ -26,7 +26,7 @@ from kafkalite.broker.log.assignment import LOST, NOWHERE
 from kafkalite.broker.log.elsewhere import Elsewhere
 from kafkalite.broker.log.journal import TopicState
 from kafkalite.broker.log.loading import load_offline
-from kafkalite.broker.log.manager import LogManager
+from kafkalite.broker.log.opening import topic_of
 from kafkalite.broker.log.replica_log import ReplicaChange, ReplicaLog
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.log.assignment import Assignment
     from kafkalite.broker.log.journal import Journal
     from kafkalite.broker.log.loading import LoadPlan
+    from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog
     from kafkalite.settings.topic import TopicConfig
 
@@ -52,67 +53,48 @@ class AssignedTopic:
     partitions: Sequence[Assignment]
 
 
-class AssignedLogs(LogManager):
-    """See the module."""
+class AssignedTopics:
+    """The topics of a cluster, in the data directory of one of its brokers. See the module."""
 
-    _assigned = False
-    """Whether it is known which partitions are here."""
-    _present: dict[tuple[str, int], str]
-    """Partition directories as the start found them."""
-    leadership: dict[str, Callable[[int, int | None], None]]
-    """By topic: who is told of a partition that is led here from now on, with the epoch, or (None) no longer. With no
-    lock held, in order; they must not block."""
-    replica_listeners: list[Callable[[Sequence[ReplicaChange]], None]]
-    """Who is told of all that has become of the replicas here, once for each image: those that are gone, then those
-    that are led, then those that follow. After it is so and published, with no lock held; they must not block."""
+    def __init__(self, logs: LogManager) -> None:
+        self.leadership: dict[str, Callable[[int, int | None], None]] = {}
+        """By topic: who is told of a partition that is led here from now on, with the epoch, or (None) no longer. With
+        no lock held, in order; they must not block."""
+        self.replica_listeners: list[Callable[[Sequence[ReplicaChange]], None]] = []
+        """Who is told of all that has become of the replicas here, once for each image: those that are gone, then those
+        that are led, then those that follow. After it is so and published, with no lock held; they must not block."""
+        self.logs = logs
+        self._opener = logs.opener
+        self._removals = logs.removals
+        self._checkpoints = logs.checkpoints
+        self._checkpoints.complete = False  # until it is known which partitions are here
+        self._present: dict[tuple[str, int], str] = {}
+        """Partition directories as the start found them."""
 
-    # --- open and close -----------------------------------------------------------------------------------------------
+    # --- a topic source -----------------------------------------------------------------------------------------------
 
-    def _open_topics(self, found: Journal) -> None:  # noqa: ARG002 - whose topics do not count
-        self.leadership = {}
-        self.replica_listeners = []
-        self._present, deleted = directory.partition_directories(self.directory)
-        self._remove_leftovers(deleted, ())
-        if deleted or not self.clean_start:
-            self.services.sync_root()
-        self.cleaner.load()
-        self._load_all()
+    def open(self, found: Journal) -> Iterable[Topic]:  # noqa: ARG002 - whose topics do not count
+        """None yet."""
+        opener = self._opener
+        self._present, deleted = directory.partition_directories(opener.directory)
+        self._removals.remove_leftovers(deleted, ())
+        if deleted or not opener.clean_start:
+            opener.services.sync_root()
+        opener.cleaner.load()
+        self._checkpoints.read()
+        return ()
 
-    def _close_logs(self) -> bool:
-        return super()._close_logs() and (self._assigned or self.clean_start)
+    def went_offline(self, log: PartitionLog) -> None:
+        """The controllers have to know."""
+        self._opener.services.fitness_changed(log)
 
-    def write_recovery_points(self) -> None:
-        """As any; before the logs that are here are published, what is written down holds."""
-        if self._assigned:
-            super().write_recovery_points()
-
-    def write_log_starts(self) -> None:
-        """As write_recovery_points."""
-        if self._assigned:
-            super().write_log_starts()
-
-    def write_high_watermarks(self) -> None:
-        """As write_recovery_points."""
-        if self._assigned:
-            super().write_high_watermarks()
-
-    def _forget_in_checkpoints(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
-        super()._forget_in_checkpoints(is_gone)
-        self.high_watermarks.forget(is_gone)
-
-    def _producer_id_seen(self, producer_id: int) -> None:
-        """The controllers give ids out."""
-
-    def _went_offline(self, log: PartitionLog, reason: str) -> None:
-        super()._went_offline(log, reason)
-        self.services.fitness_changed(log)
-
-    def _logs_of(self, topic: Topic) -> Iterable[ReplicaLog]:
+    def logs_of(self, topic: Topic) -> Iterable[ReplicaLog]:
+        """Those of its replicas here."""
         return [log for log in topic.partitions if isinstance(log, ReplicaLog)]
 
-    def _state_of(self, name: str) -> TopicState:
-        topic = self.topics[name]
-        return TopicState(name, topic.id, dict(topic.overrides), [])
+    def state_of(self, topic: Topic) -> TopicState:
+        """What was published of it."""
+        return TopicState(topic.name, topic.id, dict(topic.overrides), [])
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
@@ -120,30 +102,31 @@ class AssignedLogs(LogManager):
         """These topics are gone, by id, then these are there, or have changed. May block."""
         told: list[tuple[str, int, int | None]] = []
         changes: list[ReplicaChange] = []
-        with self._lock:
-            gone = [self.topics_by_id[topic_id] for topic_id in removed if topic_id in self.topics_by_id]
+        logs = self.logs
+        with logs.lock:
+            gone = [logs.topics_by_id[topic_id] for topic_id in removed if topic_id in logs.topics_by_id]
             for topic in gone:
-                for log in self._logs_of(topic):
+                for log in self.logs_of(topic):
                     self._note_gone(log, told, changes)
-                self._drop_topic(topic)
-            if not self._assigned:
+                logs.drop_topic(topic)
+            if not self._checkpoints.complete:
                 self._keep_strays_aside(changed)
             loaded = self._load_assigned(changed)
             self._sync_walked(loaded.values())
-            self._keep_taken_over(loaded.values())
+            self._opener.keep_taken_over(loaded.values())
             topics = [self._changed_topic(each, loaded, told, changes) for each in changed]
             if topics:
-                self._publish(*topics)
-            self._assigned = True  # not before: housekeeping would write down that there are no logs
+                logs.publish(*topics)
+            self._checkpoints.complete = True  # not before: housekeeping would write down that there are no logs
         for topic in gone:
-            self._tell_deleted(topic.name)
+            logs.tell_deleted(topic.name)
         self._tell_replicas(changes)
         for name, partition, epoch in told:
             if name in self.leadership:
                 self.leadership[name](partition, epoch)
         for each in changed:
-            self._tell_changed(each.name)
-        self.sync_renames()
+            logs.tell_changed(each.name)
+        self._removals.sync_renames()
 
     def _tell_replicas(self, changes: list[ReplicaChange]) -> None:
         if changes:
@@ -176,25 +159,25 @@ class AssignedLogs(LogManager):
             topic_id, _ = adoption.identity_of(path)
             if topic_id is not None and held.get(key) == topic_id:
                 continue
-            target = self._rename_partition(path, files.stray_directory_name)
+            target = self._removals.rename_partition(path, files.stray_directory_name)
             strays.add(key)
             logger.warning(
                 "a directory that is none of this broker's partitions is kept under another name",
                 extra=fields(path=path, renamed=target),
             )
         if strays:
-            self._forget_in_checkpoints(strays.__contains__)
+            self._checkpoints.forget(strays.__contains__)
         self._present = {}
 
     def _load_assigned(self, topics: Sequence[AssignedTopic]) -> dict[tuple[str, int], ReplicaLog]:
         """Opens the logs of replicas that are here and not open."""
-        first = not self._assigned
-        points = self._written.get(files.RECOVERY_POINTS_NAME) if first else {}  # None: there is no good file
-        starts = self._written.get(files.LOG_STARTS_NAME, {}) if first else {}
+        opener, first = self._opener, not self._checkpoints.complete
+        points = self._checkpoints.points if first else {}  # None: there is no good file
+        starts = self._checkpoints.starts if first else {}
         plans: list[LoadPlan] = []
         logs: list[PartitionLog] = []
         for topic in topics:
-            open_now = self.topics_by_id.get(topic.id)
+            open_now = self.logs.topics_by_id.get(topic.id)
             present = () if open_now is None else open_now.partitions
             wanted = [
                 number
@@ -202,20 +185,15 @@ class AssignedLogs(LogManager):
                 if each.held and not (number < len(present) and isinstance(present[number], ReplicaLog))
             ]
             unready = None if first else self._cannot_begin_anew(topic.name, wanted)
-            state = TopicState(topic.name, topic.id, {}, [self._unclean_count()] * len(topic.partitions))
+            state = TopicState(topic.name, topic.id, {}, [opener.metadata.state.unclean_count] * len(topic.partitions))
             for number in wanted:
-                plan = self._plan(state, topic.config, number, points, starts)
+                plan = opener.plan(state, topic.config, number, points, starts)
                 plan = replace(plan, replicated=True, sole=not topic.partitions[number].others_whole)
                 if unready is None:
                     plans.append(plan)
                 else:
-                    logs.append(load_offline(plan, self.services, unready))
-        if not first or self.clean_start:
-            logs += [self._load(plan) for plan in plans]
-        else:
-            self.planned_count = len(plans)
-            count = self.config.num_recovery_threads_per_data_dir
-            logs += self.executors.each("kafkalite-recovery", count, self._load, plans)
+                    logs.append(load_offline(plan, opener.services, unready))
+        logs += opener.load_all(plans) if first else [opener.load(plan) for plan in plans]
         self._correct_log_starts(
             [log for log in logs if starts.get((log.topic, log.partition), 0) > log.log_start_offset]
         )
@@ -226,9 +204,8 @@ class AssignedLogs(LogManager):
         would hide what comes there now. They are offline when that fails."""
         if not logs:
             return
-        found = {(log.topic, log.partition): log.log_start_offset for log in logs}
         try:
-            self._write_offsets(files.LOG_STARTS_NAME, lambda: {**self._written[files.LOG_STARTS_NAME], **found})
+            self._checkpoints.correct_log_starts(logs)
         except OSError as error:
             for log in logs:
                 log.go_offline(f"where it starts could not be written down: {error}")
@@ -240,7 +217,7 @@ class AssignedLogs(LogManager):
             return
         marks = [log.entries.mark() for log in walked]
         try:
-            file_ops.sync_file_system(self.directory)
+            file_ops.sync_file_system(self._opener.directory)
         except OSError as error:  # it says only that something failed, not what
             logger.warning("file system sync failed, each log is synced by itself", extra=fields(reason=str(error)))
             for log in walked:
@@ -257,8 +234,8 @@ class AssignedLogs(LogManager):
         """Takes out of the way what these partitions must not find; why that cannot be. They are offline then, and all
         others go by what metadata says: it says each thing once."""
         try:
-            self._clear_directories(name, partitions)
-            self._forget_in_checkpoints({(name, number) for number in partitions}.__contains__)
+            self._removals.clear_directories(name, partitions)
+            self._checkpoints.forget({(name, number) for number in partitions}.__contains__)
         except OSError as error:
             return error
         return None
@@ -270,7 +247,7 @@ class AssignedLogs(LogManager):
         told: list[tuple[str, int, int | None]],
         changes: list[ReplicaChange],
     ) -> Topic:
-        open_now = self.topics_by_id.get(topic.id)
+        open_now = self.logs.topics_by_id.get(topic.id)
         present: Sequence[PartitionLog | Elsewhere] = () if open_now is None else open_now.partitions
         partitions: list[PartitionLog | Elsewhere] = []
         for number, each in enumerate(topic.partitions):
@@ -278,7 +255,7 @@ class AssignedLogs(LogManager):
             log = loaded.get((topic.name, number), before)
             if isinstance(log, ReplicaLog) and not each.held:
                 self._note_gone(log, told, changes)
-                self._drop_log(log)
+                self.logs.drop_log(log)
                 log = None
             if isinstance(log, ReplicaLog):
                 self._lead_or_resign(log, each, told, changes, fresh=log is not before)
@@ -287,9 +264,9 @@ class AssignedLogs(LogManager):
                 log.set_leader(each.leader_id, each.leader_epoch)
                 partitions.append(log)
             else:
-                partitions.append(Elsewhere(topic.name, number, self.clock, each.leader_id, each.leader_epoch))
+                partitions.append(Elsewhere(topic.name, number, self.logs.clock, each.leader_id, each.leader_epoch))
         state = TopicState(topic.name, topic.id, dict(topic.config.overrides), [])
-        return self._topic(state, partitions, topic.config)  # type: ignore[arg-type]  # whoever wants logs asks for them
+        return topic_of(state, partitions, topic.config)  # type: ignore[arg-type]  # whoever wants logs asks for them
 
     @staticmethod
     def _lead_or_resign(

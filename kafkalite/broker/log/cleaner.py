@@ -314,7 +314,7 @@ class LogCleaner:
             spend=lambda size: self._spend(log, size),
         )
         try:
-            self._logs.note_flushed(log, chosen.upper)
+            self._logs.checkpoints.note_flushed(log, chosen.upper)
             offset = compaction.run()
         except (CompactionStopped, SwapAbandoned) as reason:
             logger.info("compaction ended early", extra=fields(log=log.name, reason=str(reason)))

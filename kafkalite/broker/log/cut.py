@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kafkalite._native.log.segment import Segment
+    from kafkalite.broker.log.metadata_store import MetadataStore
     from kafkalite.broker.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -65,8 +66,9 @@ class LogsToCut(Protocol):
     def logs(self) -> Iterable[PartitionLog]:
         """All logs. Nobody adds or takes one away meanwhile."""
 
-    def link_journal(self, path: str) -> int:
-        """Links the journal's file to `path`; bytes of it that hold."""
+    @property
+    def metadata(self) -> MetadataStore:
+        """What the journal has."""
 
 
 def cut_path(links: str, name: str) -> str:
@@ -122,7 +124,7 @@ def make(logs: LogsToCut, links: str, path: str) -> None:
     with contextlib.ExitStack() as locks:
         for part in parts:
             locks.enter_context(part.log.core.locked())
-        journal_size = logs.link_journal(f"{links}/{files.JOURNAL_NAME}")
+        journal_size = logs.metadata.link(f"{links}/{files.JOURNAL_NAME}")
         for part in parts:
             part.note_locked()
     # A log that was compacted since its files were linked is compacted once more, from its start.

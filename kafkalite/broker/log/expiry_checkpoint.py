@@ -16,11 +16,14 @@ Blocks.
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.clock import StoredTime
 from kafkalite.base.logging import fields
 from kafkalite.broker.log import disk, files
+
+if TYPE_CHECKING:
+    from kafkalite.base.clock import ExpiryTime
 
 logger = logging.getLogger(__name__)
 
@@ -71,3 +74,37 @@ def write(directory: str, stored: StoredTime) -> None:
     rows = {"version": VERSION, **stored._asdict()}
     text = "".join(f"{name}: {value}\n" for name, value in rows.items())
     files.write_atomically(f"{directory}/{files.EXPIRY_TIME_NAME}", text.encode(), durable=True)
+
+
+class ExpiryCheckpoint:
+    """The stored trusted time of one data directory."""
+
+    _failed = False
+    """Whether the last try to store it failed."""
+
+    def __init__(self, directory: str, expiry_time: ExpiryTime) -> None:
+        self._directory = directory
+        self._expiry_time = expiry_time
+
+    def resume(self) -> None:
+        """Begins with the stored trusted time, else with the newest time of the checkpoint files. What those say is
+        stored before any of them is written again, with a wall clock that may be wrong."""
+        stored = read(self._directory)
+        if stored is not None:
+            self._expiry_time.resume(stored)
+            return
+        found = newest_checkpoint(self._directory)
+        if found is not None:
+            self._expiry_time.resume(found)
+            self.store()
+
+    def store(self) -> None:
+        """Stores the trusted time, durably. A start without it begins with an older one, and keeps things longer."""
+        try:
+            write(self._directory, self._expiry_time.to_store())
+        except OSError as error:
+            if not self._failed:
+                logger.warning("the expiry time could not be stored", extra=fields(reason=str(error)))
+            self._failed = True
+        else:
+            self._failed = False

@@ -131,14 +131,16 @@ class Housekeeper:
             Chore("flush", FLUSH_CHECK_INTERVAL, now, self.flush_by_age),
             Chore("backup", FLUSH_CHECK_INTERVAL, now, self._logs.serve_backup),
             Chore("clock", FLUSH_CHECK_INTERVAL, now, self._logs.expiry_time.time_ms),
-            Chore("expiry time", store, now + FLUSH_CHECK_INTERVAL, self._logs.store_time),
+            Chore("expiry time", store, now + FLUSH_CHECK_INTERVAL, self._logs.expiry_checkpoint.store),
             Chore("retention", retention, now + min(RETENTION_DELAY, retention), self.apply_retention),
             Chore("checkpoint", checkpoint, now + checkpoint, self.checkpoint),
             Chore("producer expiry", expiry, now + expiry, self.expire_producers),
         ]
         if config.in_cluster:
             interval = config.replica_high_watermark_checkpoint_interval_ms / 1000
-            chores.append(Chore("high watermarks", interval, now + interval, self._logs.write_high_watermarks))
+            chores.append(
+                Chore("high watermarks", interval, now + interval, self._logs.checkpoints.write_high_watermarks)
+            )
         return chores
 
     def _turn(self) -> float | None:
@@ -191,8 +193,8 @@ class Housekeeper:
                 log.checkpoint()
             except (OSError, KafkaError) as error:
                 logger.warning("checkpoint failed for a log", extra=fields(log=log.name, reason=str(error)))
-        self._logs.write_recovery_points()
-        self._logs.write_log_starts()
+        self._logs.checkpoints.write_recovery_points()
+        self._logs.checkpoints.write_log_starts()
         self._logs.compact_journal()
 
     def expire_producers(self) -> int:

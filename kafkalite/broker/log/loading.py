@@ -17,7 +17,7 @@ leader has them.
 
 Kafka's index files of a segment that grows, or is cut, go: they would pass for whole when Kafka comes back, and those
 that it misses it builds again. They are also what tells that the log was Kafka's: so where nobody else has what is in
-it, all of it is on the disk, and the recovery point above it, before they go (`LogManager._keep_taken_over`). Else a
+it, all of it is on the disk, and the recovery point above it, before they go (`LogOpener.keep_taken_over`). Else a
 kill would have the next start take what Kafka's compaction took out for what a power cut did.
 
 A power cut may leave the name of a segment, and not the end of the one before it. Above the flushed offset a log is cut

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
     from kafkalite.base.clock import Clock, ExpiryTime
     from kafkalite.base.executors import Executors
+    from kafkalite.broker.log.expiry_checkpoint import ExpiryCheckpoint
     from kafkalite.broker.log.flusher import Flusher
+    from kafkalite.broker.log.offset_checkpoints import OffsetCheckpoints
     from kafkalite.broker.log.partition_log import PartitionLog
     from kafkalite.settings.broker import BrokerConfig
 
@@ -24,27 +26,14 @@ class LogDirectory(Protocol):
     directory: str
     dirty_logs: set[PartitionLog]
     flusher: Flusher
+    checkpoints: OffsetCheckpoints
+    expiry_checkpoint: ExpiryCheckpoint
 
     def logs(self) -> Iterable[PartitionLog]:
         """All logs, those that are offline too."""
 
-    def note_flushed(self, log: PartitionLog, offset: int) -> None:
-        """Writes down, durably, that a log is on the disk up to an offset."""
-
-    def write_recovery_points(self) -> None:
-        """Writes down how far each log is on the disk."""
-
-    def write_log_starts(self) -> None:
-        """Writes down where logs start whose files do not tell."""
-
-    def write_high_watermarks(self) -> None:
-        """Writes down how far logs with replicas are known to be on all of them."""
-
     def compact_journal(self) -> None:
         """Shortens the journal of topics and settings where that pays."""
-
-    def store_time(self) -> None:
-        """Stores the trusted time, durably."""
 
     def serve_backup(self) -> None:
         """Makes what a backup that was asked for needs."""

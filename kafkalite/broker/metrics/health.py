@@ -72,8 +72,8 @@ def _memory(memory: MemoryCeiling | None) -> list[str]:
 
 
 def _storage(logs: LogManager) -> list[str]:
-    if logs.journal_failure is not None:
-        return [f"the metadata journal failed ({logs.journal_failure}): nothing can be changed before a restart"]
+    if logs.metadata.failure is not None:
+        return [f"the metadata journal failed ({logs.metadata.failure}): nothing can be changed before a restart"]
     try:
         found = os.statvfs(logs.directory)
     except OSError as error:

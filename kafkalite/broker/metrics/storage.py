@@ -41,7 +41,7 @@ class Storage:
             "Bytes of batches that wait for the I/O pool.",
             [("", deferred_bytes_now())],
         )
-        yield Family("kafkalite_journal_bytes", "gauge", "Size of the metadata journal.", [("", logs.journal_size())])
+        yield Family("kafkalite_journal_bytes", "gauge", "Size of the metadata journal.", [("", logs.metadata.size())])
         yield Family(
             "kafkalite_segments_open", "gauge", "Segments that are open.", [("", logs.services.cache.open_count)]
         )

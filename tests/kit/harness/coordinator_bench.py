@@ -223,6 +223,7 @@ class MemoryLogs:
 
     def __init__(self, config: BrokerConfig, jobs: Jobs, clock: FakeClock) -> None:
         self.config = config
+        self.metadata = self  # one stand-in for both
         self.jobs = jobs
         self.clock = clock
         self.topics: dict[str, Any] = {}

@@ -144,6 +144,7 @@ class LogsInMemory:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
+        self.metadata = self.removals = self  # one stand-in for the manager and its parts
         self.topic_listeners: list[Any] = []
         self.topics: dict[str, Any] = {}
         self.topics_by_id: dict[bytes, Any] = {}
@@ -240,7 +241,7 @@ class LogsInMemory:
         self._fail()
         journal.apply(self._journal_state, journal.features_change(self.features.changed_to(levels)))
 
-    def metadata_position(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return 17, 3
 
     def quotas(self) -> dict[Entity, dict[str, float]]:
@@ -289,7 +290,7 @@ class HandlerCalls:
         self.transactions = TransactionCoordinator(
             self.config, self.logs, self.pool, self.clock, self.groups, ProducerIds(self.logs), timers
         )
-        self.quotas = Quotas(self.logs.quotas(), self.logs.change_quotas, self.config)
+        self.quotas = Quotas(self.logs.metadata.quotas(), self.logs.metadata.change_quotas, self.config)
         self.services = BrokerServices(
             self.config, self.logs, cluster, self.clock, self.pool, self.groups, self.transactions, self.quotas
         )

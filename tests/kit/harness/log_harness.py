@@ -7,12 +7,13 @@ must be found there, in order.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.log.segment import FileCache, Segment
+from kafkalite.broker.log.assigned import AssignedTopic, AssignedTopics
 from kafkalite.broker.log.loading import LoadPlan, load
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.broker.log.partition_log import LogServices, PartitionLog
@@ -213,6 +214,12 @@ def started(directory: Path, **options: Any) -> LogManager:
     return manager
 
 
+def use_topics(manager: LogManager, changed: Sequence[AssignedTopic], removed: Sequence[bytes] = ()) -> None:
+    """As the controllers say; the manager was made with `topics_of=AssignedTopics`."""
+    assert isinstance(manager.source, AssignedTopics)
+    manager.source.use_topics(changed, removed)
+
+
 def _fail(error: BaseException) -> None:
     raise AssertionError("a thread of the manager died") from error
 
@@ -226,7 +233,6 @@ def abandon(manager: LogManager) -> None:
     manager.flusher.stop()
     for log in manager.logs():
         release(log)
-    assert manager._journal is not None
-    manager._journal.close()
+    manager.metadata.close()
     assert manager._directory_lock is not None
     manager._directory_lock.release()

@@ -139,7 +139,7 @@ class ReplicaHarness(LogHarness):
                 file_ops.unlink(path)
         self.removed.clear()
         if not clean:
-            file_ops.sync_directory(self.root)  # as AssignedLogs does first
+            file_ops.sync_directory(self.root)  # as AssignedTopics does first
         log = self.open(
             clean=clean,
             recovery_point=self._read(files.RECOVERY_POINTS_NAME),
@@ -148,7 +148,7 @@ class ReplicaHarness(LogHarness):
             high_watermark=self._read(files.HIGH_WATERMARKS_NAME),
         )
         assert isinstance(log, ReplicaLog)
-        log.sync_walked()  # as AssignedLogs has it done, and the next
+        log.sync_walked()  # as AssignedTopics has it done, and the next
         if (self._read(files.LOG_STARTS_NAME) or 0) > log.log_start_offset:
             self._write(files.LOG_STARTS_NAME, log.log_start_offset)
         return log

@@ -60,7 +60,7 @@ class SaslBroker:
 
     def add_user(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
         kept = scram.new_credential(mechanism, password)
-        self.broker.logs.alter_credentials(lambda: [credential_change(mechanism, user, kept)])
+        self.broker.logs.metadata.alter_credentials(lambda: [credential_change(mechanism, user, kept)])
 
     def address(self, listener: str = "SASL") -> str:
         return str(self.broker.endpoints[listener])

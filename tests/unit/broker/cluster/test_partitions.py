@@ -39,8 +39,9 @@ def test_what_could_not_be_carried_out_is_carried_out_with_the_next_image() -> N
             raise failures.pop()
         carried.append(([each.name for each in changed], list(removed)))
 
-    logs: Any = SimpleNamespace(config=BrokerConfig.load(overrides={}), use_topics=use_topics)
-    partitions = Partitions(logs, OWN, INCARNATION)
+    logs = SimpleNamespace(config=BrokerConfig.load(overrides={}))
+    topics: Any = SimpleNamespace(logs=logs, use_topics=use_topics)
+    partitions = Partitions(topics, OWN, INCARNATION)
     partitions.use(EMPTY, EMPTY)
     partitions.use(EMPTY, image(FIRST))
     with pytest.raises(OSError, match="full"):
@@ -51,11 +52,10 @@ def test_what_could_not_be_carried_out_is_carried_out_with_the_next_image() -> N
 
 def test_which_replicas_are_in_no_directory_is_said() -> None:
     told: list[AssignedTopic] = []
-    logs: Any = SimpleNamespace(
-        config=BrokerConfig.load(overrides={}), use_topics=lambda changed, _removed: told.extend(changed)
-    )
+    logs = SimpleNamespace(config=BrokerConfig.load(overrides={}))
+    topics: Any = SimpleNamespace(logs=logs, use_topics=lambda changed, _removed: told.extend(changed))
     now = image(FIRST)
     part = PartitionState((OWN, 8, 9), (bytes(16), LOST, LOST), (OWN,), (), (), OWN, RECOVERED, 0, 0, (), ())
     now = replace(now, topics={FIRST: TopicState("first", FIRST, {0: part})})
-    Partitions(logs, OWN, INCARNATION).use(EMPTY, now)
+    Partitions(topics, OWN, INCARNATION).use(EMPTY, now)
     assert told[0].partitions[0].lost == (8, 9)

@@ -16,7 +16,7 @@ from kafkalite.broker.coordinator.home import Home
 from kafkalite.broker.coordinator.led import LedPartitions
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, StateLog
 from kafkalite.errors import ErrorCode, error_for
-from tests.kit.harness.log_harness import make_batch
+from tests.kit.harness.log_harness import make_batch, use_topics
 from tests.kit.processes.broker import wait_until
 from tests.unit.broker.log.test_assigned import OWN, assigned, opened
 
@@ -206,7 +206,7 @@ def test_nothing_is_written_to_a_partition_that_is_read(
     def elected(epoch: int) -> PartitionLog:
         topic = assigned(logs, "offsets", OWN, epoch)
         alone = topic.partitions[0]._replace(replicas=(OWN,), isr=(OWN,))
-        logs.use_topics([replace(topic, name=OFFSETS_TOPIC, partitions=[alone])])
+        use_topics(logs, [replace(topic, name=OFFSETS_TOPIC, partitions=[alone])])
         led.take(0, epoch)
         return next(iter(logs.logs()))
 

@@ -127,7 +127,7 @@ def test_validate_only_changes_nothing(broker: HandlerCalls) -> None:
     entries = entry(good, (RATE, 1.0)), entry(bad, (RATE, 0.0))
     assert alter(broker, *entries, validate_only=True) == [(good, 0), (bad, 42)]
     assert describe(broker) == []
-    assert broker.logs.quotas() == {}
+    assert broker.logs.metadata.quotas() == {}
 
 
 def test_a_change_that_the_disk_does_not_take_did_not_happen(broker: HandlerCalls) -> None:

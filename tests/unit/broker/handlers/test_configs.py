@@ -514,7 +514,7 @@ def test_group_settings_are_replaced_and_taken_away(broker):
     assert of_group(broker) == {"consumer.heartbeat.interval.ms": "6000"}
     assert change(broker, 1, GROUP, "g", ("share.isolation.level", SET, "read_committed"), validate_only=True) == 0
     assert change(broker, 1, GROUP, "g", ("consumer.heartbeat.interval.ms", DELETE, None)) == 0
-    assert (of_group(broker), broker.logs.group_configs) == ({}, {})
+    assert (of_group(broker), broker.logs.metadata.group_configs) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -584,7 +584,7 @@ def test_client_metrics_are_listed_until_nothing_is_set(broker):
     assert change(broker, 1, CLIENT_METRICS, "b", ("metrics", DELETE, None)) == 0
     assert replace(broker, 2, CLIENT_METRICS, "a") == 0
     assert change(broker, 1, CLIENT_METRICS, "nobody", ("metrics", DELETE, None)) == 0
-    assert (listed(1), broker.logs.client_metrics) == ([], {})
+    assert (listed(1), broker.logs.metadata.client_metrics) == ([], {})
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,10 @@ def describe(broker: HandlerCalls, *names: str, everybody: bool = False) -> dict
 
 def test_user_is_kept_as_keys_alone(broker: HandlerCalls) -> None:
     assert alter(broker, upsert(), upsert("bob", 2, 16384)) == {"alice": 0, "bob": 0}
-    kept = broker.logs.credentials["SCRAM-SHA-256", "alice"]
+    kept = broker.logs.metadata.credentials["SCRAM-SHA-256", "alice"]
     assert kept == scram.credential("SCRAM-SHA-256", SALTED, b"salt", 4096)
     assert SALTED not in kept
-    assert len(broker.logs.credentials["SCRAM-SHA-512", "bob"].stored_key) == 64
+    assert len(broker.logs.metadata.credentials["SCRAM-SHA-512", "bob"].stored_key) == 64
     assert describe(broker, everybody=True) == describe(broker) == {"alice": [(1, 4096)], "bob": [(2, 16384)]}
 
 
@@ -102,17 +102,17 @@ def test_what_is_refused_leaves_the_others_alone(
     broker: HandlerCalls, item: ScramCredentialUpsertion | ScramCredentialDeletion, code: ErrorCode
 ) -> None:
     assert alter(broker, item, upsert("bob")) == {item.name: code, "bob": 0}
-    assert list(broker.logs.credentials) == [("SCRAM-SHA-256", "bob")]
+    assert list(broker.logs.metadata.credentials) == [("SCRAM-SHA-256", "bob")]
 
 
 def test_user_that_is_named_twice_is_changed_by_neither(broker: HandlerCalls) -> None:
     alter(broker, upsert("bob"), upsert("carol"))
-    before = dict(broker.logs.credentials)
+    before = dict(broker.logs.metadata.credentials)
     answer = alter(
         broker, upsert(), upsert(mechanism=2), delete("bob"), upsert("bob", 2), delete("carol"), delete("carol", 1)
     )
     assert answer == dict.fromkeys(["alice", "bob", "carol"], ErrorCode.DUPLICATE_RESOURCE)
-    assert broker.logs.credentials == before
+    assert broker.logs.metadata.credentials == before
     assert describe(broker, "bob", "bob", "carol") == {"bob": ErrorCode.DUPLICATE_RESOURCE, "carol": [(1, 4096)]}
 
 
@@ -122,7 +122,7 @@ def test_change_that_cannot_be_written_down_is_told_and_did_not_happen(broker: H
         "alice": ErrorCode.KAFKA_STORAGE_ERROR,
         "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
     }
-    assert broker.logs.credentials == {}
+    assert broker.logs.metadata.credentials == {}
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ import pytest
 from kafkalite._native.base import file_ops
 from kafkalite.base.clock import SystemClock
 from kafkalite.broker.log import checkpoints, files
-from kafkalite.broker.log.assigned import AssignedLogs, AssignedTopic
+from kafkalite.broker.log.assigned import AssignedTopic, AssignedTopics
 from kafkalite.broker.log.assignment import LOST, Assignment
+from kafkalite.broker.log.manager import LogManager
+from kafkalite.broker.log.removals import Removals
 from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
-from tests.kit.harness.log_harness import abandon, make_batch
+from tests.kit.harness.log_harness import abandon, make_batch, use_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 OWN = 7
 
 
-def assigned(logs: AssignedLogs, name: str, leader: int, epoch: int) -> AssignedTopic:
+def assigned(logs: LogManager, name: str, leader: int, epoch: int) -> AssignedTopic:
     """One partition that is held here and on broker 8."""
     place = Assignment(
         held=True,
@@ -43,7 +45,7 @@ def fail(error: BaseException) -> None:
     raise AssertionError("a thread of the manager died") from error
 
 
-def opened(directory: Path) -> AssignedLogs:
+def opened(directory: Path) -> LogManager:
     overrides = {
         "log.dirs": str(directory),
         "node.id": OWN,
@@ -52,7 +54,13 @@ def opened(directory: Path) -> AssignedLogs:
         "controller.listener.names": "CONTROLLER",
         "listeners": "PLAINTEXT://127.0.0.1:0",
     }
-    logs = AssignedLogs(BrokerConfig.load(overrides=overrides), SystemClock(), on_fatal=fail, cluster_id="a" * 21 + "Q")
+    logs = LogManager(
+        BrokerConfig.load(overrides=overrides),
+        SystemClock(),
+        on_fatal=fail,
+        cluster_id="a" * 21 + "Q",
+        topics_of=AssignedTopics,
+    )
     logs.open()
     return logs
 
@@ -60,13 +68,13 @@ def opened(directory: Path) -> AssignedLogs:
 def test_a_replica_that_was_given_up_before_a_start_is_not_fit_until_it_has_what_its_leader_has(tmp_path: Path) -> None:
     """The stop may have come in the middle of copying it again, and was clean."""
     topic = assigned(logs := opened(tmp_path / "data"), "old", 8, 1)
-    logs.use_topics([topic])
+    use_topics(logs, [topic])
     (log,) = logs.logs()
     assert isinstance(log, ReplicaLog)
     assert log.fit
     logs.close()
     logs = opened(tmp_path / "data")
-    logs.use_topics([replace(topic, partitions=[topic.partitions[0]._replace(directory=LOST)])])
+    use_topics(logs, [replace(topic, partitions=[topic.partitions[0]._replace(directory=LOST)])])
     (log,) = logs.logs()
     assert isinstance(log, ReplicaLog)
     assert not log.fit
@@ -82,18 +90,18 @@ def test_a_partition_that_cannot_begin_keeps_no_other_from_what_metadata_says(
 ) -> None:
     """The difference of an image is carried out once: what an exception left out would not be heard of again."""
     logs = opened(tmp_path / "data")
-    logs.use_topics([assigned(logs, "old", OWN, 1)])
+    use_topics(logs, [assigned(logs, "old", OWN, 1)])
     (old,) = logs.logs()
     assert old.led
-    clear = AssignedLogs._clear_directories
+    clear = Removals.clear_directories
 
-    def full(self: AssignedLogs, name: str, partitions: Iterable[int]) -> None:
+    def full(self: Removals, name: str, partitions: Iterable[int]) -> None:
         if name == "new":
             raise OSError(errno.ENOSPC, "no space")
         clear(self, name, partitions)
 
-    monkeypatch.setattr(AssignedLogs, "_clear_directories", full)
-    logs.use_topics([assigned(logs, "new", OWN, 0), assigned(logs, "old", 8, 2)])
+    monkeypatch.setattr(Removals, "clear_directories", full)
+    use_topics(logs, [assigned(logs, "new", OWN, 0), assigned(logs, "old", 8, 2)])
     assert (old.led, old.leader_epoch) == (False, 2)
     (new,) = logs.topics["new"].partitions
     assert new.offline
@@ -108,7 +116,7 @@ def test_what_a_start_has_walked_is_synced_together(
     """Thousands of replicas would take thousands of syncs one by one; one that cannot be synced is not gone on with."""
     names = [f"topic{number}" for number in range(5)]
     logs = opened(tmp_path / "data")
-    logs.use_topics([assigned(logs, name, OWN, 1) for name in names])
+    use_topics(logs, [assigned(logs, name, OWN, 1) for name in names])
     for log in logs.logs():
         log.append(make_batch(1))
     abandon(logs)
@@ -129,7 +137,7 @@ def test_what_a_start_has_walked_is_synced_together(
     logs = opened(tmp_path / "data")
     monkeypatch.setattr(file_ops, "sync_file_system", sync_all)
     monkeypatch.setattr(files, "sync_path", sync_path)
-    logs.use_topics([assigned(logs, name, OWN, 2) for name in names])
+    use_topics(logs, [assigned(logs, name, OWN, 2) for name in names])
     monkeypatch.undo()
     alone = {path for path in synced if path.endswith(".log")}
     if together:
@@ -147,7 +155,7 @@ def test_a_replica_that_lost_what_was_behind_its_start_hides_nothing_that_comes_
 ) -> None:
     """Its start was written down, and the records up to it were not flushed when the power went."""
     logs = opened(tmp_path / "data")
-    logs.use_topics([assigned(logs, name, OWN, 1) for name in ("other", "short")])
+    use_topics(logs, [assigned(logs, name, OWN, 1) for name in ("other", "short")])
     for log in logs.logs():
         log.append(make_batch(10))
     abandon(logs)
@@ -160,7 +168,7 @@ def test_a_replica_that_lost_what_was_behind_its_start_hides_nothing_that_comes_
     logs = opened(tmp_path / "data")
     if not writable:
         monkeypatch.setattr(checkpoints, "write_offsets", full)
-    logs.use_topics([assigned(logs, name, OWN, 2) for name in ("other", "short")])
+    use_topics(logs, [assigned(logs, name, OWN, 2) for name in ("other", "short")])
     monkeypatch.undo()
     assert [log.topic for log in logs.offline_logs] == ([] if writable else ["short"])
     if writable:
@@ -169,7 +177,7 @@ def test_a_replica_that_lost_what_was_behind_its_start_hides_nothing_that_comes_
             log.append(make_batch(10))
         abandon(logs)
         logs = opened(tmp_path / "data")
-        logs.use_topics([assigned(logs, name, OWN, 3) for name in ("other", "short")])
+        use_topics(logs, [assigned(logs, name, OWN, 3) for name in ("other", "short")])
         ends = {log.topic: (log.log_start_offset, log.log_end_offset) for log in logs.logs()}
         assert ends == {"other": (4, 20), "short": (10, 20)}
     logs.close()

@@ -123,14 +123,14 @@ def test_start_eight_days_ahead_deletes_nothing_until_the_clock_has_stayed_so(
     tmp_path: Path, clock: FakeClock, kill: bool
 ) -> None:
     manager = filled(tmp_path / "data", clock)
-    manager.store_time()
+    manager.expiry_checkpoint.store()
     clock.jump(8 * DAY_S)
     for _ in range(3):
         manager = again(manager, clock, kill=kill)
         assert expire(manager) == (0, 0)
         clock.advance(HOUR_S / 4)
         assert expire(manager) == (0, 0)
-        manager.store_time()
+        manager.expiry_checkpoint.store()
     manager = again(manager, clock, kill=kill)
     clock.advance(HOUR_S / 4)
     assert expire(manager) == (2, 1), "an hour of running time, over four starts"
@@ -143,7 +143,7 @@ def test_start_an_hour_off_deletes_nothing_early_and_keeps_nothing_forever(
 ) -> None:
     manager = filled(tmp_path / "data", clock)
     clock.advance(7 * DAY_S - 600)
-    manager.store_time()
+    manager.expiry_checkpoint.store()
     clock.jump(off_s)
     manager = again(manager, clock)
     segments, _ = expire(manager)
@@ -192,7 +192,7 @@ def test_time_that_cannot_be_stored_is_logged_once_and_stops_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(expiry_checkpoint, "write", full)
         for _ in range(5):
-            manager.store_time()
+            manager.expiry_checkpoint.store()
     assert sum("could not be stored" in record.getMessage() for record in caplog.records) == 1
     assert manager.close()
 

@@ -199,7 +199,7 @@ def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
     manager.open()
     given: list[int] = []
     for kill in (False, True, True):
-        given += [manager.allocate_producer_ids(10) for _ in range(3)]
+        given += [manager.metadata.allocate_producer_ids(10) for _ in range(3)]
         manager = reopened(manager, kill=kill)
     assert given == [10 * i for i in range(9)]
     manager.close()
@@ -303,7 +303,7 @@ def test_copied_in_partitions_are_adopted_with_their_id(tmp_path: Path) -> None:
     log = adopted.partitions[1]
     assert (log.log_end_offset, log.leader_epoch) == (5, 2), "on above the last epoch it has"
     assert log.append(make_batch(producer_id=4321, epoch=0, sequence=3)).base_offset == 3
-    assert target.allocate_producer_ids(1) > 4321
+    assert target.metadata.allocate_producer_ids(1) > 4321
     target.close()
     target = make_manager(tmp_path / "b")
     target.open()
@@ -453,13 +453,13 @@ def test_journal_of_a_running_broker_stays_short_while_topics_come_and_go(
     manager = make_manager(tmp_path)
     manager.open()
     kept = manager.create_topic("kept", 3, {"retention.ms": "5"})
-    longest, positions = 0, [manager.metadata_position()[0]]
+    longest, positions = 0, [manager.metadata.position()[0]]
     for _ in range(5):
         churn(manager, 20)
         longest = max(longest, journal_lines(manager))
         manager.compact_journal()
-        positions.append(manager.metadata_position()[0])
-        state = manager._open_journal().state
+        positions.append(manager.metadata.position()[0])
+        state = manager.metadata.state
         assert (state.deleted_ids, state.deleted_names) == (set(), set())
         assert journal_lines(manager) < 10
     assert longest < 60
@@ -483,11 +483,11 @@ def test_journal_keeps_the_id_of_a_deleted_topic_whose_directory_has_its_old_nam
     churn_size = journal_lines(manager)
     manager.compact_journal()
     assert journal_lines(manager) == churn_size
-    manager.sync_renames()
+    manager.removals.sync_renames()
     for number in range(10):
         manager.alter_broker({"log.retention.ms": str(1000 + number)})
     manager.compact_journal()
-    assert gone.id not in manager._open_journal().state.deleted_ids
+    assert gone.id not in manager.metadata.state.deleted_ids
     assert journal_lines(manager) < churn_size
     manager.close()
 

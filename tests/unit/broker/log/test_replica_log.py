@@ -566,20 +566,23 @@ def test_what_is_written_down_of_a_log_is_lowered_before_it_is_cut(tmp_path: Pat
     harness.services = manager.services
     log = opened(harness)
     before = manager.topics["t"]
-    manager._publish(Topic(before.name, before.id, [log], before.config, before.overrides))
+    manager.publish(Topic(before.name, before.id, [log], before.config, before.overrides))
     log.append_as_follower(leaders(0, 9), 0)
     plain.append(make_batch())
     log.advance_high_watermark(8)
     log.flush()
-    manager.write_recovery_points()
-    manager.high_watermarks.write()
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks()
     written = tmp_path / "replication-offset-checkpoint"
     assert written.read_text() == "0\n1\nt 0 8\n"
     assert log.truncate_to(5)
     assert written.read_text() == "0\n1\nt 0 5\n"
     assert ("t", 0, 5) in points_in(tmp_path / "recovery-point-offset-checkpoint")
-    manager.high_watermarks.read()
-    assert (manager.high_watermarks.of("t", 0), manager.high_watermarks.of("plain", 0)) == (5, None)
+    manager.checkpoints.high_watermarks.read()
+    assert (manager.checkpoints.high_watermarks.of("t", 0), manager.checkpoints.high_watermarks.of("plain", 0)) == (
+        5,
+        None,
+    )
     manager.close()
 
 

@@ -17,12 +17,13 @@ from kafkalite.broker.log.markers import marker_batch
 from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.errors import StartupError
 from kafkalite.settings.topic import TopicConfig
-from tests.kit.harness.log_harness import TIME_MS, LogHarness, abandon, make_batch, read_all, started
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, abandon, make_batch, read_all, started, use_topics
 from tests.kit.harness.replica_harness import TRANSACTIONAL, leaders, placed
 from tests.unit.broker.log.test_assigned import OWN, assigned, opened
 
 if TYPE_CHECKING:
-    from kafkalite.broker.log.assigned import AssignedLogs, AssignedTopic
+    from kafkalite.broker.log.assigned import AssignedTopic
+    from kafkalite.broker.log.manager import LogManager
 
 KAFKAS = (".index", ".timeindex")
 
@@ -95,7 +96,7 @@ def test_missing_offsets_above_the_recovery_point_are_kafkas_compaction_where_no
     assert log.log_end_offset == (10 if sole else 1)
 
 
-def compacted(name: str, epoch: int, logs: AssignedLogs) -> AssignedTopic:
+def compacted(name: str, epoch: int, logs: LogManager) -> AssignedTopic:
     """One partition of a compacted topic, that nobody else has a replica of."""
     topic = assigned(logs, name, OWN, epoch)
     config = TopicConfig.resolve(logs.config, {"cleanup.policy": "compact", "segment.bytes": "400"}, name)
@@ -106,7 +107,7 @@ def compacted(name: str, epoch: int, logs: AssignedLogs) -> AssignedTopic:
 def test_what_only_a_killed_kafka_had_is_there_after_a_kill_of_ours_too(tmp_path: Path) -> None:
     """Its compaction left holes above the recovery point, in the last segment, too: it was copied from a leader."""
     logs = opened(tmp_path / "data")
-    logs.use_topics([topic := compacted("orders", 1, logs)])
+    use_topics(logs, [topic := compacted("orders", 1, logs)])
     (log,) = logs.logs()
     assert isinstance(log, ReplicaLog)
     log.resign(topic.partitions[0]._replace(leads=False, leader_id=8, leader_epoch=2))
@@ -126,7 +127,7 @@ def test_what_only_a_killed_kafka_had_is_there_after_a_kill_of_ours_too(tmp_path
     checkpoints.write_offsets(str(tmp_path / "data" / files.RECOVERY_POINTS_NAME), {})
     for _ in range(3):
         logs = opened(tmp_path / "data")
-        logs.use_topics([compacted("orders", 3, logs)])
+        use_topics(logs, [compacted("orders", 3, logs)])
         (log,) = logs.logs()
         assert [base for base, _, _ in read_all(log)] == kept
         assert log.append(leaders(0, 1, value_size=10)).base_offset == kept[-1] + 1
@@ -186,7 +187,7 @@ def test_gaps_of_a_directory_that_lost_its_recovery_points_outlive_a_kill(
         log = manager.topics["t"].partitions[0]
         assert [base for base, _, _ in read_all(log)] == kept
         other = manager.topics["other"].partitions[0]
-        manager.note_flushed(other, other.append(make_batch()).base_offset + 1)
+        manager.checkpoints.note_flushed(other, other.append(make_batch()).base_offset + 1)
         abandon(manager)
 
 
@@ -272,7 +273,7 @@ def test_kafkas_directory_is_taken_as_it_stands(tmp_path: Path) -> None:
     root = tmp_path / "data"
     logs = opened(root)
     topic = assigned(logs, "orders", 8, 1)
-    logs.use_topics([topic])
+    use_topics(logs, [topic])
     (log,) = logs.logs()
     assert isinstance(log, ReplicaLog)
     log.append_as_follower(leaders(0, 4, epoch=1), 1, 3)
@@ -283,7 +284,7 @@ def test_kafkas_directory_is_taken_as_it_stands(tmp_path: Path) -> None:
     (root / "__cluster_metadata-0").mkdir()
     (root / "__cluster_metadata-0" / "quorum-state").write_text(json.dumps({"leaderId": 100}))
     logs = opened(root)
-    logs.use_topics([topic])
+    use_topics(logs, [topic])
     (log,) = logs.logs()
     assert isinstance(log, ReplicaLog)
     assert (log.log_end_offset, log.high_watermark, log.fit) == (4, 3, True)

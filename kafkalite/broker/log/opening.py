@@ -1,0 +1,137 @@
+"""Opens the logs of a data directory's partitions, and makes topics of them.
+
+    plan (what is known of a partition before its directory is read) ─▶ load ─▶ a log, offline where that failed
+
+After an unclean stop num.recovery.threads.per.data.dir threads load. All of it blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from kafkalite._native.serve.topic_table import Topic
+from kafkalite.broker.log import files
+from kafkalite.broker.log.loading import LoadPlan, load, load_offline
+from kafkalite.errors import ConfigError, KafkaError, StartupError
+from kafkalite.model import INTERNAL_TOPICS
+from kafkalite.settings.topic import TopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
+
+    from kafkalite.base.executors import Executors
+    from kafkalite.broker.log.cleaner import LogCleaner
+    from kafkalite.broker.log.journal import TopicState
+    from kafkalite.broker.log.metadata_store import MetadataStore
+    from kafkalite.broker.log.offset_checkpoints import OffsetCheckpoints
+    from kafkalite.broker.log.partition_log import LogServices, PartitionLog
+    from kafkalite.settings.broker import BrokerConfig
+
+
+class LogOpener:
+    """Opens the logs of one data directory."""
+
+    def __init__(
+        self,
+        directory: str,
+        config: Callable[[], BrokerConfig],
+        services: LogServices,
+        metadata: MetadataStore,
+        checkpoints: OffsetCheckpoints,
+        cleaner: LogCleaner,
+        executors: Executors,
+    ) -> None:
+        self.clean_start = True
+        """Whether the previous run stopped cleanly: logs are then what the checkpoints say."""
+        self.planned_count = self.loaded_count = 0
+        """Partitions to open at a start, and those opened so far."""
+        self.directory = directory
+        self.config = config
+        self.services = services
+        self.metadata = metadata
+        self.checkpoints = checkpoints
+        self.cleaner = cleaner
+        self._executors = executors
+
+    def resolve(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
+        """A topic's settings, of those it has itself and the broker's; StartupError."""
+        try:
+            return TopicConfig.resolve(self.config(), overrides, name)
+        except ConfigError as error:
+            raise StartupError(f"topic {name} has a setting this release does not take: {error}") from None
+
+    def plan(
+        self,
+        state: TopicState,
+        config: TopicConfig,
+        partition: int,
+        points: Mapping[tuple[str, int], int] | None,
+        starts: Mapping[tuple[str, int], int],
+        adopted: Container[str] = (),
+    ) -> LoadPlan:
+        """What is known of a partition; `points` and `starts` as the checkpoints have them."""
+        key = (state.name, partition)
+        return LoadPlan(
+            topic=state.name,
+            partition=partition,
+            topic_id=state.topic_id,
+            config=config,
+            directory=f"{self.directory}/{files.directory_name(state.name, partition)}",
+            clean=self.clean_start,
+            recovery_point=(points or {}).get(key),
+            log_start=starts.get(key),
+            leader_epoch=max(0, self.metadata.state.unclean_count - state.epoch_bases[partition]),
+            adopted=state.name in adopted,
+            cleaned=self.cleaner.has_cleaned(*key),
+            high_watermark=self.checkpoints.high_watermarks.of(*key),
+            points_known=points is not None,
+        )
+
+    def load(self, plan: LoadPlan) -> PartitionLog:
+        """The log of a plan; offline where its directory cannot be read."""
+        try:
+            return load(plan, self.services)
+        except OSError as error:
+            return load_offline(plan, self.services, error)
+        finally:
+            self.loaded_count += 1  # threads may lose one to each other: it is for people
+
+    def load_all(self, plans: Sequence[LoadPlan]) -> list[PartitionLog]:
+        """The logs of a start, in the order of their plans."""
+        self.planned_count = len(plans)
+        if self.clean_start:
+            return [self.load(plan) for plan in plans]
+        return self._executors.each(
+            "kafkalite-recovery", self.config().num_recovery_threads_per_data_dir, self.load, plans
+        )
+
+    def keep_taken_over(self, logs: Collection[PartitionLog]) -> None:
+        """Before they are published: has recovery points say that logs are on the disk as they are which Kafka wrote to
+        last, and nobody else has. What tells that they are Kafka's goes with the first append. And so of all that may
+        have gaps where there are no recovery points: what tells that goes with the first that are written."""
+        known = self.checkpoints.points is not None
+        if not any(log.taken_over or not (known or log.indexes.dense) for log in logs):
+            return
+        for log in logs:
+            if log.taken_over or not known:
+                with contextlib.suppress(KafkaError):  # then it is offline
+                    log.flush()
+        try:
+            self.checkpoints.add_recovery_points(logs)
+        except OSError as error:
+            for log in logs:
+                if log.taken_over:
+                    log.go_offline(f"the recovery point of what Kafka left could not be written: {error}")
+            return
+        for log in logs:
+            if log.taken_over and not log.offline:
+                log.forget_foreign_indexes(log.active)
+                log.taken_over = False
+
+
+def topic_of(state: TopicState, logs: list[PartitionLog], config: TopicConfig | None = None) -> Topic:
+    """A topic of these logs, with the settings of the first unless others are given."""
+    config = config or logs[0].config
+    internal = state.name in INTERNAL_TOPICS
+    return Topic(state.name, state.topic_id, logs, config, config.overrides, internal=internal)

@@ -1,0 +1,116 @@
+"""Which topics a data directory has: what its own journal says, or the controllers of a cluster.
+
+`JournalTopics` is a broker's that stands alone. A cluster's are in `kafkalite.broker.log.assigned`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kafkalite.broker.log import adoption, directory, journal
+from kafkalite.broker.log.formats import FORMATS
+from kafkalite.broker.log.opening import topic_of
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Sequence
+
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.broker.log.journal import Journal, TopicState
+    from kafkalite.broker.log.loading import LoadPlan
+    from kafkalite.broker.log.opening import LogOpener
+    from kafkalite.broker.log.partition_log import PartitionLog
+    from kafkalite.broker.log.removals import Removals
+
+
+class TopicSource(Protocol):
+    """Says which topics a data directory has, and which of their partitions are in it."""
+
+    def open(self, found: Journal) -> Iterable[Topic]:
+        """The topics that are known at a start, with their logs opened; those that come later it publishes itself."""
+
+    def logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
+        """The logs of a topic that are here."""
+
+    def state_of(self, topic: Topic) -> TopicState:
+        """What the source says of a topic."""
+
+    def went_offline(self, log: PartitionLog) -> None:
+        """A log's storage failed. Any thread, maybe under the log's lock; does not block."""
+
+
+class JournalTopics:
+    """The topics of a data directory's own journal."""
+
+    def __init__(self, opener: LogOpener, removals: Removals) -> None:
+        self._opener = opener
+        self._removals = removals
+
+    def logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
+        """All are here."""
+        return topic.partitions
+
+    def state_of(self, topic: Topic) -> TopicState:
+        """What the journal has."""
+        return self._opener.metadata.state.topics[topic.name]
+
+    def went_offline(self, log: PartitionLog) -> None:
+        """Nobody else has to know."""
+
+    def open(self, found: Journal) -> Iterable[Topic]:
+        """Sorts out the directories of partitions, and opens those of the topics that there are."""
+        opener = self._opener
+        present, deleted = directory.partition_directories(opener.directory)
+        changed, leftovers, strays = adoption.sort_out(
+            found.state,
+            frozenset() if opener.clean_start else found.state.deleted_names,
+            present,
+            {record_format.suffix: name for name, record_format in FORMATS.items()},
+            opener.config().classic_partition_count,
+        )
+        if changed:
+            found.record(*(journal.topic_change(topic) for topic in changed))
+        self._removals.keep_strays(strays)
+        self._removals.remove_leftovers(deleted, leftovers)
+        if changed or deleted or leftovers or not opener.clean_start:
+            # Once for all partitions: whose directory's name an earlier process left unsynced, or somebody copied here.
+            # And what is removed must not come back once the journal forgets its id.
+            opener.services.sync_root()
+        opener.cleaner.load()
+        return self._load_all(found, {topic.name for topic in changed})
+
+    def _load_all(self, found: Journal, adopted: Container[str]) -> Sequence[Topic]:
+        opener, checkpoints, topics = self._opener, self._opener.checkpoints, found.state.topics
+        checkpoints.read()
+        plans: list[LoadPlan] = []
+        for state in topics.values():
+            config = opener.resolve(state.overrides, state.name)
+            plans += [
+                opener.plan(state, config, i, checkpoints.points, checkpoints.starts, adopted)
+                for i in range(len(state.epoch_bases))
+            ]
+        logs = opener.load_all(plans)
+        by_topic: dict[str, list[PartitionLog]] = {}
+        for log in logs:
+            by_topic.setdefault(log.topic, []).append(log)
+        self._correct_epochs(found, logs)
+        opener.keep_taken_over(logs)
+        return [topic_of(state, by_topic[state.name]) for state in topics.values()]
+
+    @staticmethod
+    def _correct_epochs(found: Journal, logs: Iterable[PartitionLog]) -> None:
+        """Writes down epochs that a directory put in place of ours is ahead of the journal with."""
+        state = found.state
+        changes = []
+        for log in logs:
+            base = state.topics[log.topic].epoch_bases[log.partition]
+            if log.leader_epoch > state.unclean_count - base:
+                changes.append(
+                    {
+                        "op": "epoch_base",
+                        "name": log.topic,
+                        "partition": log.partition,
+                        "base": state.unclean_count - log.leader_epoch,
+                    }
+                )
+        if changes:
+            found.record(*changes)
