@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DELIVERY = ROOT / "docs" / "delivery.md"
 KAFKA_07 = ROOT / "docs" / "kafka-0.7.md"
-SPARK = ROOT / "docs" / "spark.md"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
 HEAD_TO_HEAD = RESULTS / "head_to_head"
@@ -26,6 +25,7 @@ PARTS = "measured"
 COMPARISON = "head to head"
 BARE = "bare socket"
 COLUMNS = "columns"
+SPARK = "spark"
 
 SIDE_BY_SIDE = (
     ("throughput-produce", "produce-batch-50", "produce, 200 B messages, acks=1, batches of 50"),
@@ -191,8 +191,8 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     yield DELIVERY, PARTS, guarantees()
     yield KAFKA_07, PARTS, classic()
     if (RESULTS / "spark.json").exists():
-        yield SPARK, PARTS, spark()
-    yield SPARK, COLUMNS, columns()
+        yield BENCHMARKS, SPARK, spark()
+    yield BENCHMARKS, COLUMNS, columns()
     if (HEAD_TO_HEAD / "run.json").exists():
         yield README, COMPARISON, small_comparison()
         yield BENCHMARKS, COMPARISON, comparison()

@@ -1,4 +1,4 @@
-"""The results of both benchmarks around Spark as tables in Markdown: no figure of docs/spark.md is copied by hand.
+"""The results of both benchmarks around Spark as tables in Markdown: no figure of docs/benchmarks.md is copied by hand.
 
 Thread rule: pure functions.
 """
