@@ -25,21 +25,21 @@ RECORD = Path(__file__).resolve().parent / "matrix.json"
 BLOCK = re.compile(r"(<!-- matrix: make clients -->\n).*?(<!-- /matrix -->)", re.DOTALL)
 
 CAPABILITIES = {
-    "produce, consume": "every codec that the client has, acks 0, 1 and all, keys, headers, nulls, empty and large"
-    " records, and reading from any offset; another client reads the same back with CRC checks on",
-    "idempotent": "the idempotent producer leaves no gap and no double",
-    "transactions": "a committed and an aborted transaction, a consumer's offsets in both; a `read_committed` reader"
-    " sees the committed records alone",
-    "groups": "a group reads, a second member joins and leaves, and what was committed is found again",
-    "seek by time": "the first record at or after a time is found and read from there",
-    "admin": "topics created, described and deleted, and the rest of what the client's admin has: settings, partitions,"
+    "produce, consume": "every codec of the client, acks 0, 1 and all, keys, headers, nulls, empty and large records,"
+    " and reading from any offset; another client reads the records back with CRC checks",
+    "idempotent": "the idempotent producer leaves no gap and no duplicate",
+    "transactions": "a committed and an aborted transaction, each with a consumer's offsets; a `read_committed` reader"
+    " sees only the committed records",
+    "groups": "a group reads, a second member joins and leaves, and committed offsets are found again",
+    "seek by time": "the consumer finds the first record at or after a time and reads from there",
+    "admin": "create, describe and delete topics, and what else the client's admin API offers: settings, partitions,"
     " records, groups, offsets",
-    "KIP-848": "the same as groups, in the consumer protocol that Kafka 4 added, where the client is told to use it",
-    "TLS": "idempotent writes, a transaction and a group through TLS, the broker's certificate and name checked",
-    "client certificates": "the same, where the broker asks for a certificate of the client's",
-    "PLAIN": "the same through TLS, signed in with name and password",
-    "SCRAM": "the same, signed in with SCRAM-SHA-256 and SCRAM-SHA-512",
-    "OAUTHBEARER": "the same, signed in with a bearer token",
+    "KIP-848": "the same as groups, in the consumer protocol of Kafka 4, where the client has to select it",
+    "TLS": "idempotent writes, a transaction and a group over TLS, with the broker's certificate and name verified",
+    "client certificates": "the same, with a client certificate that the broker requires",
+    "PLAIN": "the same over TLS, authenticated with name and password",
+    "SCRAM": "the same, authenticated with SCRAM-SHA-256 and SCRAM-SHA-512",
+    "OAUTHBEARER": "the same, authenticated with a bearer token",
 }
 """Column → what its tests show."""
 
@@ -55,7 +55,7 @@ class Client:
     partly: Mapping[str, str] = field(default_factory=dict)
 
 
-CLASSIC_ALONE = "its groups speak the classic protocol alone"
+CLASSIC_ALONE = "its groups support only the classic protocol"
 
 CLIENTS = {
     "confluent": Client("confluent-kafka"),
@@ -65,17 +65,17 @@ CLIENTS = {
         "kcat",
         {
             "admin": "kcat produces, consumes and lists metadata",
-            "KIP-848": "librdkafka 2.0.2 is older than it",
+            "KIP-848": "librdkafka 2.0.2 predates it",
         },
-        {"transactions": "it cannot put a consumer's offsets into one"},
+        {"transactions": "it cannot commit a consumer's offsets in one"},
     ),
     "java": Client("Java kafka-clients"),
     "kafkajs": Client(
         "KafkaJS",
         {"KIP-848": CLASSIC_ALONE},
         {
-            "produce, consume": "it has gzip; its other codecs are packages of third parties",
-            "seek by time": "it answers the end where there is no such record",
+            "produce, consume": "only gzip; the other codecs are third-party packages",
+            "seek by time": "it returns the end if there is no such record",
         },
     ),
     "platformatic": Client("@platformatic/kafka"),
@@ -142,10 +142,10 @@ def table(record: Mapping[str, Any]) -> str:
     count = sum(cell["tests"] for row in record["clients"].values() for cell in row["cells"].values())
     lines += [
         "",
-        f"{count} tests, run against {record['broker']}. A cell says `{WORKS}` if each test of it passed in that",
+        f"{count} tests, run against {record['broker']}. A cell is `{WORKS}` if all of its tests passed in",
     ]
     lines += [
-        f"run, `{FAILS}` if one failed, `{NOT_RUN}` if one did not run, and — if the client has no such thing.",
+        f"that run, `{FAILS}` if one failed, `{NOT_RUN}` if one did not run, and — if the client lacks the feature.",
         "",
     ]
     lines += [f"- **{name}**: {text}." for name, text in CAPABILITIES.items()]

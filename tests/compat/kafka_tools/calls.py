@@ -43,15 +43,15 @@ MAIN_CLASSES = {
 EXITS_BY_ITSELF = {"kafka-verifiable-consumer", "kafka-verifiable-producer"}
 """Those that end their JVM without Kafka's Exit: each needs one of its own."""
 NOT_CALLED = {
-    "connect-distributed, connect-standalone, connect-mirror-maker": "they go on; tests/compat/programs runs Connect",
-    "connect-plugin-path": "looks at files of Connect's, asks no broker",
-    "kafka-dump-log": "reads segment files; tests of interchange run it on ours",
-    "kafka-jmx": "asks a JVM; there is none",
-    "kafka-metadata-shell": "reads files of Kafka's metadata log, which a kafkalite directory has none of",
+    "connect-distributed, connect-standalone, connect-mirror-maker": "servers; tests/compat/programs runs Connect",
+    "connect-plugin-path": "reads Connect's files, not a broker",
+    "kafka-dump-log": "reads segment files; the interchange tests run it on kafkalite's",
+    "kafka-jmx": "reads a JVM's metrics; kafkalite has no JVM",
+    "kafka-metadata-shell": "reads Kafka's metadata log, which kafkalite does not have",
     "kafka-run-class, kafka-server-start, kafka-server-stop, kafka-storage, trogdor": "start and prepare Kafka itself",
-    "kafka-console-share-consumer, kafka-share-consumer-perf-test": "share groups are not served",
-    "kafka-share-groups, kafka-verifiable-share-consumer": "share groups are not served",
-    "kafka-streams-groups": "streams groups are not served",
+    "kafka-console-share-consumer, kafka-share-consumer-perf-test": "share groups are not supported",
+    "kafka-share-groups, kafka-verifiable-share-consumer": "share groups are not supported",
+    "kafka-streams-groups": "streams groups are not supported",
 }
 """Scripts of Kafka 4.1 that are left out → why."""
 
@@ -68,13 +68,13 @@ FILES = {
 
 
 ON_PURPOSE = {
-    ("kafka-get-offsets", "--topic orders --time max-timestamp"): "the producer draws the times",
-    ("kafka-get-offsets", "--topic orders --time -3"): "the producer draws the times",
+    ("kafka-get-offsets", "--topic orders --time max-timestamp"): "the producer chooses the timestamps",
+    ("kafka-get-offsets", "--topic orders --time -3"): "the producer chooses the timestamps",
     ("kafka-features", "describe"): (
-        "eligible.leader.replicas.version, kraft.version and share.version are not told of, and cannot be set"
+        "eligible.leader.replicas.version, kraft.version and share.version are neither reported nor settable"
     ),
     ("kafka-features", "upgrade --release-version 4.1"): (
-        "eligible.leader.replicas.version, kraft.version and share.version are not told of, and cannot be set"
+        "eligible.leader.replicas.version, kraft.version and share.version are neither reported nor settable"
     ),
 }
 """Tool and arguments → why what it prints is not compared, but only its status."""
@@ -235,7 +235,9 @@ STORY: Final = (
         --alter --entity-type broker-loggers --entity-name 1 --add-config no.such.logger=DEBUG
         """,
     ),
-    Call("kafka-broker-api-versions", ("--bootstrap-server", "{bootstrap}"), on_purpose="each tells its own APIs"),
+    Call(
+        "kafka-broker-api-versions", ("--bootstrap-server", "{bootstrap}"), on_purpose="each broker lists its own APIs"
+    ),
     Call("kafka-cluster", ("cluster-id", "--bootstrap-server", "{bootstrap}")),
     Call("kafka-cluster", ("list-endpoints", "--bootstrap-server", "{bootstrap}")),
     Call("kafka-cluster", ("list-endpoints", "--include-fenced-brokers", "--bootstrap-server", "{bootstrap}")),

@@ -31,12 +31,12 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "tools.md"
 OPENING = f"""\
 # Apache Kafka's command line tools
 
-Made by `python -m tests.compat.kafka_tools.side_by_side --write` from a run of Apache Kafka {KAFKA_VERSION}'s tools, on
-Apache Kafka of one node and on kafkalite: the same calls in the same order, their exit status and what they print
-compared, without addresses, ids, times and the words in which a broker says what is wrong. The calls are in
+The same {KAFKA_VERSION} tools ran against a single-node Apache Kafka and against kafkalite, with the same calls in
+the same order. The table compares exit status and output, ignoring addresses, ids, times and the wording of broker errors.
+`python -m tests.compat.kafka_tools.side_by_side --write` generates this page from the calls in
 `tests/compat/kafka_tools/calls.py`.
 
-| tool | calls | end alike | what differs |
+| Tool | Calls | Same result | Difference |
 | --- | --- | --- | --- |
 """
 SETTINGS = {"offsets.topic.replication.factor": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -174,7 +174,7 @@ def page(compared: Sequence[Compared]) -> str:
         alike = sum(not one.differences and not one.call.on_purpose for one in ones)
         reasons = list(dict.fromkeys(one.call.on_purpose for one in ones if one.call.on_purpose))
         lines.append(f"| `{tool}` | {len(ones)} | {alike} | {'; '.join(reasons)} |")
-    lines += ["", "Not called:", "", "| tools | why |", "| --- | --- |"]
+    lines += ["", "Not tested:", "", "| Tools | Reason |", "| --- | --- |"]
     lines += [f"| {names} | {why} |" for names, why in NOT_CALLED.items()]
     return "\n".join([*lines, ""])
 
