@@ -1,4 +1,4 @@
-"""docs/proof.md: what was tried on which commit, from the counts in proof.json of this room and of others."""
+"""Write docs/proof.md from the counts that each family of fault injection has recorded."""
 
 from __future__ import annotations
 
@@ -18,36 +18,39 @@ COUNTS = {
 """By family."""
 PAGE = REPOSITORY / "docs" / "proof.md"
 
-HEAD = """# What is proved, by counts
+HEAD = """# Fault-injection results
 
-`make prove FAMILY=power` records a broker under load (every change of its files, every sync, every answer it sends),
-builds directories that a power cut at some moment may leave, starts a broker on each, and compares what it has with
-what had been answered. `tests/power/README.md` says how, and what the two models of file systems are. This page is
-written by `python -m tests.power page`; a state that fails prints how to see it again.
-
-- **states**: crash states judged, by model. **replicas**: those, by both models, of a broker of a cluster: it leads and
-  follows while leaders change, lose what they had and come back; its logs are compared with its leaders', and it has to
-  take its place again. **findings**: states in which something promised was missing, something was there that should
-  not be, or the broker did not start or hung.
-- **answers**: acknowledgements of records, offsets and transactions' offsets compared with what was durable when the
-  broker sent them. **early**: those that were not.
+Each table counts what a fault-injection test tried at a commit, and its findings. `python -m tests.power page`
+generates this page from the recorded counts.
 
 ## Power cuts
+
+`make prove FAMILY=power` records a broker under load: every file change, every sync and every answer. It then builds
+directories that a power cut could leave, starts a broker on each, and compares its contents with the answers. A
+failing state prints the command that reproduces it. `tests/power/README.md` describes the method and the two file
+system models.
+
+- **states**: crash states per model. **replicas**: crash states, in both models, of a broker in a cluster. It leads
+  and follows while leaders change, lose data and return. Its logs are compared with its leaders', and it must rejoin.
+- **findings**: states in which promised data was missing or unexpected data was present, or in which the broker hung
+  or did not start.
+- **answers**: acknowledged records, offsets and transactional offsets, compared with what was durable when the broker
+  sent the answer. **early**: answers sent before the data was durable.
 
 """
 TABLE = """| commit | seeds | states posix | states ext4 | replicas | findings | answers | early | CPU a state |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 KILLS = """
-## kill -9 while rules, users and quotas change
+## kill -9 during changes of ACLs, users and quotas
 
-`make prove FAMILY=kills` lets six clients change rules (ACLs), users and quotas, four requests of each on the way, and
-kills the broker with SIGKILL; a quarter of the starts that follow are killed, too. Then it looks: every change that was
-acknowledged has to be there, every other one whole or not at all, and decisions and passwords have to be those that the
-broker tells.
+`make prove FAMILY=kills` runs six clients that change ACLs, users and quotas, each with four requests in flight, and
+kills the broker with SIGKILL. A quarter of the following starts are killed too. Afterwards every acknowledged change
+must be there, every other change must be complete or absent, and authorization and passwords must match the broker's
+answers.
 
-- **in doubt**: changes that were not acknowledged when the broker died. **kept**: those of them that were there
-  afterwards, whole.
+- **in doubt**: changes not acknowledged when the broker died. **kept**: those of them that were there afterwards,
+  complete.
 
 """
 KILLS_TABLE = """| commit | kills | changes acknowledged | in doubt | kept | findings |
@@ -56,27 +59,29 @@ KILLS_TABLE = """| commit | kills | changes acknowledged | in doubt | kept | fin
 CLUSTER = """
 ## Faults of a replicated cluster
 
-`make prove FAMILY=cluster BROKERS=kafkalite` runs three brokers, each on a network of its own, and a controller of
-Apache Kafka's, with three replicas of everything, two of them needed: idempotent and transactional producers, groups of
-both protocols, a copier with exactly-once. Brokers and the controller are killed, stopped and frozen, links go down or
-lose one direction. A fault counts when at least 500 records were acknowledged since the last one, all was in sync
-before it and is after it, and every client went on. After each, all replicas are compared byte by byte up to the high
-watermark; after ten, all that clients were told with what the logs hold. `BROKERS=java` is the control, `mixed` has one
-of Apache Kafka's among ours, `exchanged` changes brokers' kinds in their directories between the faults.
-`tests/cluster/README.md` says how.
+`make prove FAMILY=cluster BROKERS=kafkalite` runs three brokers, each in its own network, and an Apache Kafka
+controller, with three replicas and `min.insync.replicas=2`. The load is idempotent and transactional producers,
+groups of both protocols, and an exactly-once copier. Brokers and the controller are killed, stopped and frozen; links
+fail in one or both directions. `tests/cluster/README.md` describes the method.
 
-- **acknowledged**: records, those of committed transactions too. **commits**: of offsets.
-- **findings**: something acknowledged lost, doubled, out of order or changed; an aborted record shown, a committed
-  transaction shown in part; a group's position that went back; replicas that differ; clients that did not go on.
-- **renumbered**: records that are there twice since librdkafka has sent them as new ones, which no broker can know, and
-  was right to (`tests/cluster/judge.py`); no findings.
+- A fault counts if at least 500 records were acknowledged since the previous one, all replicas were in sync before
+  and after it, and every client continued.
+- After each fault, all replicas are compared byte by byte up to the high watermark. After ten, every answer to the
+  clients is compared with the logs.
+- `BROKERS=java` is the control. `mixed` includes one Apache Kafka broker. `exchanged` switches brokers between both
+  implementations, on the same directories.
+- **acknowledged**: records, including those of committed transactions. **commits**: offset commits.
+- **findings**: an acknowledged record lost, duplicated, reordered or changed; an aborted record or part of a
+  transaction visible; a group offset that moved back; replicas that differ; a client that did not continue.
+- **renumbered**: duplicates that librdkafka correctly sent as new records, which a broker cannot detect
+  (`tests/cluster/judge.py`). They are not findings.
 
-The finding of `ff97358232`: two groups of librdkafka's committed nothing for three minutes after their coordinator had
-gone to another broker and come back within eight seconds; nothing was lost, Java's group in the same partition went on,
-and it has not come again. librdkafka 2.16 fails a commit that waits to be sent when its coordinator is named, and has
-that looked up anew, while this takes longer than `retry.backoff.ms`: beside sockets that answer as a cluster would, but
-after 0.3 s on average, a group went on up to 52 s after its coordinator was back (13 times) with the 50 ms that readers
-had, and up to 26 s (24 times) with 1 s; they have 500 ms now, and that this was all of the three minutes is not proved.
+The finding of `ff97358232`: two librdkafka groups committed nothing for three minutes after their coordinator had
+moved to another broker and back within eight seconds. Nothing was lost, a Java group in the same partition continued,
+and it has not recurred. librdkafka 2.16 fails a queued commit when the coordinator lookup takes longer than
+`retry.backoff.ms`, and then repeats the lookup. With simulated sockets that answer after 0.3 s on average, a group
+needed up to 52 s after its coordinator's return with 50 ms, the readers' value then (13 runs), and up to 26 s with 1
+s (24 runs). The readers now use 500 ms. It is not proved that this explains all of the three minutes.
 
 """
 CLUSTER_TABLE = """\
@@ -84,41 +89,41 @@ CLUSTER_TABLE = """\
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 FUZZ = """
-## Spoiled exchanges before anybody has signed in
+## Mutated input before authentication
 
-`make prove FAMILY=fuzz BUILT=asan` feeds a broker of the debug build, or of the one with the address sanitiser, with
-handshakes of TLS, frames and tokens of SASL and requests of HTTP, changed at random. In a run that counts the broker
-lived, logged no traceback and no report, served honest clients in between, did not grow, and stopped cleanly.
+`make prove FAMILY=fuzz BUILT=asan` sends randomly mutated TLS handshakes, SASL frames and tokens, and HTTP requests
+to a debug build or to one with the address sanitizer. A run counts if the broker survived, logged no traceback and no
+sanitizer report, served correct clients in between, did not grow, and stopped cleanly.
 
 """
 FUZZ_TABLE = """| commit | build | minutes | exchanges TLS | SASL | HTTP |
 | --- | --- | --- | --- | --- | --- |
 """
 FAILURES = """
-## Members whose records fail, killed at any step
+## Failing records and members killed at any step
 
-`make prove FAMILY=failures SEEDS=0-9999` plays the core of `kafkalite.failures` by seeds: members that are killed
-between any two of their steps, thrown out, replaced, whose transactions are refused and whose commits come late, with
-all strategies, both orders, keys that are held, and transactions or none. Each run goes on to its end, and is then
-asked for every promise. A seed that breaks one is printed; `python -m tests.simulation.failures SEED` plays it again.
+`make prove FAMILY=failures SEEDS=0-9999` simulates the core of `kafkalite.failures` by seed. Members are killed
+between any two steps, evicted and replaced; transactions are refused and commits arrive late. The seeds cover all
+strategies, both orders, blocked keys, with and without transactions. Each run ends with a check of every promise. A
+failing seed is printed; `python -m tests.simulation.failures SEED` replays it.
 
-- **broken**: seeds with a promise broken.
+- **broken**: seeds with a broken promise.
 
 """
 FAILURES_TABLE = """| commit | seeds | steps | broken |
 | --- | --- | --- | --- |
 """
 FAILURES_KILLS = """
-Real processes were killed as well, on two cores that other programs used (23 November 2026):
+Real processes were killed too, on two cores with other load (23 November 2026):
 
-- 100,002 records, 2 % of which always fail, with three members, 200 kills of members and 10 of the broker: 97,998
-  records were processed and 2,004 became dead letters, each once. In order by key it was 97,996 and 2,006. None and 2
-  of the dead letters are of records that were in hand at three kills.
+- 100,002 records, 2 % of which always fail, three members, 200 kills of members and 10 of the broker: 97,998 records
+  were processed and 2,004 became dead letters, each once. In order by key: 97,996 and 2,006. None and 2 of the dead
+  letters are records that were in progress at three kills.
 - A group that waits for the retries of another group, 1,000 times, with 40 kills of either: it never handled a record
   before the other group had decided. With a kill every 2.6 s, both groups handle their records one at a time and fall
   behind (in one run, one wait in a hundred took 41 s).
 """
-NONE = "No run has been written down yet.\n"
+NONE = "No run has been recorded yet.\n"
 
 
 Rows = list[dict[str, Any]]

@@ -32,8 +32,8 @@ OPENING = f"""\
 # Apache Kafka's command line tools
 
 The same {KAFKA_VERSION} tools ran against a single-node Apache Kafka and against kafkalite, with the same calls in
-the same order. The table compares exit status and output, ignoring addresses, ids, times and the wording of broker errors.
-`python -m tests.compat.kafka_tools.side_by_side --write` generates this page from the calls in
+the same order. The table compares exit status and output, ignoring addresses, ids, times and the wording of broker
+errors. `python -m tests.compat.kafka_tools.side_by_side --write` generates this page from the calls in
 `tests/compat/kafka_tools/calls.py`.
 
 | Tool | Calls | Same result | Difference |
