@@ -18,12 +18,12 @@ OPENING = """\
 
 Generated from `kafkalite/settings/` by `make docs`; edit there.
 
-A broker reads a `.properties` file (`kafkalite start --config server.properties`), then `--set key=value` over it.
-Names, types and defaults are Apache Kafka 4's where Kafka has the setting, so a `server.properties` written for Kafka
-can be used as it is. An unknown key, or a value that is not legal, ends the start with one sentence and exit status 2.
+A broker reads a `.properties` file (`kafkalite start --config server.properties`) and then `--set key=value`, which
+overrides the file. Names, types and defaults follow Apache Kafka 4, so you can use a `server.properties` written for
+Kafka. An unknown key or an invalid value is an error: the broker prints one sentence and exits with status 2.
 
-A value may stand elsewhere, so that no secret stands in the file: Kafka's configuration providers (KIP-297, KIP-421)
-for the environment, for keys of a properties file, and for the files of a directory, as containers mount secrets.
+To keep secrets out of the file, use Kafka's configuration providers (KIP-297, KIP-421). They read values from the
+environment, from a properties file, or from the files of a directory, where containers mount secrets.
 
 ```properties
 config.providers=env,file,mounted
@@ -36,11 +36,11 @@ broker.rack=${mounted:/run/secrets:rack}
 ```
 
 `config.providers.env.param.allowlist.pattern` (a regular expression for the whole name) and
-`config.providers.file.param.allowed.paths` (files and directories, comma between two) limit what may be read. A
-variable that leads nowhere ends the start; Kafka leaves it in the value as it stands. They are looked up at the start.
+`config.providers.file.param.allowed.paths` (comma-separated files and directories) limit what the providers may read.
+The values are resolved at the start. A variable that cannot be resolved is an error; Kafka keeps it unresolved.
 
-A topic's value is its own override (CreateTopics, AlterConfigs), else the broker's setting named in the last column,
-else the default.
+A topic uses its own override (CreateTopics, AlterConfigs), then the broker setting in the last column, then the
+default.
 """
 
 EFFECTS = {

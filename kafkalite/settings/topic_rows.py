@@ -83,7 +83,7 @@ class TopicRows:
     flush_messages: int = setting(
         LONG,
         INT64_MAX,
-        "Flush the partition after so many messages.",
+        "Flush the partition after this number of messages.",
         low=1,
         broker_keys=(("log.flush.interval.messages", 1),),
     )
@@ -206,8 +206,9 @@ class TopicRows:
     min_insync_replicas: int = setting(
         INT,
         1,
-        "How many replicas have to be in sync for a write with acks=all, and for a read of what is written; with fewer"
-        " replicas all of them. Of a cluster: a broker that stands alone is always in sync.",
+        "Minimum number of in-sync replicas for writes with acks=all, and for reads of those records. If"
+        " the topic has fewer replicas, all must be in sync. For a cluster; a standalone broker is always"
+        " in sync.",
         low=1,
         broker_keys=(("min.insync.replicas", 1),),
     )

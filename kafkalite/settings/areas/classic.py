@@ -65,7 +65,7 @@ class ClassicRows:
     log_flush_interval: int = setting(
         ConfigType.LONG,
         500,
-        "Classic topics: flush a partition, and so make its messages visible, after so many messages.",
+        "Classic topics: flush a partition, which makes its messages visible, after this number of messages.",
         low=1,
         since="0.2",
     )
@@ -80,7 +80,8 @@ class ClassicRows:
     log_default_flush_interval_ms: int | None = setting(
         ConfigType.LONG,
         None,
-        "Classic topics: flush a partition that has waited so long; unset: log.default.flush.scheduler.interval.ms.",
+        "Classic topics: flush a partition whose oldest unflushed message is this old; unset:"
+        " log.default.flush.scheduler.interval.ms.",
         unit="ms",
         low=0,
         since="0.2",
@@ -88,7 +89,7 @@ class ClassicRows:
     topic_flush_intervals_ms: str = setting(
         ConfigType.STRING,
         "",
-        "Classic topics with a log.default.flush.interval.ms of their own: `topic:ms`, comma between two.",
+        "Overrides of log.default.flush.interval.ms for classic topics: comma-separated `topic:ms`.",
         since="0.2",
     )
     topic_partition_count_map: str = setting(
@@ -98,16 +99,16 @@ class ClassicRows:
         since="0.2",
     )
     topic_log_file_size: str = setting(
-        ConfigType.STRING, "", "Classic topics with a segment.bytes of their own: `topic:bytes`, ...", since="0.2"
+        ConfigType.STRING, "", "Overrides of segment.bytes for classic topics: `topic:bytes`, ...", since="0.2"
     )
     topic_log_roll_hours: str = setting(
-        ConfigType.STRING, "", "Classic topics with a segment.ms of their own: `topic:hours`, ...", since="0.2"
+        ConfigType.STRING, "", "Overrides of segment.ms for classic topics: `topic:hours`, ...", since="0.2"
     )
     topic_log_retention_hours: str = setting(
-        ConfigType.STRING, "", "Classic topics with a retention.ms of their own: `topic:hours`, ...", since="0.2"
+        ConfigType.STRING, "", "Overrides of retention.ms for classic topics: `topic:hours`, ...", since="0.2"
     )
     topic_log_retention_size: str = setting(
-        ConfigType.STRING, "", "Classic topics with a retention.bytes of their own: `topic:bytes`, ...", since="0.2"
+        ConfigType.STRING, "", "Overrides of retention.bytes for classic topics: `topic:bytes`, ...", since="0.2"
     )
     max_message_size: int = setting(
         ConfigType.INT,
@@ -147,8 +148,8 @@ class ClassicRows:
     hostname: str | None = setting(
         ConfigType.STRING,
         None,
-        "The host that ZooKeeper is told; unset: the address of the 0.7 listener's host, or the machine's where that is"
-        " bound everywhere.",
+        "Host registered in ZooKeeper; unset: the address of the 0.7 listener, or the machine's if the"
+        " listener binds every interface.",
         since="0.2",
     )
     enable_zookeeper: bool = setting(

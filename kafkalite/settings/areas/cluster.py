@@ -64,12 +64,12 @@ class ClusterRows:
     process_roles: tuple[str, ...] = setting(
         LIST,
         (),
-        "`broker`: this process is a broker in a cluster whose controllers are Apache Kafka's. Unset, or"
-        " `broker,controller` in a file whose only voter is this process: it stands alone.",
+        "`broker`: join a cluster with Apache Kafka controllers. Unset, or `broker,controller` with this"
+        " process as the only voter: run standalone.",
         choices=(BROKER, CONTROLLER),
     )
     controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
-        LIST, (), "Where controllers are, `host:port`; any of them tells who leads. Of a broker in a cluster."
+        LIST, (), "Addresses of controllers, `host:port`; any of them returns the leader. For a broker in a cluster."
     )
     controller_quorum_voters: tuple[str, ...] = setting(
         LIST, (), "The controllers of a quorum that is fixed, `id@host:port`. Of a broker in a cluster."
@@ -109,8 +109,8 @@ class ClusterRows:
     broker_session_timeout_ms: int = setting(
         INT,
         9000,
-        "How long a stop in a cluster goes on asking controllers that do not answer. When a broker without heartbeats"
-        " is fenced is said by their own setting of this name.",
+        "For a broker in a cluster: how long a stop keeps asking controllers that do not answer. The"
+        " controllers' own setting of this name decides when a broker without heartbeats is fenced.",
         unit="ms",
         low=1,
     )
@@ -121,14 +121,15 @@ class ClusterRows:
     sasl_mechanism_controller_protocol: str = setting(
         STRING,
         "GSSAPI",
-        f"How a broker in a cluster signs in at controllers whose listener has SASL: {', '.join(MECHANISMS)}. Name and"
-        " password stand in `listener.name.<listener>.<mechanism>.sasl.jaas.config`.",
+        "For a broker in a cluster: SASL mechanism for controllers whose listener requires SASL, one of"
+        f" {', '.join(MECHANISMS)}. Set name and password in"
+        " `listener.name.<listener>.<mechanism>.sasl.jaas.config`.",
     )
     sasl_mechanism_inter_broker_protocol: str = setting(
         STRING,
         "GSSAPI",
-        "How brokers of a cluster sign in at each other, where the listener that they use among themselves has SASL:"
-        f" {', '.join(MECHANISMS)}. Name and password stand in"
+        "For brokers in a cluster: SASL mechanism between brokers if the inter-broker listener requires"
+        f" SASL, one of {', '.join(MECHANISMS)}. Set name and password in"
         " `listener.name.<listener>.<mechanism>.sasl.jaas.config`.",
     )
     ssl_endpoint_identification_algorithm: str = setting(

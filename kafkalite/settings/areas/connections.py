@@ -67,7 +67,7 @@ class ConnectionRows:
         dynamic=True,
     )
     connections_max_idle_ms: int = setting(
-        LONG, 10 * MINUTE_MS, "A connection that says nothing for so long is closed; -1 never.", unit="ms", low=-1
+        LONG, 10 * MINUTE_MS, "Close a connection that is idle for this long; -1 never.", unit="ms", low=-1
     )
     socket_request_max_bytes: int = setting(
         INT, 100 * MIB, "The longest request; a longer one closes its connection.", unit="bytes", low=1
@@ -140,7 +140,8 @@ class ConnectionRows:
     min_incremental_fetch_session_eviction_ms: int = setting(
         INT,
         2 * MINUTE_MS,
-        "A fetch session idle for so long gives way to a new one, and one so old to a larger one.",
+        "A fetch session that is idle for this long can be evicted for a new one; one that is this old,"
+        " for a larger one.",
         unit="ms",
         low=0,
     )

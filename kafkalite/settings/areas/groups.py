@@ -29,16 +29,16 @@ class GroupRows:
         INT, 45_000, "After which silence a member of the newer group protocol is out.", unit="ms", low=1
     )
     group_consumer_min_session_timeout_ms: int = setting(
-        INT, 45_000, "The least that a group may have as consumer.session.timeout.ms of its own.", unit="ms", low=1
+        INT, 45_000, "Lower bound for a group's consumer.session.timeout.ms.", unit="ms", low=1
     )
     group_consumer_max_session_timeout_ms: int = setting(
-        INT, 60_000, "The most that a group may have as consumer.session.timeout.ms of its own.", unit="ms", low=1
+        INT, 60_000, "Upper bound for a group's consumer.session.timeout.ms.", unit="ms", low=1
     )
     group_consumer_min_heartbeat_interval_ms: int = setting(
-        INT, 5000, "The least that a group may have as consumer.heartbeat.interval.ms of its own.", unit="ms", low=1
+        INT, 5000, "Lower bound for a group's consumer.heartbeat.interval.ms.", unit="ms", low=1
     )
     group_consumer_max_heartbeat_interval_ms: int = setting(
-        INT, 15_000, "The most that a group may have as consumer.heartbeat.interval.ms of its own.", unit="ms", low=1
+        INT, 15_000, "Upper bound for a group's consumer.heartbeat.interval.ms.", unit="ms", low=1
     )
     group_consumer_max_size: int = setting(INT, INT32_MAX, "Members of one group of the newer protocol.", low=1)
     group_consumer_assignors: tuple[str, ...] = setting(
@@ -84,8 +84,8 @@ class GroupRows:
     offsets_commit_timeout_ms: int = setting(
         INT,
         5000,
-        "After which a commit is told to try again that not all replicas in sync have; it may hold all the same. Of a"
-        " partition of __consumer_offsets that has replicas, in a cluster.",
+        "In a cluster: return a retriable error for an offset commit that not all in-sync replicas have"
+        " after this time. The commit may still take effect.",
         unit="ms",
         low=1,
     )

@@ -55,12 +55,12 @@ class LogRows:
         " process but not of the machine.",
     )
     log_flush_interval_messages: int = setting(
-        LONG, INT64_MAX, "Flush a partition after so many messages.", low=1, dynamic=True
+        LONG, INT64_MAX, "Flush a partition after this number of messages.", low=1, dynamic=True
     )
     log_flush_interval_ms: int | None = setting(
         LONG,
         None,
-        "Flush a partition that has waited so long; unset: log.flush.scheduler.interval.ms.",
+        "Flush a partition whose oldest unflushed message is this old; unset: log.flush.scheduler.interval.ms.",
         unit="ms",
         dynamic=True,
     )
@@ -90,7 +90,7 @@ class LogRows:
         INT, 0, "Default of segment.jitter.ms where log.roll.jitter.ms is unset.", unit="hours", low=0
     )
     log_retention_ms: int | None = setting(
-        LONG, None, "Default of retention.ms; -1 keeps for ever.", unit="ms", low=-1, dynamic=True
+        LONG, None, "Default of retention.ms; -1 keeps records without a time limit.", unit="ms", low=-1, dynamic=True
     )
     log_retention_minutes: int | None = setting(
         INT, None, "Default of retention.ms where log.retention.ms is unset.", unit="minutes", low=-1

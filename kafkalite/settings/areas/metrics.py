@@ -43,14 +43,14 @@ class MetricRows:
     telemetry_max_bytes: int = setting(
         INT,
         1_048_576,
-        "What clients may push of their own metrics at once (KIP-714), as they send it. They are asked to where"
-        " `metrics.listeners` is set and `kafka-client-metrics` has subscribed.",
+        "Maximum compressed size of the client metrics in one push (KIP-714). Clients push them if"
+        " `metrics.listeners` is set and `kafka-client-metrics` has a subscription.",
         unit="bytes",
         low=1,
     )
     metrics_partitions_max: int = setting(
         INT,
         10_000,
-        "With more partitions than that, `/metrics` tells of topics as wholes only.",
+        "With more partitions than this, `/metrics` reports totals per topic only.",
         low=0,
     )

@@ -27,8 +27,7 @@ class PermissionRows:
     super_users: str = setting(
         STRING,
         "",
-        "Who may do everything, whatever the rules say: principals with semicolons between,"
-        " `User:alice;User:CN=b,O=c`.",
+        "Principals with full access, which bypass ACLs; separated by semicolons: `User:alice;User:CN=b,O=c`.",
     )
     allow_everyone_if_no_acl_found: bool = setting(
         BOOLEAN,

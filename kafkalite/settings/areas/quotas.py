@@ -22,8 +22,8 @@ class QuotaRows:
     quota_window_size_seconds: int = setting(
         INT,
         1,
-        "A sample's length; a client who was not seen before has one sample's worth. Nobody waits longer for"
-        " request_percentage, or to be connected.",
+        "Length of a quota sample; a new client starts with the allowance of one sample. It is also the"
+        " longest throttle for request_percentage and for new connections.",
         unit="s",
         low=1,
     )

@@ -71,14 +71,13 @@ class ReplicationRows:
     replica_selector_class: str | None = setting(
         STRING,
         None,
-        f"`{RACK_AWARE_SELECTOR}`: a consumer that tells its rack (`client.rack`) is told to read from a replica in"
-        " sync whose `broker.rack` is the same, if the leader's is another (KIP-392). Unset: from leaders.",
+        f"`{RACK_AWARE_SELECTOR}`: a consumer that sends its rack (`client.rack`) is directed to an"
+        " in-sync replica with the same `broker.rack`, if the leader is in another rack (KIP-392). Unset:"
+        " consumers read from leaders.",
         choices=(RACK_AWARE_SELECTOR,),
     )
     replica_socket_timeout_ms: int = setting(INT, 30_000, "How long a leader's answer is waited for.", unit="ms", low=1)
-    replication_quota_window_num: int = setting(
-        INT, 11, "After so many windows what was copied above a limit of replication is forgotten.", low=1
-    )
+    replication_quota_window_num: int = setting(INT, 11, "Number of samples that replication quotas keep.", low=1)
     replication_quota_window_size_seconds: int = setting(
         INT, 1, "A window of the limits of replication: what it allows may come at once.", unit="s", low=1
     )

@@ -63,7 +63,7 @@ class SaslRows:
         LIST, (), "Of which a bearer token has to name one as its audience; empty: it may name any."
     )
     sasl_oauthbearer_expected_issuer: str | None = setting(
-        STRING, None, "Who has to have issued a bearer token; unset: whoever has the key."
+        STRING, None, "Required issuer of bearer tokens; unset: any issuer with a known key."
     )
     sasl_oauthbearer_scope_claim_name: str = setting(STRING, "scope", "The claim of a bearer token that has scopes.")
     sasl_oauthbearer_sub_claim_name: str = setting(STRING, "sub", "The claim of a bearer token that names the client.")
@@ -73,13 +73,13 @@ class SaslRows:
     sasl_oauthbearer_allow_unsecured_tokens: bool = setting(
         BOOLEAN,
         False,
-        "Whether bearer tokens that nobody has signed are believed, as Kafka's default does: for development alone,"
-        " since then a client is whoever it says it is.",
+        "Accept unsigned bearer tokens, as Kafka's default does. For development only: clients can then"
+        " claim any identity.",
     )
     connections_max_reauth_ms: int = setting(
         LONG,
         0,
-        "How long a client that has signed in by SASL is served before it has to do so again (KIP-368); 0 for ever.",
+        "Maximum lifetime of a SASL session before the client has to authenticate again (KIP-368); 0: no limit.",
         unit="ms",
         low=0,
     )

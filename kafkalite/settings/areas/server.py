@@ -28,16 +28,18 @@ class ServerRows:
     listeners: str = setting(
         STRING,
         "kafka://127.0.0.1:9092",
-        "What to bind, a comma between two: `kafka://host:port`, or Kafka's form `PLAINTEXT://host:port`,"
-        " `SSL://host:port` for TLS, `SASL_SSL` and `SASL_PLAINTEXT` where clients sign in. No host is every"
-        " interface, port 0 is any free port. `kafka07://host:port` serves Kafka 0.7's clients. Names of their own"
-        " (listener.security.protocol.map) allow several of a kind.",
+        "Comma-separated addresses to bind: `kafka://host:port`, or Kafka's forms"
+        " `PLAINTEXT://host:port`, `SSL://host:port` for TLS, `SASL_SSL` and `SASL_PLAINTEXT` for"
+        " authentication. An empty host binds every interface; port 0 selects a free port."
+        " `kafka07://host:port` serves Kafka 0.7 clients. Named listeners"
+        " (listener.security.protocol.map) allow several of one kind.",
     )
     advertised_listeners: str | None = setting(
         STRING,
         None,
-        "Where clients are told to connect, per listener name, when that differs from `listeners` (containers, NAT)."
-        " Unset: the bound address, or the machine's host name where every interface is bound. Port 0: the bound port.",
+        "Addresses that clients connect to, by listener, if they differ from `listeners` (containers,"
+        " NAT). Unset: the bound address, or the machine's host name if the listener binds every"
+        " interface. Port 0: the bound port.",
     )
     listener_security_protocol_map: str = setting(
         STRING,
@@ -50,8 +52,8 @@ class ServerRows:
     zookeeper_connect: str | None = setting(
         STRING,
         None,
-        "Where ZooKeeper is, `host:port,host:port/path`: a broker with a kafka07:// listener registers itself and its"
-        " classic topics there, as Kafka 0.7 does. Unset: it stands alone.",
+        "ZooKeeper addresses, `host:port,host:port/path`: a broker with a kafka07:// listener registers"
+        " itself and its classic topics there, as Kafka 0.7 does. Unset: no registration.",
     )
 
     # Where data lives

@@ -82,7 +82,7 @@ class TlsRows:
     ssl_client_auth: str = setting(
         STRING,
         "none",
-        "Whether a client is asked for a certificate: `none`, `requested` (it may have none), `required`.",
+        "Client certificates: `none`, `requested` (optional) or `required`.",
         choices=("none", "requested", "required"),
     )
     ssl_principal_mapping_rules: str = setting(

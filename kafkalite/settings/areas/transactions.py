@@ -14,7 +14,12 @@ class TransactionRows:
 
     # Producers
     producer_id_expiration_ms: int = setting(
-        INT, DAY_MS, "A partition forgets an idempotent producer silent for so long.", unit="ms", low=1, dynamic=True
+        INT,
+        DAY_MS,
+        "Forget an idempotent producer that has been idle on a partition for this long.",
+        unit="ms",
+        low=1,
+        dynamic=True,
     )
     producer_id_expiration_check_interval_ms: int = setting(
         INT, 10 * MINUTE_MS, "How often partitions look for producers to forget.", unit="ms", low=1
