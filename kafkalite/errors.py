@@ -160,7 +160,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_SUBSCRIPTION_ID = 117, "The telemetry subscription is out of date."
     TELEMETRY_TOO_LARGE = 118, "The client's metrics are larger than the broker takes."
     INVALID_REGISTRATION = 119, "The controller refused the registration."
-    TRANSACTION_ABORTABLE = 120, "The transaction cannot go on; abort it and begin another."
+    TRANSACTION_ABORTABLE = 120, "The transaction cannot continue; abort it and begin another."
     INVALID_RECORD_STATE = 121, "The share group's record is not in a state that allows this."
     SHARE_SESSION_NOT_FOUND = 122, "The broker keeps no such share session.", RETRIABLE
     INVALID_SHARE_SESSION_EPOCH = 123, "The share session's epoch is not the next one.", RETRIABLE

@@ -40,7 +40,7 @@ NO_CLIENT = {
     "a directory that is no topic's is kept under another name": START,
     "appends succeed again": DISK,
     "deleted segment could not be renamed": DISK,
-    "disk is full: appends are refused, reads go on": DISK,
+    "disk is full: appends are refused, reads continue": DISK,
     "group records of an unknown kind are left alone": START,
     "groups cannot be read and are not served until the next start": START,
     "groups loaded": START,

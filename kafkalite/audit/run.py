@@ -109,7 +109,7 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
         read_reports(plan.offline, plan.counts, Reported(), taken)
     topics = sorted(topic for topic in reported.topics if plan.topics.fullmatch(topic))
     if not topics:
-        raise NothingToCompare(f"nobody has counted messages of a topic that matches {plan.topics.pattern}")
+        raise NothingToCompare(f"no audit messages count a topic that matches {plan.topics.pattern}")
     copied = None
     if plan.offline is not None and plan.mirror is not None:
         copied = mirror_progress(plan.live, plan.offline, plan.mirror)

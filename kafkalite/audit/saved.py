@@ -89,7 +89,7 @@ def load(follower: Follower, file: Path, about: dict[str, Any]) -> bool:
     except StateError:
         raise
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise StateError(f"{file} is damaged ({error}): remove it to begin anew") from error
+        raise StateError(f"{file} is damaged ({error}): remove it to start again") from error
     return True
 
 

@@ -181,7 +181,7 @@ def _decimal(value: Any, scale: tuple[int, int], place: str) -> Decimal:
     except InvalidOperation:
         raise Unfit(f"{place} is no decimal") from None
     if not fits or quantized != found:
-        raise Unfit(f"{place} has more digits than {scale[0]}, of which {scale[1]} stand behind the point")
+        raise Unfit(f"{place} does not fit decimal({scale[0]}, {scale[1]})")
     return quantized
 
 

@@ -224,7 +224,9 @@ def _await_cut(source: str, fd: int, path: str) -> None:
         if not os.fstat(fd).st_nlink:
             raise BackupFailed(f"the broker on {source} could not make the links: its log says why")
         if time.monotonic() > deadline:
-            raise BackupFailed(f"whoever uses {source} did not answer within {ANSWER_S_MAX:.0f} s: is it a kafkalite?")
+            raise BackupFailed(
+                f"the process that uses {source} did not answer within {ANSWER_S_MAX:.0f} s: is it a kafkalite?"
+            )
         time.sleep(LOOK_S)
 
 

@@ -450,12 +450,12 @@ class Composition:
             listening.close()
             raise ConfigError(
                 "listeners",
-                f"{wanted} would be open to other machines, whose clients nobody can know, and there is an authorizer"
-                " (bind it to 127.0.0.1, or set classic.listener.allow.remote=true)",
+                f"{wanted} would be open to other machines, whose clients cannot authenticate, and there is an"
+                " authorizer (bind it to 127.0.0.1, or set classic.listener.allow.remote=true)",
             )
         if tls is None and remote:
             logger.warning(
-                "listener %s has no TLS and is open to other machines: whoever %s may read and write",
+                "listener %s has no TLS and is open to other machines: anyone who %s may read and write",
                 wanted,
                 "listens on the network" if wanted.sasl else "reaches it",
             )
@@ -476,7 +476,7 @@ class Composition:
             self.acceptor.released(connection)
 
     def _on_fatal(self, error: BaseException) -> None:
-        logger.critical("the broker cannot go on: %s", error)
+        logger.critical("the broker cannot continue: %s", error)
         self._failed.set()
 
     def _register(self, logs: LogManager) -> None:

@@ -143,7 +143,12 @@ def judged_sync(median_ms: float, max_ms: float) -> Row:
     if median_ms < SYNC_MS_MIN:
         return Row("fdatasync of 4 KiB", found, LOOK, "too fast for a disk: a cache that a power cut empties answers")
     if median_ms > SYNC_MS_MAX:
-        return Row("fdatasync of 4 KiB", found, NOTE, "acks=all waits so long: power-loss protection makes it quick")
+        return Row(
+            "fdatasync of 4 KiB",
+            found,
+            NOTE,
+            "every acks=all write waits this long; a disk with power-loss protection is faster",
+        )
     return Row("fdatasync of 4 KiB", found)
 
 
@@ -208,7 +213,7 @@ def clock() -> Iterator[Row]:
         yield Row("clock", found, LOOK, "it is wrong: records would be stamped with it, and retention goes by that")
     elif state == CLOCK_ERROR:
         yield Row(
-            "clock", found, NOTE, "nobody synchronises it as far as the kernel knows: chrony or systemd-timesyncd"
+            "clock", found, NOTE, "the kernel reports that it is not synchronised: run chrony or systemd-timesyncd"
         )
     else:
         yield Row("clock", found)

@@ -390,8 +390,8 @@ class _Migration:
         )
         if others:
             raise StartupError(
-                f"node.id: broker {self._node_id} of the cluster has replicas of {_named(others)}: give this one an id"
-                " of its own"
+                f"node.id: broker {self._node_id} of the cluster has replicas of {_named(others)}: give this one"
+                " another id"
             )
         before = begun.producer_ids_before
         if any(producer_id < before for producer_id in self._found.producer_ids):

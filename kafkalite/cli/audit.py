@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of an audit that goes on."""
     parser.add_argument(
-        "--follow", action="store_true", help="go on for ever, and tell of each window once it is closed"
+        "--follow", action="store_true", help="run until stopped, and report each window when it closes"
     )
     parser.add_argument(
         "--stage-grace",

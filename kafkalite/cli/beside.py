@@ -97,7 +97,7 @@ class ConsoleBeside:
             if time.monotonic() - began > LONG_LIFE_S:
                 failures = 0
             if status == REFUSED or failures == len(PAUSES_S):
-                self._note = f"the console ended with status {status}, and does not come back; the broker goes on"
+                self._note = f"the console ended with status {status}, and is not restarted; the broker continues"
                 logger.error("%s", self._note)
                 return
             logger.warning("the console ended with status %d, and starts again in %g s", status, PAUSES_S[failures])

@@ -274,13 +274,14 @@ def past_damage(
             yield from chunks()
         except LogTruncated as error:
             raise CommandError(
-                f"{error}; --reset earliest goes on where the two parted, or from the beginning where nobody knows"
+                f"{error}; --reset earliest continues where the logs diverge, or at the beginning if"
+                " that offset is unknown"
             ) from error
         except CorruptMessage as error:
             if error.partition is None:
                 raise
             if not skips:
-                raise CommandError(f"{error.message}; --skip-damaged goes on after it") from error
+                raise CommandError(f"{error.message}; --skip-damaged continues after it") from error
             key = TopicPartition(*error.partition)
             following = next_readable(client, key, error.offset, client.end_offset(*key))
             note(f"kafkalite: {key}: offsets {error.offset} to {following - 1} are damaged and left out")

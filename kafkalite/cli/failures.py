@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--member", metavar="NAME", help="the same when it is started again, and no other's")
     run.add_argument("--workers", metavar="N", type=count, default=1, help="handlers at a time (default: 1)")
     run.add_argument("--alarm-url", metavar="URL", help="where alarms are posted, as JSON")
-    run.add_argument("--restarts", metavar="N", type=natural, default=0, help="run as a child, started again so often")
+    run.add_argument("--restarts", metavar="N", type=natural, default=0, help="number of restarts of the child process")
     run.add_argument("--no-create", action="store_true", help="make no topics; fail where some are missing")
     status = actions.add_parser("status", help="what the ledger of a group says, counted")
     ledger = actions.add_parser("ledger", help="each row of the ledger of a group")

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--edit-with", metavar="MODULE:FUNCTION", help="a function of each record that gives its value, or a record"
     )
     redrive.add_argument("--rate", metavar="N", type=seconds, help="letters a second at most")
-    redrive.add_argument("--rounds", metavar="N", type=count, default=3, help="at most so often (default: 3)")
+    redrive.add_argument("--rounds", metavar="N", type=count, default=3, help="maximum number of rounds (default: 3)")
     resolve = actions.add_parser("resolve", help="end the matter of the letters of a day, or of a record")
     skip = actions.add_parser("skip", help="have the group step over a record, which it may not have handled yet")
     skip.add_argument("--reason", metavar="TEXT", default="", help="for the ledger")
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--exception", metavar="NAME", help="whose class has this name, with or without module")
         action.add_argument("--day", metavar="DATE", type=day, help="of that UTC day, as 2026-11-22")
         action.add_argument("--key", metavar="KEY", help="with this key")
-        action.add_argument("--first", metavar="N", type=count, help="so many at most")
+        action.add_argument("--first", metavar="N", type=count, help="maximum number of letters")
     show.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
     resolve.add_argument("what", metavar="DATE|RECORD", help="2026-11-22, or orders-3-1842")
     bury = actions.add_parser(
@@ -316,7 +316,7 @@ def tombstone_action(client: Client, arguments: argparse.Namespace) -> int:
     behind = may_bury(client, where, offset).newer
     if behind is not None and behind < delivery.first_offset:
         note(f"kafkalite: offset {behind} came in between, and goes too")
-    say(f"a tombstone stands at offset {delivery.first_offset} of {where}")
+    say(f"a tombstone is at offset {delivery.first_offset} of {where}")
     return 0
 
 

@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="earliest",
         help="earliest, latest, a TIME, or offsets as JSON, for partitions never loaded (default: earliest)",
     )
-    parser.add_argument("--follow", metavar="S", type=seconds, help="go on, with a batch every S seconds")
+    parser.add_argument("--follow", metavar="S", type=seconds, help="keep running, with a batch every S seconds")
     parser.add_argument("--compact", action="store_true", help="put small files together, and load nothing")
     parser.add_argument(
         "--grace", metavar="S", type=duration, default=0.0, help="how long --compact keeps replaced files (default: 0)"

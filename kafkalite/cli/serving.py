@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Serving(Protocol):
-    """A broker, a registry: `failed` is set when it cannot go on. Nothing runs before start and after stop."""
+    """A broker, a registry: `failed` is set when it cannot continue. Nothing runs before start and after stop."""
 
     @property
     def failed(self) -> threading.Event: ...
@@ -106,7 +106,7 @@ def serve(
                 reload()
                 if manager is not None:
                     manager.ready(line)
-            why = signal.Signals(reason).name if reason else "it cannot go on"
+            why = signal.Signals(reason).name if reason else "it cannot continue"
         finally:
             if manager is not None:
                 manager.stopping()

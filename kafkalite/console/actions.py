@@ -57,7 +57,7 @@ NOTICES: Final = {
     "grown": "The topic has its new partitions.",
     "trimmed": "The records were given up.",
     "topic-deleted": "The topic was deleted.",
-    "aborted": "The transaction was ended; its records are seen by nobody who reads what is committed.",
+    "aborted": "The transaction was aborted. read_committed consumers do not see its records.",
 }
 """What a page says above itself after a change, by the field `done` of its address: a link cannot put words there."""
 

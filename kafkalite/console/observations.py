@@ -27,7 +27,7 @@ RISING_MIN: Final = 10
 SEEN_MAX: Final = 5000
 """Partitions of which the ages of records are known."""
 WAITING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
-TROUBLES: Final = ("stopped", "nobody reads", "rising", "rebalancing", "")
+TROUBLES: Final = ("stopped", "no consumers", "rising", "rebalancing", "")
 """What is the matter with a group, the worst first; "" is nothing."""
 
 
@@ -235,7 +235,7 @@ class Observer:
             trend = (lag - before) / passed if before is not None and passed > 0 else None
             trouble = trouble_of(group.state, lag, before, rate, enough=look.time_ms - base.time_ms >= BASE_MS)
         elif lag and group.state == "Empty":
-            trouble = "nobody reads"
+            trouble = "no consumers"
         return GroupNow(group.group_id, group.state, group.kind, lag, age, exact, rate, trend, trouble, readings)
 
     def _reading(
@@ -323,7 +323,7 @@ def trouble_of(state: str, lag: int, before: int | None, rate: float | None, *, 
     if not lag:
         return ""
     if state == "Empty" and not rate:  # who commits without being a member reads all the same
-        return "nobody reads"
+        return "no consumers"
     if not enough:
         return ""
     if rate == 0:

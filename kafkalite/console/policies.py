@@ -148,13 +148,13 @@ def strategy_text(strategy: Mapping[str, Any]) -> str:
             return f"again after {', '.join(map(str, strategy.get('delays', ())))}, {end}"
         case "RetryHere":
             rest = strategy_text(then) if isinstance(then, dict) else str(then)
-            return f"{strategy.get('attempts')} times where it stands, then {rest}"
+            return f"{strategy.get('attempts')} times in place, then {rest}"
         case "RetryForever":
             return "again until it works"
         case "Ignore":
             return "left out, and counted"
         case other:
-            return str(other or "not told")
+            return str(other or "unknown")
 
 
 def ledger_row(where: str, row: Row) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def quorum_page(client: Client, request: Request) -> dict[str, Any]:
     try:
         quorum = describe_quorum(client)
     except UnsupportedApi as error:
-        raise NotFoundError("this cluster has no quorum of its own: ZooKeeper keeps its metadata") from error
+        raise NotFoundError("this cluster has no KRaft quorum: its metadata is in ZooKeeper") from error
     brokers = {row.node_id for row in client.with_retries(client.brokers)}
 
     def rows(found: tuple[QuorumReplica, ...]) -> list[dict[str, Any]]:

@@ -253,9 +253,9 @@ class Sampler:
             return
         try:
             if not self.rings.load(raw, self._client.cluster_id or ""):
-                logger.warning("the numbers in %s are of another cluster: they begin anew", self._path)
+                logger.warning("the history in %s is from another cluster and is discarded", self._path)
         except (ValueError, LookupError, TypeError) as error:
-            logger.warning("the numbers in %s begin anew: %s", self._path, error)
+            logger.warning("the history in %s is discarded: %s", self._path, error)
 
     def _save(self) -> None:
         if self._path is None or not self._loaded or not len(self.rings):

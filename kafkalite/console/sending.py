@@ -206,7 +206,7 @@ def bytes_of(request: ActionRequest, kind: str, text: str, subject: str, what: s
     match kind:
         case "null":
             if text.strip():
-                raise BadRequestError(f"{what} is to be null, and something stands in its field")
+                raise BadRequestError(f"{what} is set to null, but its field is not empty")
             return None
         case "hex":
             try:

@@ -74,7 +74,7 @@ class ConsoleServer:
         listed = list(addresses)
         strange = [address.url for address in listed if not is_loopback(address.host)]
         if strange and users is None:
-            raise StartupError(f"{strange[0]} is open to others: --users says who may come in")
+            raise StartupError(f"{strange[0]} is open to other machines: set --users")
         self.failed = threading.Event()
         """Set when it cannot go on."""
         changes = not strange if writes is None else writes

@@ -556,5 +556,5 @@ def may_bury(client: Client, where: TopicPartition, offset: int) -> Tombstone:
                 if key is None:
                     return Tombstone(f"{origin_text(where, offset)} has no key")
             elif seen and keys[place] == key:
-                return Tombstone(f"a newer record of its key stands at offset {number}", key, number)
+                return Tombstone(f"a newer record with its key is at offset {number}", key, number)
     return Tombstone("", key) if seen else Tombstone(f"{origin_text(where, offset)} is not there")

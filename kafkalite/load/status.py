@@ -65,7 +65,7 @@ class LoadStatus:
         ):
             yield Family(f"kafkalite_load_{name}", "counter", text, [("", value)])
         for name, gauge, text in (
-            ("lag", self._lag, "Offsets that came while the last round went on."),
+            ("lag", self._lag, "Offsets that arrived during the last round."),
             (
                 "last_success_seconds_ago",
                 time.monotonic() - self._succeeded,

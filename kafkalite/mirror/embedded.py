@@ -230,7 +230,7 @@ class EmbeddedMirror:
             self.status.lost(None)
             return
         if str(error) != self.status.last_error:
-            text = "the mirror %s of %s begins anew: %s"
+            text = "the mirror %s of %s restarts: %s"
             logger.warning(text, self._options.name, self._options.servers, error)
         self.status.lost(error)
 

@@ -125,7 +125,7 @@ class GroupOffsets:
         for key, row in positions.items():
             offset = self._offsets.partitions[key].translate(row.offset)
             if offset is None:
-                self._note(f"group {group_id}, {key}: not carried, what it stands at was copied without offsets")
+                self._note(f"group {group_id}, {key}: not copied, the record at its offset was copied without offsets")
             else:
                 wanted[key] = CommittedOffset(max(offset, starts[key]), metadata=row.metadata)
         if not wanted or self._has_members(group_id):

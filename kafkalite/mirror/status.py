@@ -121,7 +121,7 @@ class MirrorStatus:
             [(own, self.seconds_since_success)],
         )
         yield Family("kafkalite_mirror_up", "gauge", "1 while it copies.", [(own, int(not self.not_ready()))])
-        yield Family("kafkalite_mirror_failures", "counter", "Times that it had to begin anew.", [(own, self.failures)])
+        yield Family("kafkalite_mirror_failures", "counter", "Restarts after a failure.", [(own, self.failures)])
         if error := self.error:
             rows = [(labels(mirror=self._name, error=error), 1)]
             yield Family("kafkalite_mirror_error_info", "gauge", "1, and what goes wrong.", rows)
@@ -129,7 +129,7 @@ class MirrorStatus:
         yield Family("kafkalite_mirror_notes", "gauge", "Things it said that an operator should know.", [(own, notes)])
         if mirror is not None and mirror.carried.groups is not None:
             positions = sum(map(len, list(mirror.carried.groups.carried.values())))
-            text = "Positions of groups that stand in the target as in the source."
+            text = "Group offsets that are synchronised to the target."
             yield Family("kafkalite_mirror_group_positions", "gauge", text, [(own, positions)])
 
     def _rows(self, counts: Mapping[str, float]) -> list[tuple[str, float]]:

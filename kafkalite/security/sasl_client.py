@@ -44,7 +44,7 @@ def sign_in(mechanism: str, client: MechanismClient, ask: Callable[[int, int, ob
     """
     shaken = ask(api.SASL_HANDSHAKE, HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=mechanism))
     if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise Refused("nobody signs in there (security.protocol?)")
+        raise Refused("no authentication there (security.protocol?)")
     if shaken.error_code:
         raise Refused(f"{', '.join(shaken.mechanisms) or 'no mechanism'} is offered, not {mechanism}")
     token = client.respond(b"")

@@ -50,7 +50,7 @@ class ClientMetricsConfig:
     """One subscription. Make one with `resolve`; the bare constructor gives the built-in defaults."""
 
     metrics: tuple[str, ...] = setting(
-        LIST, (), "What the names of metrics begin with that clients push; `*` is all, nothing is none."
+        LIST, (), "Name prefixes of the metrics that clients push; `*` selects all, an empty list none."
     )
     interval_ms: int = setting(
         INT, 300_000, "How often clients push, from 100 to 3600000; of several subscriptions the shortest.", unit="ms"

@@ -65,7 +65,7 @@ def tell_open(addresses: Iterable[Address], *, signs_in: bool) -> None:
             if address.scheme == "http":
                 logger.warning("%s is open to the network without TLS", address.url)
             if not signs_in:
-                logger.warning("%s lets in everybody who reaches it: nobody has to sign in", address.url)
+                logger.warning("%s requires no authentication: anyone who can reach it has full access", address.url)
 
 
 def is_loopback(host: str) -> bool:

@@ -217,13 +217,13 @@ class BrokerRegistration:
                 self._session += 1
                 self._changed.notify()
         elif state == KazooState.SUSPENDED and not self._stopping:
-            logger.warning("connection to ZooKeeper lost; serving goes on")
+            logger.warning("connection to ZooKeeper lost; the broker continues")
 
     def _conflict_text(self, error: BaseException) -> str:
         if isinstance(error, NodeConflict):
             return (
                 f"broker id {self._broker_id} is already registered in ZooKeeper at {self._servers} by another broker "
-                f"({error.value.decode('utf-8', 'replace')}): give this one an id of its own (broker.id)"
+                f"({error.value.decode('utf-8', 'replace')}): give this one another id (broker.id)"
             )
         if isinstance(error, NodeError):
             return f"this broker cannot be registered in ZooKeeper: {error}"

@@ -173,7 +173,7 @@ class FilterCounts:
         take for ever where it may not (`only_linear`)."""
         chosen = filter_of(self.marker, self.pattern)
         if only_linear and not chosen.is_linear:
-            raise ValueError(f"{self.pattern[:80]!r} is not tried: it may take for ever")
+            raise ValueError(f"{self.pattern[:80]!r} is not tried: it may never end")
         return {topic: self.stream_count for topic in topics if chosen.allows(topic)}
 
 

@@ -237,7 +237,7 @@ def test_it_does_not_listen_to_others_without_users(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     everybody = parse_address("http://0.0.0.0:0", 0)
-    with pytest.raises(StartupError, match="--users says who may come in"):
+    with pytest.raises(StartupError, match="is open to other machines: set --users"):
         ConsoleServer(broker.bootstrap_servers, [everybody])
     file = tmp_path / "users"
     assert main(["web", "add-user", str(file), "ann", "--token"]) == 0
@@ -330,7 +330,7 @@ def test_every_hostile_value_stands_there_as_text(console: ConsoleServer) -> Non
     ("words", "said"),
     [
         (["--listen", "nonsense://"], "--listen"),
-        (["--listen", "0.0.0.0:0"], "--users says who may come in"),
+        (["--listen", "0.0.0.0:0"], "is open to other machines: set --users"),
         (["--listen", "https://127.0.0.1:0"], "needs --tls-config"),
         (["--masks", "/nowhere.toml"], "/nowhere.toml"),
         (["--registry", "ftp://x"], "--registry"),

@@ -133,7 +133,7 @@ def test_one_that_cannot_begin_or_dies_too_often_stays_away(
         companion.stop()
         companion.stop()
         assert companion.notes() == [
-            f"the console ended with status {status}, and does not come back; the broker goes on"
+            f"the console ended with status {status}, and is not restarted; the broker continues"
         ]
         assert [row.getMessage() for row in caplog.records].count("came") == starts
 

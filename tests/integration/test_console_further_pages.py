@@ -214,9 +214,9 @@ def test_records_handled_with_care_are_shown_until_it_is_over(broker: Broker, co
 
 def test_what_a_policy_says_in_words() -> None:
     assert strategy_text({"kind": "RetryHere", "attempts": 3, "then": {"kind": "RetryForever"}}) == (
-        "3 times where it stands, then again until it works"
+        "3 times in place, then again until it works"
     )
-    assert strategy_text({}) == "not told"
+    assert strategy_text({}) == "unknown"
 
 
 def test_a_graph_has_columns_by_who_waits_and_ends_in_a_circle_too() -> None:
@@ -234,7 +234,7 @@ def test_what_the_cluster_lacks_is_not_among_the_parts(console: ConsoleServer) -
         assert 'href="/subjects"' not in page
         assert ask(server, "/subjects").status == 404
         assert data(server, "/rights")["enforced"] is False
-        assert "has no rules" in ask(server, "/rights").text
+        assert "has no ACLs" in ask(server, "/rights").text
     assert 'href="/subjects"' in ask(console, "/topics").text
 
 

@@ -35,7 +35,7 @@ def test_consume_ends_at_damage_with_one_sentence(broker: Broker, capfd: pytest.
     status, lines, said = consumed(broker, capfd, "-o", "beginning", "-e")
     assert (status, lines) == (1, [str(number) for number in range(1000)])
     assert said.splitlines()[1:] == [
-        "kafkalite: orders-0: the broker calls the batch damaged at offset 1000; --skip-damaged goes on after it"
+        "kafkalite: orders-0: the broker calls the batch damaged at offset 1000; --skip-damaged continues after it"
     ]
 
 

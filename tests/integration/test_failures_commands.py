@@ -523,7 +523,7 @@ def test_a_tombstone_is_refused_where_good_data_would_go_with_it(
     at = ("-b", broker.bootstrap_servers)
     for record, why in (
         ("orders-0-1", "is not compacted"),
-        ("customers-0-0", "newer record of its key stands at offset 3"),
+        ("customers-0-0", "newer record with its key is at offset 3"),
         ("customers-0-2", "has no key"),
         ("customers-0-9", "is not there"),
     ):

@@ -122,7 +122,7 @@ def test_a_topic_made_anew_begins_again_in_all_partitions(client: Client, kafka_
     state.positions = {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}
     client.admin.delete_topic(topic)
     client.admin.create_topic(topic, 2)
-    with pytest.raises(LoadError, match="was deleted and made anew"):
+    with pytest.raises(LoadError, match="was deleted and recreated"):
         correct(plan(kafka_broker, topic), state)
     made = plan(kafka_broker, topic, skips=True)
     assert correct(made, state) == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0}

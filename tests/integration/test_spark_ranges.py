@@ -186,7 +186,7 @@ def test_a_topic_made_anew(broker: Broker, client: Client, topic: str) -> None:
         read(client, strict, tasks)
     client.admin.create_topic(topic, 3)
     client.produce(topic, 0, [b"new"] * 300)
-    with pytest.raises(DataLoss, match="was made anew"):
+    with pytest.raises(DataLoss, match="was recreated"):
         read(client, strict, tasks)
     assert read(client, parse(broker, subscribe=topic, failOnDataLoss=False), tasks) == {}
 

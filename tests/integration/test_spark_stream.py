@@ -197,7 +197,7 @@ class TestLoss:
         client.admin.delete_topic(topic)
         client.admin.create_topic(topic, 2)
         fill(client, topic, 0, 400)
-        with pytest.raises(DataLoss, match="was deleted and made anew"):
+        with pytest.raises(DataLoss, match="was deleted and recreated"):
             planner(broker, topic).latest(at, limited=True)
         lenient = planner(broker, topic, failOnDataLoss=False)
         ((start, end),) = run(lenient, at)

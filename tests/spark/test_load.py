@@ -96,7 +96,7 @@ def test_what_is_gone_fails_the_load_or_is_left_out(spark, kafka_broker, client,
     client.admin.delete_topic(filled)
     client.admin.create_topic(filled, 2)
     client.produce(filled, 0, [b"new"])
-    with pytest.raises(load.LoadError, match="was deleted and made anew"):
+    with pytest.raises(load.LoadError, match="was deleted and recreated"):
         run()
     assert run(on_data_loss="skip").rows == 1
     assert load.positions(tmp_path) == {TopicPartition(filled, 0): 1, TopicPartition(filled, 1): 0}

@@ -134,7 +134,7 @@ def test_what_is_gone_ends_the_query(spark, kafka_broker: Broker, filled: str, t
     with Client(kafka_broker.bootstrap_servers) as client:
         client.admin.delete_topic(filled)
         client.admin.create_topic(filled, 2)
-    with pytest.raises(Exception, match="was deleted and made anew"):
+    with pytest.raises(Exception, match="was deleted and recreated"):
         run()
 
 

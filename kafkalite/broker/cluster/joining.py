@@ -219,7 +219,7 @@ def use_rules(authorizer: Authorizer | None, before: Image, now: Image) -> None:
         return
     if authorizer is None:
         if now.acls and not before.acls:
-            logger.warning("the cluster has rules (ACLs) that nobody asks here: authorizer.class.name is not set")
+            logger.warning("the cluster has ACLs that this broker ignores: authorizer.class.name is not set")
         return
     added = [each for number, each in now.acls.items() if before.acls.get(number) != each]
     gone = {each for number, each in before.acls.items() if now.acls.get(number) != each}

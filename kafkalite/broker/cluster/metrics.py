@@ -90,7 +90,7 @@ class ClusterMetrics:
                 int(member.fenced),
                 "Whether the controllers keep this broker out of service.",
             ),
-            ("kafkalite_cluster_controller_id", leader, "Who leads the quorum, as far as is known here; -1: nobody."),
+            ("kafkalite_cluster_controller_id", leader, "Id of the quorum leader as known to this broker; -1: none."),
             (
                 "kafkalite_cluster_controller_seen",
                 int(member.controller_seen),

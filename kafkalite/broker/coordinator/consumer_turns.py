@@ -362,7 +362,7 @@ class Turns(GroupBase):
             logger.info("member is out", extra=fields(group=self.group_id, member=member.member_id, why=why))
         gone = {member.member_id for member in members}
         if self._may_become_classic(gone):
-            self._become_classic(gone, self._staged.epoch, "nobody is left who heartbeats in the newer protocol")
+            self._become_classic(gone, self._staged.epoch, "no member of the newer protocol is left")
             return
         for member in members:
             self._remove(member)

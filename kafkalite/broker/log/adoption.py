@@ -73,7 +73,7 @@ def sort_out(
             )
         elif damaged:
             logger.error(
-                "partition directory is left alone: its partition.metadata is damaged, so nobody knows whose it is;"
+                "partition directory is left alone: its partition.metadata is damaged, so its topic is unknown;"
                 " without that file it is taken for a new topic's at the next start",
                 extra=fields(path=path),
             )
@@ -106,7 +106,7 @@ def identity_of(path: str) -> tuple[bytes | None, bool]:
 
 
 def _write_anew(path: str, known: TopicState) -> None:
-    logger.warning("partition.metadata is damaged and written anew", extra=fields(path=path))
+    logger.warning("partition.metadata is damaged and is rewritten", extra=fields(path=path))
     try:
         checkpoints.write_partition_topic_id(path, known.topic_id, durable=True)
     except OSError as error:  # whoever loads the partition meets it, too
@@ -141,7 +141,7 @@ def _adopt(
     if owner != topic:
         raise StartupError(
             f"the partition directories of topic {topic} have topic id {uuid_text(topic_id)}, which is topic {owner}'s:"
-            " remove partition.metadata from the copies, and they get an id of their own"
+            " remove partition.metadata from the copies, and they get new ids"
         )
     bases = list(known.epoch_bases) if known is not None else []
     count = max(paths) + 1

@@ -203,7 +203,7 @@ class LogCleaner:
         first_dirty = self.offset_of(log)
         if first_dirty > log.log_end_offset:
             logger.warning(
-                "cleaner offset is beyond the log and starts anew",
+                "cleaner offset is beyond the log and is reset",
                 extra=fields(log=log.name, offset=first_dirty, log_end_offset=log.log_end_offset),
             )
             first_dirty = 0

@@ -118,7 +118,7 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
     version = values.get("version", "")
     ours = values.get(FORMAT_KEY)
     if version not in {"0", KAFKA_VERSION} or "cluster.id" not in values:
-        raise StartupError(f"{path} is damaged or of an unknown version: restore it, or move it away to start anew")
+        raise StartupError(f"{path} is damaged or of an unknown version: restore it, or move it away to start empty")
     if ours is not None and ours != str(FORMAT_VERSION):
         raise StartupError(f"{directory} has data format {ours}; this release reads {FORMAT_VERSION}")
     stored = values.get("node.id", values.get("broker.id", ""))

@@ -690,7 +690,7 @@ class PartitionLog(LogState):
         if not self.core.storage_full:
             self.core.storage_full = True
             logger.error(
-                "disk is full: appends are refused, reads go on", extra=fields(log=self.name, reason=error.strerror)
+                "disk is full: appends are refused, reads continue", extra=fields(log=self.name, reason=error.strerror)
             )
             self.services.fitness_changed(self)
 

@@ -116,7 +116,7 @@ def begin_anew(log: TruncatableLog, offset: int, leader_epoch: int | None = None
         except OSError as error:
             raise _failed(log, error) from error
         _load_producers(log)
-    logger.info("the log begins anew", extra=fields(log=log.name, offset=offset))
+    logger.info("the log starts empty", extra=fields(log=log.name, offset=offset))
     log.core.wake_listeners()
 
 

@@ -136,20 +136,20 @@ class Limits:
         yield Family(
             "kafka_server_quota_throttle_time",
             "gauge",
-            "Milliseconds that clients over a quota were told to wait, on an average; 0: none was over it.",
+            "Average throttle time of clients over a quota, in milliseconds; 0: none was over it.",
             [(place, one.throttled_ms / max(1, one.throttled_count)) for rows in told.values() for place, one in rows],
         )
         totals = control.totals()
         yield Family(
             "kafkalite_quota_throttled",
             "counter",
-            "Waits that clients over a quota were told.",
+            "Responses with a throttle time.",
             [(labels(resource=RATES[key][0]), totals[key][2] if key in totals else 0) for key in RATES],
         )
         yield Family(
             "kafkalite_quota_throttled_seconds",
             "counter",
-            "Seconds that clients over a quota were told to wait.",
+            "Total throttle time of clients over a quota, in seconds.",
             [(labels(resource=RATES[key][0]), totals[key][1] / 1000 if key in totals else 0.0) for key in RATES],
         )
 

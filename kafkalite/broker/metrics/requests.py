@@ -128,7 +128,7 @@ class Requests:
                 1,
             )
         ]
-        text = "Milliseconds that clients were told to wait, since they were over a quota."
+        text = "Throttle time of clients over a quota, in milliseconds."
         yield Family(f"{prefix}_throttletimems", "summary", text, rows)
         rows = [
             row for key in served for row in _summary_rows(name_of(key), numbers[key, _SIZE], recent[key, _SIZE], 1)

@@ -93,9 +93,7 @@ class SaslListener:
         self._key_sets: list[KeySet] = []
         self._makers = {item.name: _maker(name, item, users, self._key_sets) for item in settings.mechanisms}
         if PLAIN in self._makers and not encrypted:
-            logger.warning(
-                "PLAIN without TLS: whoever listens on the network learns the passwords", extra=fields(listener=name)
-            )
+            logger.warning("PLAIN without TLS: passwords are sent in plain text", extra=fields(listener=name))
 
     def start(self) -> None:
         """Begins to fetch what has to be fetched; ConfigError for a file of keys that is none."""
@@ -138,7 +136,7 @@ def _bearer_maker(
     elif not settings.sasl_oauthbearer_allow_unsecured_tokens:
         raise ConfigError(KEYS_KEY, "is not given, so that no bearer token could be believed")
     if settings.sasl_oauthbearer_allow_unsecured_tokens:
-        logger.warning("%s: bearer tokens that nobody has signed are believed", UNSECURED_KEY)
+        logger.warning("%s: unsigned bearer tokens are accepted", UNSECURED_KEY)
     checker = TokenChecker(settings, keys)
     return lambda: BearerServer(checker.check, settings.sasl_oauthbearer_sub_claim_name)
 

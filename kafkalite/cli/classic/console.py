@@ -108,7 +108,7 @@ def console_consumer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fetch-size", type=count, default=1_048_576, metavar="BYTES")
     parser.add_argument("--socket-buffer-size", type=count, default=2_097_152, metavar="BYTES")
     parser.add_argument(
-        "--consumer-timeout-ms", type=int, default=-1, metavar="MS", help="end after so long without any"
+        "--consumer-timeout-ms", type=int, default=-1, metavar="MS", help="end after this time without a message"
     )
     parser.add_argument("--formatter", default="newline", help="newline, checksum, or MODULE:CLASS")
     parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="for the formatter")

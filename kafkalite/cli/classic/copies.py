@@ -40,7 +40,9 @@ def replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--brokerinfo", required=True, metavar="KEY=VALUE", help="broker.list=... or zk.connect=...")
     parser.add_argument("--inputtopic", required=True)
     parser.add_argument("--outputtopic", help="default: the input topic")
-    parser.add_argument("--messages", type=int, default=-1, metavar="N", help="at most so many (default: all)")
+    parser.add_argument(
+        "--messages", type=int, default=-1, metavar="N", help="maximum number of messages (default: all)"
+    )
     parser.add_argument("--async", dest="asynchronous", action="store_true")
     parser.add_argument("--delay-btw-batch-ms", type=natural, default=0, metavar="MS")
     parser.add_argument("--batch-size", type=count, default=200, metavar="N")

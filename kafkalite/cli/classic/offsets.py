@@ -138,7 +138,7 @@ def get_offsets_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partition", type=natural, default=0)
     parser.add_argument("--time", type=int, required=True, metavar="MS", help="-1 latest, -2 earliest")
-    parser.add_argument("--offsets", type=count, default=1, metavar="N", help="at most so many (default: 1)")
+    parser.add_argument("--offsets", type=count, default=1, metavar="N", help="maximum number of offsets (default: 1)")
 
 
 def get_offsets(arguments: argparse.Namespace) -> int:

@@ -155,7 +155,7 @@ class ColumnReader:
         readable = reader.readable_end(key)
         at = reader.position(key)
         if 0 <= readable < end:
-            why = " (an open transaction may stand before it)" if self.isolation == READ_COMMITTED else ""
+            why = " (an open transaction may be before it)" if self.isolation == READ_COMMITTED else ""
             return RangeUnavailable(f"{key}: the range ends at offset {end}, but only {readable} can be read{why}")
         return RangeUnavailable(f"{key}: nothing came from offset {at} on for {self._stall_timeout_s:g} s")
 
@@ -167,7 +167,7 @@ class ColumnReader:
         if found != topic_id:
             raise error_for(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"topic {topic} was made anew: its id is {uuid_text(found)}, not {uuid_text(topic_id)}",
+                f"topic {topic} was recreated: its id is {uuid_text(found)}, not {uuid_text(topic_id)}",
             )
 
     # --- planning -----------------------------------------------------------------------------------------------------

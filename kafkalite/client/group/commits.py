@@ -231,4 +231,4 @@ def failed(group_id: str, error: Exception) -> CommitFailed:
                 f"the last commit on"
             )
         return CommitFailed(f"offsets of group {group_id} were not committed: {error} ({error.name})")
-    return CommitFailed(f"offsets of group {group_id} were not committed, or nobody can tell: {error}")
+    return CommitFailed(f"offsets of group {group_id} may not have been committed: {error}")

@@ -94,7 +94,7 @@ function anew() {
 pause.addEventListener("click", () => {
   paused = !paused;
   pause.setAttribute("aria-pressed", String(paused));
-  pause.textContent = paused ? "Go on" : "Pause";
+  pause.textContent = paused ? "Resume" : "Pause";
   anew();
 });
 field.addEventListener("input", anew);

@@ -104,8 +104,8 @@ class ConnectionRows:
     decompressed_batch_max_bytes: int = setting(
         INT,
         128 * MIB,
-        "What a compressed batch may unpack to; more is refused with INVALID_RECORD. The broker unpacks at most two"
-        " batches of more than 4 MiB at a time.",
+        "Maximum uncompressed size of a batch; a larger one is refused with INVALID_RECORD. The broker unpacks at most"
+        " two batches of more than 4 MiB at a time.",
         unit="bytes",
         low=MIB,
     )

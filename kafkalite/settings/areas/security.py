@@ -26,8 +26,8 @@ class SecurityRows:
     connection_authentication_max_bytes: int = setting(
         LONG,
         32 * MIB,
-        "What is kept of requests of clients that have not signed in by SASL; above it the oldest connection of the"
-        " same address is closed, or else the one that needs more. The last tenth is for addresses that keep at most a"
+        "Memory for requests of clients before SASL authentication. Above it the oldest connection of the same address"
+        " is closed, or else the one that needs more. The last tenth is for addresses that keep at most a"
         " hundredth. Each network thread has an equal part of it.",
         unit="bytes",
         low=MIB,

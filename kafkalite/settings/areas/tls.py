@@ -67,7 +67,7 @@ class TlsRows:
     ssl_keystore_certificate_chain: str | None = setting(
         PASSWORD, None, "The certificates as PEM text, the leaf first, beside ssl.keystore.key."
     )
-    ssl_key_password: str | None = setting(PASSWORD, None, "What the PEM private key is encrypted with.")
+    ssl_key_password: str | None = setting(PASSWORD, None, "Password of the encrypted PEM private key.")
     ssl_truststore_type: str = setting(STRING, "JKS", "As ssl.keystore.type.", choices=STORE_TYPES)
     ssl_truststore_location: str | None = setting(
         STRING, None, "The file with the certificates that clients' certificates are checked against."
@@ -88,9 +88,9 @@ class TlsRows:
     ssl_principal_mapping_rules: str = setting(
         STRING,
         "DEFAULT",
-        "What a client with a certificate is called, after `User:`: rules with commas between, the first that matches"
-        " the whole distinguished name wins. `DEFAULT` is the name itself, `RULE:pattern/replacement/L` (or `U`, or"
-        " nothing) takes parts of it. A client whom no rule names is refused.",
+        "Map a client certificate to a principal (after `User:`): comma-separated rules; the first that matches the"
+        " whole distinguished name applies. `DEFAULT` is the name itself, `RULE:pattern/replacement/L` (or `U`, or"
+        " nothing) takes parts of it. A client that matches no rule is refused.",
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(LIST, PROTOCOLS, "TLS versions; older ones are not served.")
     ssl_protocol: str = setting(STRING, "TLSv1.3", "The newest version.", choices=("TLSv1.3", "TLSv1.2", "TLS"))

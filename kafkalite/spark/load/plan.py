@@ -146,7 +146,7 @@ class LoadPlan:
         position = state.positions[key]
         then, now = state.topic_ids.get(key.topic), self._topic_ids.get(key.topic)
         if then is not None and now is not None and then != now:
-            self._lost(f"topic {key.topic} was deleted and made anew after {key} was loaded up to offset {position}")
+            self._lost(f"topic {key.topic} was deleted and recreated after {key} was loaded up to offset {position}")
             return earliest
         if parted is not None:
             self._lost(f"{parted}: its log was restored or truncated")

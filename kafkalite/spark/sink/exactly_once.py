@@ -95,8 +95,8 @@ def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Mark
         )
     if not found and task.batch > 0 and options.fail_on_marker_loss:
         raise SinkError(
-            f"{task}: there are no markers of what the query has written, so nobody can tell whether it has written"
-            " this batch; failOnMarkerLoss=false writes it"
+            f"{task}: the query's markers are missing, so it is unknown whether it has written this batch;"
+            " failOnMarkerLoss=false writes it"
         )
     return next((marker.tasks for marker in found.values() if marker.batch == task.batch), None)
 

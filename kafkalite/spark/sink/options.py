@@ -51,7 +51,7 @@ REFUSED: Final = {
     "kafka.value.serializer": "values are written as they are, string or binary",
     "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
     "kafka.partitioner.class": "Java classes cannot be loaded; a column partition says where a row goes",
-    "kafka.transactional.id": "say delivery=exactly-once instead: each task of a query has an id of its own",
+    "kafka.transactional.id": "set delivery=exactly-once instead: each task of a query has its own id",
     "kafka.config.providers": "values are taken as they are written",
     "path": "rows go to topics: say option topic, or have a column topic",
 }

@@ -108,7 +108,7 @@ def checked_ranges(
             start = earliest[key]
         if start < end and end > latest[key]:
             losses.append(
-                f"{key} ends at offset {latest[key]} and has nothing up to {end}: the topic may have been made anew"
+                f"{key} ends at offset {latest[key]} and has nothing up to {end}: the topic may have been recreated"
             )
             end = latest[key]
         if start < end:

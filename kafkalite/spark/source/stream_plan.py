@@ -244,7 +244,7 @@ class StreamPlanner:
         earliest = self._look_up()[1](dict.fromkeys(parted, OFFSET_EARLIEST)) if parted else {}
         begins = {key: max(divergence.at or 0, earliest[key]) for key, divergence in parted.items()}
         for key, sentence in sorted(sentences.items()):
-            how = f"it is read again from offset {begins[key]} on" if key in begins else "the query goes on"
+            how = f"it is read again from offset {begins[key]} on" if key in begins else "the query continues"
             logger.warning("%s (failOnDataLoss is false: %s)", sentence, how)
         return begins
 
@@ -262,7 +262,7 @@ class StreamPlanner:
                     continue
                 if self._source.fail_on_data_loss:
                     raise DataLoss(went_back(divergence))
-                logger.warning("%s (failOnDataLoss is false: it goes on)", went_back(divergence))
+                logger.warning("%s (failOnDataLoss is false: it continues)", went_back(divergence))
 
     def _parted(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Divergence]:
         client = client_for(self._source.client)
@@ -298,7 +298,7 @@ class StreamPlanner:
         ends = {key: starts[key] + backlog.get(key, 0) for key in there.offsets}
         if self._options.size_max is not None:
             ends = self._ends_within(starts, ends, self._options.size_max, turn)
-        # Where there is less than before, and that is allowed, the query goes on from what is there.
+        # Where there is less than before, and that is allowed, the query continues from what is there.
         return StreamPosition({key: min(ends[key], there.offsets[key]) for key in ends}, there.ids)
 
     def _ends_within(
@@ -381,7 +381,7 @@ def lost(at: StreamPosition, found: StreamPosition) -> dict[TopicPartition, str]
             losses[key] = f"{key}, which the query has read up to offset {offset}, is gone; {REMEDY}"
         elif made_anew(at, found, key.topic):
             losses[key] = (
-                f"topic {key.topic} was deleted and made anew; the query has read {key} up to offset {offset}; {REMEDY}"
+                f"topic {key.topic} was deleted and recreated; the query has read {key} up to offset {offset}; {REMEDY}"
             )
         elif found.offsets[key] < offset:
             losses[key] = f"{key} ends at offset {found.offsets[key]}, and the query has read up to {offset}; {REMEDY}"

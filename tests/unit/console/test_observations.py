@@ -70,7 +70,7 @@ def test_a_group_that_catches_up_is_told_when() -> None:
     [
         ("Stable", [100, 100], "stopped"),
         ("Stable", [100, 1000], ""),
-        ("Empty", [100, 100], "nobody reads"),
+        ("Empty", [100, 100], "no consumers"),
         ("Empty", [100, 500], ""),
         ("Empty", [1000, 1000], ""),
         ("PreparingRebalance", [100, 100], "rebalancing"),

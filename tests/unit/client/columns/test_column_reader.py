@@ -239,7 +239,7 @@ def test_a_topic_or_partition_that_is_not_there(client: Client) -> None:
 
 def test_a_topic_made_anew_is_noticed(filled: Client) -> None:
     reader = ColumnReader(filled)
-    with pytest.raises(InconsistentTopicId, match="made anew"):
+    with pytest.raises(InconsistentTopicId, match="was recreated"):
         list(reader.read("t", 0, 0, 10, topic_id=b"\1" * 16))
     assert sum(batch.num_rows for batch in reader.read("t", 0, 0, 10, topic_id=bytes(16))) == 10
 
