@@ -79,10 +79,12 @@ def kinds_of(key: int) -> list[str]:
     return [fields[1] for fields in protocol.request_program(key, row.newest).message.FIELDS]
 
 
-def attack_list(scene: Scene, attack: ListAttack, names: str, count: int, in_flight: int = 1) -> None:
+def attack_list(
+    scene: Scene, attack: ListAttack, names: str, count: int, in_flight: int = 1, requests: int = REQUESTS
+) -> None:
     """Floods with it; each request has to be answered."""
     frame = attack.frame(names, count, POPULACE)
-    requests = REQUESTS if in_flight == 1 else in_flight
+    requests = requests if in_flight == 1 else in_flight
     flood = Flood(scene.broker.port, [frame], connections=CONNECTIONS, in_flight=in_flight)
     attacked = scene.endure(flood, WAIT_S, requests)
     assert attacked["closed"] == 0, scene.broker.log()[-2000:]
@@ -111,7 +113,7 @@ def test_pipelined_requests_just_below_what_is_long(scene: Scene, attack: ListAt
 def test_many_names(own_scene: Scene, attack: ListAttack) -> None:
     count = FETCH_ITEMS if attack.key == api.FETCH else ITEMS
     for names in (EXISTING, UNKNOWN, REPEATED):
-        attack_list(own_scene, attack, names, count)
+        attack_list(own_scene, attack, names, count, requests=1)
 
 
 @pytest.mark.slow
