@@ -247,8 +247,8 @@ def test_what_waits_for_the_pool_is_not_done_when_its_client_has_gone(
         client.sendall(deletion_frame(0, 1))
         assert begun.wait(WAIT_S)
         client.sendall(b"".join(deletion_frame(number, 1) for number in range(1, 5)))
-        assert broker._pool is not None
-        strands = broker._pool._strands
+        assert broker._parts is not None
+        strands = broker._parts.pool._strands
         wait_until(lambda: sum(map(len, strands.values())) >= 5, WAIT_S, "the others wait for the first")
     free.set()
     wait_until(lambda: not strands, WAIT_S, "none waits")
