@@ -171,7 +171,7 @@ cdef class ProduceServer:
                 partition_count = read_count(&c, PARTITION_SIZE_MIN)
             if c.status != OK or topic_size < 0 or partition_count < 0:
                 return 0
-            if self.part_count + partition_count > self.partitions_max:
+            if self.part_count + max(<int32_t>1, partition_count) > self.partitions_max:
                 return 0
             if partition_count == 0:
                 # A topic without partitions still has its place in the response.
