@@ -63,6 +63,7 @@ cdef enum:
     INITIAL_CAPACITY = 4096
     KEPT_CAPACITY = 1048576             # of a buffer between two answers
     ANSWER_SIZE = 512                   # bytes of an answer besides its frame
+    RANGE_COST = 4096                   # what a file range takes of a turn's bytes, besides its own
     SEALED_IN_PLACE_MIN = 49152         # of a file range: less is copied, so that ranges share records and sends
 
 
@@ -433,6 +434,7 @@ cdef class Answer:
                     return -1
                 self.slice_sent += n
                 budget -= n
+            budget -= RANGE_COST
             piece.release()
             self.slice_sent = 0
             self.part += 1
@@ -460,8 +462,9 @@ cdef class Answer:
                 sent = -1 if wanted < 0 else tls.send(fd, tls.buffers.plain, wanted)
             if sent < 0:
                 return -1
+            budget += RANGE_COST * <int64_t>self.part
             self.advance(sent)
-            budget -= sent
+            budget -= RANGE_COST * <int64_t>self.part + sent
         return 1
 
     cdef LogSlice long_slice(self):
