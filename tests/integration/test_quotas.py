@@ -111,6 +111,24 @@ def test_a_consumer_over_its_quota_gets_no_records_and_is_told(port: int, versio
         assert client.hears_nothing()
 
 
+def test_a_consumer_over_its_quota_that_names_many_partitions(port: int) -> None:
+    """What it has parked is answered first, within a window's bytes; then it gets no records."""
+    set_quotas(port, {"client-id": "c"}, consumer_byte_rate=1.0)
+    with Client(port, SETTER) as producer, Client(port, "c") as client:
+        sent = client.send_get(times=5000, wait_ms=600_000)
+        producer.put(5000)
+        producer.put(5000)
+        first = client.receive_message(*sent)
+        assert 5000 < records_in(first) < 6000
+        assert first.throttle_time_ms == 0
+        second = client.get(times=5000)
+        assert (second.error_code, second.responses) == (0, [])
+        assert second.throttle_time_ms > 1_000_000
+        client.send_message(api.API_VERSIONS, 0, ApiVersionsRequest())
+        others_are_served(port)
+        assert client.hears_nothing()
+
+
 def test_a_fetch_session_goes_on_when_its_client_has_waited(port: int) -> None:
     with Client(port, SETTER) as producer:
         producer.put(5000)

@@ -3,7 +3,7 @@
 Modules, from the bottom up:
 
     counters, memory · topic_table, transfer, admission, quota · access · leaders, request_parts, low_water ·
-    fetch_session · follower_fetch · produce, fetch · worker_parts · produce_turns · connection ·
+    fetch_session · follower_fetch · produce, fetch · worker_parts · produce_turns, fetch_turns · connection ·
     sasl_connection · faulty_connection
 """
 

@@ -257,6 +257,7 @@ class Worker:
         self._handle_posted()
         for connection in list(self._connections.values()):
             connection.close()
+        self.io.end_turns()
         self._selector.close()
 
     def _change_interest(self, connection: Connection, events: int) -> None:

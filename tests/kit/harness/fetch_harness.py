@@ -95,6 +95,10 @@ class Worker:
             in_flight_max=100,
         )
 
+    def takes_turns(self) -> bool:
+        """Whether it has work left that it does in turns."""
+        return self.io.next_deadline() == self.io.now
+
 
 class Client:
     """One connection: sends fetches, receives what was answered."""
@@ -184,11 +188,13 @@ class FetchHarness:
 
     def settle(self) -> None:
         """Lets the pool and the workers do what was given to them."""
-        while self.pool.jobs or any(worker.mailbox for worker in self.workers):
+        while self.pool.jobs or any(worker.mailbox or worker.takes_turns() for worker in self.workers):
             self.pool.run()
             for worker in self.workers:
                 worker.io.now = self.now
                 worker.io.handle_posted()
+                if worker.takes_turns():
+                    worker.io.expire_timers()
 
     def pass_time(self, seconds: float) -> None:
         """Turns the clock, and answers the fetches whose time is over."""

@@ -61,11 +61,11 @@ class Client(TypedConnection):
         return answer
 
     def send_get(
-        self, *, version: int = 12, topic: str = "t", offset: int = 0, wait_ms: int = 0, **fields: int
+        self, *, version: int = 12, topic: str = "t", offset: int = 0, wait_ms: int = 0, times: int = 1, **fields: int
     ) -> tuple[int, int]:
         named = {"topic_id": self.topic_id(topic)} if version >= 13 else {"topic": topic}
         partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-        wanted = FetchTopic(**named, partitions=[partition])
+        wanted = FetchTopic(**named, partitions=[partition] * times)
         defaults = {"min_bytes": 1, "max_bytes": 50 << 20, "session_id": 0, "session_epoch": -1}
         request = FetchRequest(max_wait_ms=wait_ms, topics=[wanted], **(defaults | fields))
         return self.send_message(api.FETCH, version, request)

@@ -28,8 +28,8 @@ cdef enum:
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
-    TURN_NS_MAX = 1000000               # the same in time, by what requests cost
     SHARE_US_MAX = 2000                 # what a holder may have saved up of its share, in CPU time
+    FETCHED_FACTOR = 10                 # what a Fetch request takes at most while it is served, by its size
     REQUEST_NS = 4000                   # what Produce and Fetch cost at least, and their bytes one ns each
     CROWD_MIN = 64                      # handshakes under way: the selector is not asked for more that cannot go on yet
     OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
@@ -136,7 +136,6 @@ cdef class Connection:
     cdef int note_frame(self) except -1
     cdef bint is_short(self) except -1
     cdef int starve(self) except -1
-    cdef int begin_turn(self) except -1
     cdef int give_way(self) except -1
     cdef unsigned char* take_bytes(self, unsigned char* data, Py_ssize_t size, void** owner) except NULL
     cdef int begin_run(self, ProduceServer server, int16_t version, int32_t correlation_id, unsigned char* body,

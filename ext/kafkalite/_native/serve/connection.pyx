@@ -40,6 +40,7 @@ from kafkalite._native.base.histogram cimport add_to
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.counters cimport RequestCounters, client_id_of, now_ns
 from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
+from kafkalite._native.serve.fetch_turns cimport FETCH_SIZE_AT_ONCE, FetchRun
 from kafkalite._native.serve.low_water cimport LowWater
 from kafkalite._native.serve.memory cimport (
     DECODED_FACTOR, FETCHES, FRAMES, PARKED_SIZE, PASSING, REQUESTS, SMALL_SIZE, HolderMemory, Holding, admits, charge,
@@ -52,7 +53,7 @@ from kafkalite._native.serve.produce_turns cimport has_to_wait
 from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.serve.worker_parts cimport (
-    LOOP_NS_MAX, RECEIVE_CAPACITY, TIMERS_PURGE_MIN, NativeApi, WorkerParts, is_over,
+    LOOP_NS_MAX, RECEIVE_CAPACITY, TIMERS_PURGE_MIN, TURN_NS_MAX, NativeApi, WorkerParts, is_over,
 )
 from kafkalite._native.tls.tls_context cimport TlsContext
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsSession
@@ -251,6 +252,13 @@ cdef class WorkerResources(WorkerParts):
                 logger.exception("finishing parked work failed: %r", item)
                 self.give_up(item)
 
+    def end_turns(self):
+        """Lets go of the fetches that take turns, all of whose connections are closed: the worker ends."""
+        while self.giving_way:
+            item = self.giving_way.popleft()
+            if type(item) is FetchRun:
+                (<FetchRun>item).end()
+
     cdef int give_up(self, object item) except -1:
         """Closes the connection whose answer could not be handled: its client would wait for it."""
         cdef Answer answer = None
@@ -269,6 +277,34 @@ cdef inline int serve_now(Connection connection, unsigned char* frame, Py_ssize_
     if connection.io.counters is None:
         return connection.serve_request(frame, size)
     return connection.serve_counted(frame, size)
+
+
+cdef int keep_plan(Connection connection, FetchPlan plan) except -1:
+    """Has a plan that waits cancelled when its connection ends."""
+    if connection.plans is None or len(connection.plans) >= 8:
+        connection.plans = [other for other in connection.plans or () if not (<FetchPlan>other).done]
+    connection.plans.append(plan)
+    return 0
+
+
+cdef int begin_fetch(Connection connection, FetchPlan plan, unsigned char* body, Py_ssize_t size,
+                     bytes client_id) except -1:
+    """Serves a Fetch request with many partitions in later turns; `body`: what is not parsed yet."""
+    cdef FetchRun run = FetchRun.__new__(FetchRun)
+    run.plan, run.io, run.connection, run.client_id = plan, connection.io, connection, client_id
+    run.size = size
+    if size > 0:
+        run.body = connection.take_bytes(body, size, &run.frame)
+    if connection.bounded and connection.client.quota is not None:
+        run.bounded = True
+        run.meter, run.throttle_ms = connection.client.quota.fetch, connection.throttle_ms
+    plan.client_host = connection.client_host
+    plan.answer = connection.enqueue()
+    plan.answer.charge_waiting(FETCHES, plan.held_size() + size * FETCHED_FACTOR)
+    keep_plan(connection, plan)
+    connection.gives_way = True
+    connection.pause()
+    return run.begin()
 
 
 cdef class Connection:
@@ -618,8 +654,9 @@ cdef class Connection:
         """Serves every whole frame; returns how many bytes are done with."""
         cdef Py_ssize_t at = 0
         cdef int32_t frame_size
-        if self.turn_of != self.io.now:
-            self.begin_turn()
+        if self.turn_of != self.io.now:                 # a loop turn begins, of which this connection has its share
+            self.turn_of = self.io.now
+            self.turn_left_ns = TURN_NS_MAX
         self.first = True
         while size - at >= 4 and not self.closed and not self.paused:
             frame_size = load_i32(data + at)
@@ -733,12 +770,6 @@ cdef class Connection:
             self.io.starved_look_at = self.io.now + 0.05
         self.io.starved.append(self)
         return self.pause()
-
-    cdef int begin_turn(self) except -1:
-        """A loop turn begins, of which this connection has its share."""
-        self.turn_of = self.io.now
-        self.turn_left_ns = TURN_NS_MAX
-        return 0
 
     cdef int give_way(self) except -1:
         """What was received and not served waits until the other connections had their turn."""
@@ -900,6 +931,10 @@ cdef class Connection:
             if version >= fetch.flexible_from:
                 skip_tags(&c)
             if c.status == OK:
+                if c.end - c.pos > FETCH_SIZE_AT_ONCE:
+                    return begin_fetch(self, self.io.fetch.new_plan(
+                        version, correlation_id, self.io.now, self.listener, self.principal, self.access()),
+                        <unsigned char*>c.pos, c.end - c.pos, client_id_of(frame, size))
                 if self.serve_fetch(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos) == 0:
                     return 0
                 return self.refuse("Fetch v%d that is malformed or over a limit", (version,), client_id_of(frame, size))
@@ -1057,6 +1092,8 @@ cdef class Connection:
         cdef int result
         if plan is None:
             return REFUSED_REQUEST
+        if plan.takes_turns:
+            return begin_fetch(self, plan, NULL, 0, None)
         if self.bounded and self.client.quota is not None and not plan.privileged:
             plan.bound(self.client.quota.fetch, self.throttle_ms)
         plan.client_host = self.client_host
@@ -1068,9 +1105,7 @@ cdef class Connection:
             plan.fill(answer)
             return self.count(answer)
         answer = self.enqueue()
-        if self.plans is None or len(self.plans) >= 8:
-            self.plans = [other for other in self.plans or () if not (<FetchPlan>other).done]
-        self.plans.append(plan)
+        keep_plan(self, plan)
         answer.charge_waiting(FETCHES, plan.held_size())
         plan.park(answer, result)
         if not plan.done:

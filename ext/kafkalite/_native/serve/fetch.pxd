@@ -15,6 +15,7 @@ from kafkalite._native.wire.cursor cimport Cursor
 
 cdef enum:
     FETCH_FLEXIBLE_FROM = 12        # version
+    FETCH_SESSIONS_FROM = 7
 
 cdef enum FetchResult:
     FETCH_READY = 0         # evaluated: answer now
@@ -36,6 +37,8 @@ cdef class FetchServer:
     cdef Py_ssize_t copy_size_max
     cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
                          double now, object listener, object principal, AccessView access)
+    cdef FetchPlan new_plan(self, int16_t version, int32_t correlation_id, double now, object listener,
+                            object principal, AccessView access)
 
 
 cdef class FetchPlan(FetchParts):
@@ -74,10 +77,26 @@ cdef class FetchPlan(FetchParts):
     cdef bint blocked
     cdef bint listening
     cdef int64_t advanced               # bytes appended since the last evaluation
+    cdef object run                     # the FetchRun that takes turns for it; None: it is served at once
+    # Of the parsing:
+    cdef int32_t topics_left            # whose parts are not all parsed
+    cdef int32_t parts_of_topic, parts_left     # of the topic that is begun
+    cdef list forgotten                 # (topic key, partition) that the session is to forget; None: nothing
+    cdef bytes forgetting               # the topic of which
+    # Of the evaluation:
+    cdef int32_t examined               # parts
+    cdef int32_t blocking               # of these, that the I/O pool has to see to
+    cdef int64_t left                   # bytes of the answer, less what the pool is to look at
+    cdef bint failed                    # what there is to say does not wait for records
+    # Of the encoding:
+    cdef bint topic_begun
 
     cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1
-    cdef int parse_topics(self, Cursor* c) except -1
-    cdef list parse_forgotten(self, Cursor* c)
+    cdef bint begin_topics(self, Cursor* c) except -1
+    cdef bint parse_topics(self, Cursor* c, int32_t items_max) except -1
+    cdef bint begin_forgotten(self, Cursor* c) noexcept
+    cdef bint parse_forgotten(self, Cursor* c, int32_t items_max) except -1
+    cdef bint parse_end(self, Cursor* c) except -1
     cdef int enter_session(self, list forgotten) except -1
     cdef int settle(self) except -1
     cdef int regroup(self) noexcept
@@ -87,9 +106,15 @@ cdef class FetchPlan(FetchParts):
     cdef int refusal(self, TopicRef wanted, Topic topic, int32_t index) except -1
     cdef FetchPart* next_part(self) except NULL
     cdef int evaluate(self) except -1
+    cdef int begin_evaluation(self) except -1
+    cdef int examine_some(self, int32_t end) except -1
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1
-    cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1
+    cdef Py_ssize_t begin_encoding(self, OutBuffer out) except -1
+    cdef int encode_parts(self, OutBuffer out, Py_ssize_t start, int32_t begin, int32_t end, bint copy,
+                          list cuts) except -1
+    cdef int end_encoding(self, OutBuffer out, Py_ssize_t start) except -1
+    cdef int hand_over(self, Answer answer, OutBuffer out, bint copy, list cuts) except -1
     cdef bint may_read_copy(self, LogCore log) noexcept
     cdef int note_leader(self, FetchPart* part, LogCore log) noexcept
     cdef int put_endpoints(self, OutBuffer out) except -1
@@ -108,8 +133,18 @@ cdef class FetchPlan(FetchParts):
     cdef int wait(self) except -1
     cdef int watch(self, int32_t i, LogCore log) except -1
     cdef int verify(self) except -1
+    cdef int collect_blocked(self, list work, int32_t begin, int32_t end) except -1
     cdef int resume(self, double now) except -1
     cdef int make_servable(self, list work) except -1
     cdef int claim(self, object connection) except -1
     cdef bint changed(self) except -1
     cdef int cancel(self) except -1
+
+
+cdef inline FetchResult outcome_of(FetchPlan plan) noexcept:
+    """What is to be done with a plan, once all its parts are examined."""
+    if plan.blocking > 0:
+        return FETCH_BLOCKED
+    if plan.failed or plan.size >= plan.size_min or plan.part_count == 0 or plan.wait_ms_max <= 0:
+        return FETCH_READY
+    return FETCH_WAITS

@@ -35,7 +35,7 @@ from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
 from kafkalite._native.serve.access cimport ACCESS_READ, AccessView, is_allowed
 from kafkalite._native.serve.counters cimport KEY_OF_FETCH, RequestCounters
 from kafkalite._native.serve.fetch_session cimport (
-    EPOCH_FINAL, EPOCH_INITIAL, LEADER_TOLD, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
+    EPOCH_FINAL, EPOCH_INITIAL, FETCH_AT_ONCE, LEADER_TOLD, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
 from kafkalite._native.serve.follower_fetch cimport diverges, is_held_back, limited_size, read_for, refusal_of
 from kafkalite._native.serve.leaders cimport FETCH_LEADER_TAG, FETCH_LEADERS_FROM
@@ -69,7 +69,6 @@ cdef object logger = RepeatLogger(logging.getLogger("kafkalite.fetch"))
 cdef enum:
     RECORDS_SIZE_MAX = 1 << 30          # of an answer, whatever the settings: the frame's length has 31 bits
     TOPIC_IDS_FROM = 13
-    SESSIONS_FROM = 7
     RACKS_FROM = 11
     REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
     REPLICA_STATE_TAG = 1
@@ -80,6 +79,7 @@ cdef enum:
     READ_COMMITTED = 1
     LOAD_ROUNDS_MAX = 3         # of loading the producers of a log
     PART_OBJECTS_SIZE = 160     # bytes: what lists, and the log's listeners, have of a partition
+    BLOCKED_MAX = FETCH_AT_ONCE  # partitions that the I/O pool is given at a time
     ROUNDS_MAX = 100            # of asking the I/O pool for a partition before its storage is held to be broken
 
 
@@ -98,10 +98,19 @@ cdef class FetchServer:
         self.partitions_max = partitions_max
         self.response_size_max = min(response_size_max, <int32_t>RECORDS_SIZE_MAX)
         self.copy_size_max = copy_size_max
+        sessions.pool = pool
 
     cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
                          double now, object listener, object principal, AccessView access):
         """The request as a plan, or None when it does not follow its schema or passes a limit."""
+        cdef FetchPlan plan = self.new_plan(version, correlation_id, now, listener, principal, access)
+        if not plan.parse_body(body, size):
+            return None
+        return plan
+
+    cdef FetchPlan new_plan(self, int16_t version, int32_t correlation_id, double now, object listener,
+                            object principal, AccessView access):
+        """A plan whose request is not parsed yet."""
         cdef FetchPlan plan = FetchPlan.__new__(FetchPlan)
         plan.server = self
         plan.version = version
@@ -110,8 +119,6 @@ cdef class FetchServer:
         plan.now = now
         plan.listener, plan.principal = listener, principal
         plan.access = access
-        if not plan.parse_body(body, size):
-            return None
         return plan
 
 
@@ -126,70 +133,90 @@ cdef class FetchPlan(FetchParts):
     cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1:
         """1 when the request follows its schema."""
         cdef Cursor c
+        cursor_init(&c, body, size)
+        if not self.begin_topics(&c) or not self.parse_topics(&c, INT32_MAX):
+            return 0
+        if self.version >= FETCH_SESSIONS_FROM:
+            if not self.begin_forgotten(&c):
+                return 0
+            if self.topics_left > 0 and not self.parse_forgotten(&c, INT32_MAX):
+                return 0
+        if not self.parse_end(&c):
+            return 0
+        self.enter_session(self.forgotten)
+        return 1
+
+    cdef inline bint begin_topics(self, Cursor* c) except -1:
+        """The request up to its topics, which parse_topics() takes in one step or more; False: against the schema."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
-        cdef list forgotten = None
-        cdef const unsigned char* rack
-        cdef Py_ssize_t rack_size
         self.asker.epoch = -1
         self.replica_id = -1                            # nobody follows a single node, but some may say that they do
-        cursor_init(&c, body, size)
         if self.version < REPLICA_STATE_FROM:
-            self.replica_id = read_i32(&c)
-        self.wait_ms_max = read_i32(&c)
-        self.size_min = read_i32(&c)
-        self.size_max = read_i32(&c)
-        self.isolation = read_i8(&c)
+            self.replica_id = read_i32(c)
+        self.wait_ms_max = read_i32(c)
+        self.size_min = read_i32(c)
+        self.size_max = read_i32(c)
+        self.isolation = read_i8(c)
         self.session_epoch = EPOCH_FINAL
-        if self.version >= SESSIONS_FROM:
-            self.session_id = read_i32(&c)
-            self.session_epoch = read_i32(&c)
-        if not self.parse_topics(&c):
-            return 0
-        if self.version >= SESSIONS_FROM:
-            forgotten = self.parse_forgotten(&c)
+        if self.version >= FETCH_SESSIONS_FROM:
+            self.session_id = read_i32(c)
+            self.session_epoch = read_i32(c)
+        self.topics = []
+        self.topic_count = read_compact_count(c, TOPIC_SIZE_MIN) if flexible else read_count(c, TOPIC_SIZE_MIN)
+        self.topics_left = self.topic_count
+        return c.status == OK and self.topic_count >= 0
+
+    cdef inline bint parse_end(self, Cursor* c) except -1:
+        """The request after its topics; False when it does not follow its schema."""
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
+        cdef const unsigned char* rack
+        cdef Py_ssize_t rack_size
         if self.version >= RACKS_FROM:
-            rack = read_string(&c, flexible, &rack_size)
+            rack = read_string(c, flexible, &rack_size)
             if rack_size > 0 and self.server.leaders is not None and self.server.leaders.by_rack:
                 self.rack = PyBytes_FromStringAndSize(<const char*>rack, rack_size)
         if flexible:
-            read_request_tags(&c, &self.replica_id, &self.asker.epoch)
+            read_request_tags(c, &self.replica_id, &self.asker.epoch)
         self.asker.replica_id = self.replica_id
         if (self.replica_id >= 0 and self.server.leaders is not None
                 and (self.access is None or self.access.allows_following())):
             self.privileged = True
             self.isolation = READ_UNCOMMITTED
         if c.status != OK:                              # bytes after the request are ignored, as Kafka does
-            return 0
+            return False
         self.size_max = min(self.size_max, self.server.response_size_max)
         self.size_min = min(self.size_min, self.size_max)
-        self.enter_session(forgotten)
-        return 1
+        return True
 
-    cdef int parse_topics(self, Cursor* c) except -1:
+    cdef bint parse_topics(self, Cursor* c, int32_t items_max) except -1:
+        """Up to so many topics and partitions of those that are left; False: against the schema or a limit."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef const unsigned char* key
         cdef Py_ssize_t key_size
-        cdef int32_t _i, j, count
-        cdef list topics = []
+        cdef int32_t j, count, end
+        cdef list topics = self.topics
         cdef TopicRef topic
         cdef FetchPart* part
-        self.topics = topics
-        self.topic_count = read_compact_count(c, TOPIC_SIZE_MIN) if flexible else read_count(c, TOPIC_SIZE_MIN)
-        if c.status != OK or self.topic_count < 0:
-            return 0
-        for _i in range(self.topic_count):
-            key = read_topic(c, self.by_id, flexible, &key_size)
-            count = read_compact_count(c, PARTITION_SIZE_MIN) if flexible else read_count(c, PARTITION_SIZE_MIN)
-            if c.status != OK or key_size < 0 or count < 0:
-                return 0
-            if self.part_count + count > self.server.partitions_max:
-                return 0
-            topic = TopicRef.new(key, key_size, self.by_id)
-            topics.append(topic)
-            if count == 0:
-                part = self.next_part()
-                part.topic, part.first_of_topic = <PyObject*>topic, True
-            for j in range(count):
+        while self.topics_left > 0 and items_max > 0:
+            items_max -= 1
+            if self.parts_left == 0:
+                key = read_topic(c, self.by_id, flexible, &key_size)
+                count = read_compact_count(c, PARTITION_SIZE_MIN) if flexible else read_count(c, PARTITION_SIZE_MIN)
+                if c.status != OK or key_size < 0 or count < 0:
+                    return False
+                if self.part_count + max(<int32_t>1, count) > self.server.partitions_max:
+                    return False
+                topic = TopicRef.new(key, key_size, self.by_id)
+                topics.append(topic)
+                self.parts_left = self.parts_of_topic = count
+                if count == 0:
+                    part = self.next_part()
+                    part.topic, part.first_of_topic = <PyObject*>topic, True
+            else:
+                topic = topics[len(topics) - 1]
+                count = self.parts_of_topic
+            end = count - self.parts_left + min(self.parts_left, items_max)
+            for j in range(count - self.parts_left, end):
                 part = self.next_part()
                 part.topic = <PyObject*>topic
                 part.first_of_topic = j == 0
@@ -204,34 +231,53 @@ cdef class FetchPlan(FetchParts):
                 if flexible:
                     skip_tags(c)                        # a follower's directory id and high watermark
                 if c.status != OK:
-                    return 0
-            if flexible:
-                skip_tags(c)
+                    return False
+            items_max -= end - count + self.parts_left
+            self.parts_left = count - end
+            if self.parts_left == 0:
+                self.topics_left -= 1
+                if flexible:
+                    skip_tags(c)
         return c.status == OK
 
-    cdef list parse_forgotten(self, Cursor* c):
-        """(topic key, partition) of what a session is to forget; None for nothing, or when the cursor fails."""
+    cdef inline bint begin_forgotten(self, Cursor* c) noexcept:
+        """How many topics have partitions to be forgotten, which parse_forgotten() takes; False: against a limit."""
+        self.topics_left = max(<int32_t>0, read_compact_count(c, TOPIC_SIZE_MIN)
+                               if self.version >= FETCH_FLEXIBLE_FROM else read_count(c, TOPIC_SIZE_MIN))
+        return c.status == OK and self.topics_left <= self.server.partitions_max
+
+    cdef bint parse_forgotten(self, Cursor* c, int32_t items_max) except -1:
+        """Up to so many topics and partitions, as (topic key, partition) in `forgotten`; False as of parse_topics()."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
-        cdef int32_t _i, _j, inner, count
+        cdef int32_t _i, count
         cdef const unsigned char* key
         cdef Py_ssize_t key_size
-        cdef list forgotten = None
-        count = read_compact_count(c, TOPIC_SIZE_MIN) if flexible else read_count(c, TOPIC_SIZE_MIN)
-        for _i in range(count):
-            key = read_topic(c, self.by_id, flexible, &key_size)
-            inner = read_compact_count(c, 4) if flexible else read_count(c, 4)
-            if c.status != OK:
-                return None
-            if self.session_id != SESSION_NONE and inner > 0 and key_size >= 0:
-                forgotten = [] if forgotten is None else forgotten
-                name = PyBytes_FromStringAndSize(<const char*>key, key_size)
-                for _j in range(inner):
-                    forgotten.append((name, read_i32(c)))
-            else:
-                read_raw(c, <Py_ssize_t>max(inner, 0) * 4)
-            if flexible:
-                skip_tags(c)
-        return forgotten
+        if self.forgotten is None:
+            self.forgotten = []
+        while self.topics_left > 0 and items_max > 0:
+            items_max -= 1
+            if self.parts_left == 0:
+                key = read_topic(c, self.by_id, flexible, &key_size)
+                count = read_compact_count(c, 4) if flexible else read_count(c, 4)
+                if c.status != OK:
+                    return False
+                if self.session_id != SESSION_NONE and count > 0 and key_size >= 0:
+                    if len(self.forgotten) + count > self.server.partitions_max:
+                        return False
+                    self.forgetting = PyBytes_FromStringAndSize(<const char*>key, key_size)
+                    self.parts_left = count
+                else:
+                    read_raw(c, <Py_ssize_t>max(count, 0) * 4)
+            count = min(self.parts_left, items_max)
+            for _i in range(count):
+                self.forgotten.append((self.forgetting, read_i32(c)))
+            items_max -= count
+            self.parts_left -= count
+            if self.parts_left == 0:
+                self.topics_left -= 1
+                if flexible:
+                    skip_tags(c)
+        return c.status == OK
 
     cdef int enter_session(self, list forgotten) except -1:
         """Does what the session fields ask for: closes, or takes the request into its session."""
@@ -306,11 +352,19 @@ cdef class FetchPlan(FetchParts):
 
     cdef int evaluate(self) except -1:
         """Looks at every partition in request order (KIP-74). Returns a FetchResult; READY holds slices."""
-        cdef int32_t i
-        cdef FetchPart* part
-        cdef bint failed = self.error != 0
-        cdef bint blocked = False
-        cdef int64_t left = self.size_max
+        cdef int result
+        self.begin_evaluation()
+        self.examine_some(self.part_count)
+        result = outcome_of(self)
+        if result == FETCH_BLOCKED:
+            self.release_slices()
+        return result
+
+    cdef inline int begin_evaluation(self) except -1:
+        self.examined = 0
+        self.failed = self.error != 0
+        self.blocking = 0
+        self.left = self.size_max
         self.size = self.converted_size = 0
         self.advanced = 0
         self.asker.now = self.now
@@ -322,29 +376,34 @@ cdef class FetchPlan(FetchParts):
             self.logs = [None] * self.part_count
         self.slices = [None] * self.part_count
         self.aborted = [None] * self.part_count if self.isolation == READ_COMMITTED else None
-        for i in range(self.part_count):
+        return 0
+
+    cdef inline int examine_some(self, int32_t end) except -1:
+        """Examine the parts up to one; fewer, if the I/O pool has enough to do."""
+        cdef int32_t i
+        cdef FetchPart* part
+        cdef bint failed = self.failed
+        for i in range(self.examined, end):
             part = &self.parts[i]
             if part.parts_of_topic == 0:
                 continue
-            part.blocked = self.examine(part, i, left - self.size) == FETCH_BLOCKED
+            part.blocked = self.examine(part, i, self.left - self.size) == FETCH_BLOCKED
             if part.blocked:
                 # Go on, so that the I/O pool is asked for all at once, but for no more bytes than may be sent: those of
                 # a log that is known so far, the others only have their producer state loaded in this round.
                 part.rounds += 1
-                blocked = True
+                self.blocking += 1
                 if part.last_stable_offset >= 0:
-                    left -= max(0, part.size_max)
-                    if left <= self.size:
-                        break
+                    self.left -= max(0, part.size_max)
+                if part.last_stable_offset >= 0 and self.left <= self.size or self.blocking >= BLOCKED_MAX:
+                    end = self.part_count
+                    break
                 continue
             part.rounds = 0
             failed = failed or part.error != 0 or part.diverging_epoch >= 0 or part.preferred >= 0
-        if blocked:
-            self.release_slices()
-            return FETCH_BLOCKED
-        if failed or self.size >= self.size_min or self.part_count == 0 or self.wait_ms_max <= 0:
-            return FETCH_READY
-        return FETCH_WAITS
+        self.failed = failed
+        self.examined = end
+        return 0
 
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1:
         """Fills one partition's part of the answer."""
@@ -513,29 +572,35 @@ cdef class FetchPlan(FetchParts):
             log.add_listener(self)
         return 0
 
-    cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1:
-        """Writes the response frame; with `copy` the records too, else `cuts` gets the place of each range."""
+    cdef inline Py_ssize_t begin_encoding(self, OutBuffer out) except -1:
+        """Write the response up to its topics; where its frame starts."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef Py_ssize_t start = out.begin_frame(self.correlation_id, flexible)
+        self.topic_begun = False
+        out.put_i32(self.throttle_ms)
+        if self.version >= FETCH_SESSIONS_FROM:
+            out.put_i16(self.error)
+            out.put_i32(self.session_answered)
+        out.put_array_size(self.topic_count, flexible)
+        return start
+
+    cdef inline int encode_parts(self, OutBuffer out, Py_ssize_t start, int32_t begin, int32_t end, bint copy,
+                                 list cuts) except -1:
+        """Write some partitions; with `copy` the records too, else `cuts` gets the place of each range."""
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef FetchPart* part
         cdef TopicRef topic
         cdef LogSlice piece
         cdef bytes batches
         cdef int32_t i
-        cdef bint first = True
-        out.put_i32(self.throttle_ms)
-        if self.version >= SESSIONS_FROM:
-            out.put_i16(self.error)
-            out.put_i32(self.session_answered)
-        out.put_array_size(self.topic_count, flexible)
-        for i in range(self.part_count):
+        for i in range(begin, end):
             part = &self.parts[i]
             if part.left_out:
                 continue
             if part.first_of_topic:
-                if flexible and not first:
+                if flexible and self.topic_begun:
                     out.put_i8(0)                       # tags of the topic before
-                first = False
+                self.topic_begun = True
                 topic = <TopicRef>part.topic
                 put_topic(out, <const unsigned char*>PyBytes_AS_STRING(topic.key), PyBytes_GET_SIZE(topic.key),
                           topic.by_id, flexible)
@@ -564,8 +629,11 @@ cdef class FetchPlan(FetchParts):
                     self.server.leaders.put_leader(out, FETCH_LEADER_TAG, <LogCore>self.logs[i])
                 else:
                     encode_part_tags(out, part)
-        if flexible:
-            if not first:
+        return 0
+
+    cdef inline int end_encoding(self, OutBuffer out, Py_ssize_t start) except -1:
+        if self.version >= FETCH_FLEXIBLE_FROM:
+            if self.topic_begun:
                 out.put_i8(0)
             if self.tells_leaders:
                 self.put_endpoints(out)
@@ -575,11 +643,13 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1:
-        """encode(); where a file turns out to be unreadable, again without the partitions that it took offline."""
+        """Write the response frame; where a file is unreadable, again without the partitions that it took offline."""
         cdef Py_ssize_t start = out.size
         while True:
             try:
-                return self.encode(out, copy, cuts)
+                self.begin_encoding(out)
+                self.encode_parts(out, start, 0, self.part_count, copy, cuts)
+                return self.end_encoding(out, start)
             except SegmentUnreadable:
                 out.size = start
                 self.drop_unreadable()
@@ -661,7 +731,6 @@ cdef class FetchPlan(FetchParts):
         """Gives `answer` the evaluated response."""
         cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
         cdef list cuts = []
-        cdef list slices = None
         cdef bint copy
         if self.meter is not None:
             self.claim(answer.connection)
@@ -669,11 +738,19 @@ cdef class FetchPlan(FetchParts):
         copy = self.size <= self.server.copy_size_max
         try:
             self.encode_readable(out, copy, cuts)
-            if not copy:
-                slices = [piece for piece in self.slices if piece is not None]
-                self.slices = None
+            self.hand_over(answer, out, copy, cuts)
         finally:
             self.release_slices()
+        if self.server.counters is not None:
+            self.count_parts(self.server.counters)
+        return 0
+
+    cdef inline int hand_over(self, Answer answer, OutBuffer out, bint copy, list cuts) except -1:
+        """Give `answer` what encode() has written, with the slices that it does not have a copy of."""
+        cdef list slices = None
+        if not copy:
+            slices = [piece for piece in self.slices if piece is not None]
+            self.slices = None
         if slices:
             store_i32(out.data, frame_length(out.size + self.size - self.converted_size - 4))
         answer.fill(PyBytes_FromStringAndSize(<const char*>out.data, out.size), slices, cuts)
@@ -682,8 +759,6 @@ cdef class FetchPlan(FetchParts):
             self.count_limited()
         if self.meter is not None:
             self.meter.take(<double>answer.size - self.claimed, self.now)
-        if self.server.counters is not None:
-            self.count_parts(self.server.counters)
         return 0
 
     cdef int64_t held_size(self) noexcept:
@@ -756,16 +831,21 @@ cdef class FetchPlan(FetchParts):
 
     cdef int verify(self) except -1:
         """Lets the I/O pool check what this fetch wants to send, then comes back to the worker."""
-        cdef int32_t i
-        cdef FetchPart* part
         cdef list work = []
         self.blocked = True
-        for i in range(self.part_count):
+        self.collect_blocked(work, 0, self.part_count)
+        self.server.pool.submit(self.verify_on_pool, work)
+        return 0
+
+    cdef int collect_blocked(self, list work, int32_t begin, int32_t end) except -1:
+        """Adds to what the I/O pool is given those of some parts that it has to see to."""
+        cdef int32_t i
+        cdef FetchPart* part
+        for i in range(begin, end):
             part = &self.parts[i]
             if part.blocked:
                 part.blocked = False
                 work.append((i, self.logs[i], part.offset, part.size_max))
-        self.server.pool.submit(self.verify_on_pool, work)
         return 0
 
     def verify_on_pool(self, list work):
@@ -798,6 +878,9 @@ cdef class FetchPlan(FetchParts):
     cdef int resume(self, double now) except -1:
         """Evaluates again; completes the answer or keeps waiting. Owner worker only."""
         cdef int result
+        if self.run is not None:
+            self.run.wake()
+            return 0
         self.posted = False
         if self.done or self.blocked:
             return 0
@@ -853,6 +936,9 @@ cdef class FetchPlan(FetchParts):
     cdef int cancel(self) except -1:
         """The connection is gone: nobody will read this answer."""
         self.done = True
+        if self.run is not None:
+            self.run.wake()
+            return 0
         self.unlisten()
         self.release_slices()
         return 0

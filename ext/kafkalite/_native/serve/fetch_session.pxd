@@ -12,6 +12,8 @@ cdef enum:
     EPOCH_INITIAL = 0       # a full fetch that asks for a session
     EPOCH_FINAL = -1        # a full fetch that asks for none
     LEADER_TOLD = -2        # as a diverging epoch
+    LOADED = -2             # instead of an error code: a request has all of its session's parts
+    FETCH_AT_ONCE = 1024    # partitions: a request or a session with more is served in turns
 
 
 cdef struct FetchPart:
@@ -63,6 +65,9 @@ cdef class FetchParts(LogListener):
     cdef int32_t session_id             # as requested, or 0
     cdef int32_t session_epoch
     cdef FetchSession session           # of an incremental fetch
+    cdef int64_t session_turn           # of its session: another value there means that a later request has come
+    cdef int32_t load_slot              # the next slot to be loaded
+    cdef bint takes_turns               # too large to be served at once (`FetchRun`)
     cdef object listener                # whom the request came through, and whose it is: a session is theirs alone
     cdef object principal
     cdef str client_host                # with the principal, who is charged for a session; None: nobody
@@ -76,6 +81,7 @@ cdef class SessionTopic:
 cdef class FetchSession:
     cdef int32_t id
     cdef int32_t epoch                  # of the next request
+    cdef int64_t turn                   # rises with each request that is let in
     cdef bint by_id
     cdef bint privileged                # a follower's
     cdef object holder                  # who is charged for it, None: nobody
@@ -96,11 +102,13 @@ cdef class FetchSession:
 
     cdef bint belongs_to(self, FetchParts request) except -1
     cdef int32_t add(self, const FetchPart* part) except -2
+    cdef bint take_parts(self, FetchParts request, int32_t first, int32_t end) except -1
     cdef int forget(self, bytes key, int32_t index) except -1
     cdef int32_t take_slot(self) except -1
     cdef void append(self, int32_t slot) noexcept
     cdef void unlink(self, int32_t slot) noexcept
-    cdef int load(self, FetchParts request) except -1
+    cdef int begin_load(self, FetchParts request) except -1
+    cdef bint load(self, FetchParts request, int32_t count) noexcept
     cdef void settle(self, FetchPart* parts, int32_t count) noexcept
 
 
@@ -110,6 +118,8 @@ cdef class FetchSessionCache:
     cdef FetchSession oldest, newest    # by last use
     cdef object shares                  # Shares of the sessions
     cdef object partition_shares        # and of their partitions
+    cdef list removed                   # large sessions that are not freed yet; None: there are none
+    cdef object pool                    # where these are freed; None: at once
     cdef MemoryCeiling memory           # None: it is not counted
     cdef int32_t slots_max
     cdef int32_t partitions_max
@@ -118,10 +128,20 @@ cdef class FetchSessionCache:
     cdef readonly int64_t evicted_count
 
     cdef int acquire(self) except -1
+    cdef int release(self) except -1
     cdef int32_t open(self, FetchParts request, double now) except -1
+    cdef FetchSession new_session(self, FetchParts request, double now)
+    cdef FetchSession begin_open(self, FetchParts request, double now)
+    cdef int32_t publish(self, FetchSession session, double now) except -1
+    cdef int32_t finish_open(self, FetchSession session, double now) except -1
     cdef bint has_memory(self, FetchSession session, object holder, int32_t part_count) except -1
     cdef int close(self, FetchParts request) except -1
     cdef int advance(self, FetchParts request, list forgotten, double now) except -1
+    cdef int complete(self, FetchSession session, FetchParts request, bint kept, double now) except -1
+    cdef int add_some(self, FetchParts request, int32_t first, int32_t end) except -1
+    cdef int forget_some(self, FetchParts request, list forgotten) except -1
+    cdef int finish_advance(self, FetchParts request, bint kept, double now) except -1
+    cdef int load_some(self, FetchParts request, int32_t count) except -1
     cdef bint settle(self, FetchParts request) except -1
     cdef int remove(self, FetchSession session) except -1
     cdef int32_t partitions_for(self, object holder, int32_t size, bint privileged) except -1

@@ -12,7 +12,8 @@ differs.
 A session belongs to a principal and a listener: its client may go on with it over another connection, which another
 worker serves, while for anybody else there is no such session, whatever id and epoch he guesses or has overheard. So a
 request does not work in the session. It takes a copy of the partitions when it arrives (`advance`), is evaluated and
-parked with that, and brings back what it answered (`settle`), if no later request was served meanwhile.
+parked with that, and brings back what it answered (`settle`), if no later request was served meanwhile. A request that
+is served in turns does the same in steps, each of which fails if a later request was let in since the first one.
 
 Bounds: sessions, partitions of all of them, and a name longer than a topic can have is not kept. Room is made as Kafka
 makes it: the session used least recently goes if it was idle for `eviction_ms`, else the smallest one that is smaller
@@ -40,11 +41,13 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 
 from os import urandom
+from time import sleep
 
 from kafkalite.broker.limits.holder import holder_of
 from kafkalite.broker.limits.shares import Shares
 from kafkalite.model import TOPIC_NAME_SIZE_MAX as _TOPIC_NAME_SIZE_MAX
 
+from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.log.log_core cimport LogListener
 from kafkalite._native.serve.memory cimport SESSIONS, MemoryCeiling
 from kafkalite._native.serve.request_parts cimport add_part
@@ -59,8 +62,11 @@ cdef enum:
     INT32_MAX = 0x7FFFFFFF
     TOPIC_NAME_SIZE_MAX = 249
     PARTS_AT_FIRST = 8
+    FREED_AT_ONCE = 500                 # topics, or partitions of one
     SESSION_SIZE = 1024                 # bytes of a session
     SESSION_PART_SIZE = 256             # and of each of its partitions, with its entries in tables
+
+cdef double FREED_PAUSE_S = 0.0002
 
 assert TOPIC_NAME_SIZE_MAX == _TOPIC_NAME_SIZE_MAX
 
@@ -129,6 +135,21 @@ cdef class FetchSession:
         kept.replica_start = part.replica_start
         return slot
 
+    cdef bint take_parts(self, FetchParts request, int32_t first, int32_t end) except -1:
+        """Add partitions of a full fetch as they were answered; False when the session cannot hold one of them."""
+        cdef FetchPart* part
+        cdef int32_t i, slot
+        for i in range(first, end):
+            part = &request.parts[i]
+            if part.parts_of_topic == 0:
+                continue
+            slot = self.add(part)
+            if slot < 0:
+                return False
+            self.parts[slot].high_watermark = part.high_watermark
+            self.parts[slot].log_start_offset = part.log_start_offset
+        return True
+
     cdef int forget(self, bytes key, int32_t index) except -1:
         cdef SessionTopic topic = self.topics.get(key)
         cdef int32_t slot
@@ -176,11 +197,8 @@ cdef class FetchSession:
         else:
             self.last = part.before
 
-    cdef int load(self, FetchParts request) except -1:
-        """Replaces a request's parts with a copy of all of the session's."""
-        cdef int32_t slot = self.first
-        cdef SessionPart* kept
-        cdef FetchPart* part
+    cdef int begin_load(self, FetchParts request) except -1:
+        """Make room in a request for a copy of all of the session's parts, in place of its own."""
         cdef void* grown
         if request.part_capacity < self.part_count:
             grown = realloc(request.parts, <size_t>self.part_count * sizeof(FetchPart))
@@ -191,9 +209,19 @@ cdef class FetchSession:
         if self.refs is None:
             self.refs = tuple([(<SessionTopic>topic).ref for topic in self.topics.values()])
         request.topics = self.refs
-        request.part_count = self.part_count
-        part = request.parts
-        while slot >= 0:
+        request.part_count = 0
+        request.load_slot = self.first
+        return 0
+
+    cdef bint load(self, FetchParts request, int32_t count) noexcept:
+        """Copy up to `count` parts, where the last call stopped; True when all are there."""
+        cdef int32_t slot = request.load_slot
+        cdef int32_t end = min(self.part_count, request.part_count + count)
+        cdef SessionPart* kept
+        cdef FetchPart* part = request.parts + request.part_count
+        cdef FetchPart* stop = request.parts + end
+        while part != stop:
+            kl_assert(slot >= 0)
             kept = &self.parts[slot]
             # What is not set here examine() sets before anybody looks.
             part.topic = kept.topic
@@ -209,7 +237,9 @@ cdef class FetchSession:
             part.replica_start = kept.replica_start
             part += 1
             slot = kept.following
-        return 0
+        request.part_count = end
+        request.load_slot = slot
+        return end == self.part_count
 
     cdef void settle(self, FetchPart* parts, int32_t count) noexcept:
         """Marks the parts of an answer that the client knows already, and remembers what it is told now."""
@@ -264,42 +294,72 @@ cdef class FetchSessionCache:
                 PyThread_acquire_lock(self.lock, WAIT_LOCK)
         return 0
 
+    cdef int release(self) except -1:
+        """Release the lock, and leave large sessions that were removed under it to the pool."""
+        cdef list removed = self.removed
+        self.removed = None
+        PyThread_release_lock(self.lock)
+        if removed is not None:
+            self.pool.submit(free_in_portions, removed)
+        return 0
+
     cdef int32_t open(self, FetchParts request, double now) except -1:
         """A new session of the partitions of a full fetch as they were answered: its id, or 0 where it is declined."""
         cdef FetchSession session
-        cdef FetchPart* part
-        cdef int32_t i, slot
-        holder = None if request.client_host is None else holder_of(request.principal, request.client_host)
         self.acquire()
         try:
-            if not self.make_room(request.part_count, holder, request.privileged, now):
+            session = self.new_session(request, now)
+            if session is None or not session.take_parts(request, 0, request.part_count):
                 return SESSION_NONE
-            if not request.privileged and not self.has_memory(None, holder, request.part_count):
-                return SESSION_NONE
-            session = FetchSession.__new__(FetchSession)
-            session.by_id, session.privileged = request.by_id, request.privileged
-            session.listener, session.principal = request.listener, request.principal
-            for i in range(request.part_count):
-                part = &request.parts[i]
-                if part.parts_of_topic == 0:
-                    continue
-                slot = session.add(part)
-                if slot < 0:
-                    return SESSION_NONE
-                session.parts[slot].high_watermark = part.high_watermark
-                session.parts[slot].log_start_offset = part.log_start_offset
-            while session.id == SESSION_NONE or session.id in self.sessions:
-                session.id = <int32_t>(int.from_bytes(urandom(4), "little") & 0x7FFFFFFF)
-            session.created_at = now
-            session.holder = holder
-            if self.memory is not None:
-                session.charge = self.memory.of(holder).charge(SESSIONS, 0)
-            self.sessions[session.id] = session
-            self.shares.add(holder)
-            self.enlist(session, now)
-            return session.id
+            return self.publish(session, now)
         finally:
-            PyThread_release_lock(self.lock)
+            self.release()
+
+    cdef FetchSession begin_open(self, FetchParts request, double now):
+        """The first step of open() in turns: a session that take_parts() fills without the lock; None: declined."""
+        self.acquire()
+        try:
+            return self.new_session(request, now)
+        finally:
+            self.release()
+
+    cdef FetchSession new_session(self, FetchParts request, double now):
+        """A session without partitions, which no client reaches yet; None: it is declined. With the lock."""
+        cdef FetchSession session
+        holder = None if request.client_host is None else holder_of(request.principal, request.client_host)
+        if not self.make_room(request.part_count, holder, request.privileged, now):
+            return None
+        if not request.privileged and not self.has_memory(None, holder, request.part_count):
+            return None
+        session = FetchSession.__new__(FetchSession)
+        session.by_id, session.privileged = request.by_id, request.privileged
+        session.listener, session.principal = request.listener, request.principal
+        session.holder = holder
+        return session
+
+    cdef int32_t publish(self, FetchSession session, double now) except -1:
+        """Give a session its id, under which it is found from now on. With the lock."""
+        while session.id == SESSION_NONE or session.id in self.sessions:
+            session.id = <int32_t>(int.from_bytes(urandom(4), "little") & 0x7FFFFFFF)
+        session.created_at = now
+        if self.memory is not None:
+            session.charge = self.memory.of(session.holder).charge(SESSIONS, 0)
+        self.sessions[session.id] = session
+        self.shares.add(session.holder)
+        self.enlist(session, now)
+        return session.id
+
+    cdef int32_t finish_open(self, FetchSession session, double now) except -1:
+        """publish() for one that was filled without the lock: others may have taken its room. 0: it is declined."""
+        self.acquire()
+        try:
+            if not self.make_room(session.part_count, session.holder, session.privileged, now):
+                return SESSION_NONE
+            if not session.privileged and not self.has_memory(None, session.holder, session.part_count):
+                return SESSION_NONE
+            return self.publish(session, now)
+        finally:
+            self.release()
 
     cdef bint has_memory(self, FetchSession session, object holder, int32_t part_count) except -1:
         """Whether a session, None for a new one, may be of so many partitions."""
@@ -319,16 +379,17 @@ cdef class FetchSessionCache:
             if session is not None and session.belongs_to(request):
                 self.remove(session)
         finally:
-            PyThread_release_lock(self.lock)
+            self.release()
         return 0
 
     cdef int advance(self, FetchParts request, list forgotten, double now) except -1:
         """Takes an incremental request into its session, and gives the request all of the session's partitions.
 
         Returns a Kafka error code. When nothing is left in the session it is closed, and the request stands for itself.
+        Of a request that takes turns this is the first step; one whose session is too large begins to take turns.
         """
         cdef FetchSession session
-        cdef int32_t i, grown
+        cdef int32_t i
         cdef bint kept = True
         self.acquire()
         try:
@@ -339,46 +400,123 @@ cdef class FetchSessionCache:
                 return INVALID_FETCH_SESSION_EPOCH
             if session.by_id != request.by_id:
                 return FETCH_SESSION_TOPIC_ID_ERROR
+            session.turn += 1
+            request.session_turn = session.turn
+            if request.takes_turns:
+                request.session = session
+                return 0
             for i in range(request.part_count):
                 kept = kept and (request.parts[i].parts_of_topic == 0 or session.add(&request.parts[i]) >= 0)
             if forgotten is not None:
                 for key, index in forgotten:
                     session.forget(key, index)
-            grown = session.part_count - session.counted
-            if grown > 0 and self.partition_count + grown > self.partitions_for(session.holder, grown,
-                                                                                session.privileged):
-                kept = False
-            if grown > 0 and not session.privileged and not self.has_memory(session, None, session.part_count):
-                kept = False
-            self.unlink(session)
-            self.enlist(session, now)
-            if session.part_count == 0:
-                self.remove(session)
-                return 0
-            if not kept:
-                # The client starts again with a full fetch, whose session is kept or declined like any other.
-                self.remove(session)
-                return FETCH_SESSION_ID_NOT_FOUND
-            session.epoch = next_epoch(session.epoch)
-            session.load(request)
-            request.session = session
+            return self.complete(session, request, kept, now)
+        finally:
+            self.release()
+
+    cdef int complete(self, FetchSession session, FetchParts request, bint kept, double now) except -1:
+        """The rest of advance(), once the session has what the request says; `kept`: all of it. With the lock."""
+        cdef int32_t grown = session.part_count - session.counted
+        if grown > 0 and self.partition_count + grown > self.partitions_for(session.holder, grown, session.privileged):
+            kept = False
+        if grown > 0 and not session.privileged and not self.has_memory(session, None, session.part_count):
+            kept = False
+        self.unlink(session)
+        self.enlist(session, now)
+        if session.part_count == 0:
+            self.remove(session)
+            request.session = None
+            return 0
+        if not kept:
+            # The client starts again with a full fetch, whose session is kept or declined like any other.
+            self.remove(session)
+            request.session = None
+            return FETCH_SESSION_ID_NOT_FOUND
+        session.epoch = next_epoch(session.epoch)
+        request.session = session
+        if session.part_count > FETCH_AT_ONCE:
+            request.takes_turns = True
+        if request.takes_turns:
+            return 0
+        session.begin_load(request)
+        session.load(request, session.part_count)
+        return 0
+
+    cdef int add_some(self, FetchParts request, int32_t first, int32_t end) except -1:
+        """A step of a request in turns: some of its parts go to its session. A Kafka error code."""
+        cdef int32_t i
+        cdef bint kept = True
+        self.acquire()
+        try:
+            if request.session.turn != request.session_turn:
+                return INVALID_FETCH_SESSION_EPOCH
+            for i in range(first, end):
+                kept = kept and (request.parts[i].parts_of_topic == 0 or request.session.add(&request.parts[i]) >= 0)
+            return 0 if kept else FETCH_SESSION_ID_NOT_FOUND
+        finally:
+            self.release()
+
+    cdef int forget_some(self, FetchParts request, list forgotten) except -1:
+        """A step of a request in turns: its session forgets some partitions. A Kafka error code."""
+        self.acquire()
+        try:
+            if request.session.turn != request.session_turn:
+                return INVALID_FETCH_SESSION_EPOCH
+            for key, index in forgotten:
+                request.session.forget(key, index)
             return 0
         finally:
-            PyThread_release_lock(self.lock)
+            self.release()
+
+    cdef int finish_advance(self, FetchParts request, bint kept, double now) except -1:
+        """A step of a request in turns: its session has all of it, or, not `kept`, could not take it."""
+        cdef FetchSession session = request.session
+        self.acquire()
+        try:
+            if session.turn != request.session_turn:
+                return INVALID_FETCH_SESSION_EPOCH
+            if self.sessions.get(session.id) is not session:
+                return FETCH_SESSION_ID_NOT_FOUND
+            return self.complete(session, request, kept, now)
+        finally:
+            self.release()
+
+    cdef int load_some(self, FetchParts request, int32_t count) except -1:
+        """A step of a request in turns: copies some of its session's parts. A Kafka error code, or LOADED.
+
+        Its first step is FetchSession.begin_load, with the lock, which `count` 0 asks for.
+        """
+        cdef FetchSession session = request.session
+        self.acquire()
+        try:
+            if session.turn != request.session_turn:
+                return INVALID_FETCH_SESSION_EPOCH
+            if count == 0:
+                # Of a session that was removed the topics may be freed by now; a begun copy keeps them.
+                if self.sessions.get(session.id) is not session:
+                    return FETCH_SESSION_ID_NOT_FOUND
+                return session.begin_load(request)
+            return LOADED if session.load(request, count) else 0
+        finally:
+            self.release()
 
     cdef bint settle(self, FetchParts request) except -1:
         """Brings back what an incremental fetch is about to answer; False when the session has gone on meanwhile."""
         self.acquire()
         try:
-            if request.session.epoch != next_epoch(request.session_epoch):
+            if request.session.turn != request.session_turn:
                 return False
             request.session.settle(request.parts, request.part_count)
             return True
         finally:
-            PyThread_release_lock(self.lock)
+            self.release()
 
     cdef int remove(self, FetchSession session) except -1:
         self.unlink(session)
+        if session.part_count > FETCH_AT_ONCE and self.pool is not None:
+            if self.removed is None:
+                self.removed = []
+            self.removed.append(session)
         del self.sessions[session.id]
         self.partition_count -= session.counted
         self.shares.remove(session.holder)
@@ -448,6 +586,25 @@ cdef class FetchSessionCache:
         if least is not None and is_worth_less(least.privileged, least.counted, privileged, size):
             return least
         return None
+
+
+def free_in_portions(list sessions):
+    """Frees large sessions, and lets other threads have the GIL in between: a topic takes 0.3 us."""
+    cdef FetchSession session
+    cdef SessionTopic topic
+    cdef int _i
+    while sessions:
+        session = sessions[len(sessions) - 1]
+        session.refs = None
+        for _i in range(FREED_AT_ONCE):
+            if not session.topics:
+                break
+            topic = session.topics.popitem()[1]
+            if len(topic.slots) > FREED_AT_ONCE:
+                break
+        if not session.topics:
+            sessions.pop()
+        sleep(FREED_PAUSE_S)
 
 
 cdef inline bint is_worth_less(bint one, int32_t one_size, bint other, int32_t other_size) noexcept nogil:

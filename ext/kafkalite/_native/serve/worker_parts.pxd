@@ -16,6 +16,7 @@ from kafkalite._native.tls.tls_session cimport TlsBuffers
 cdef enum:
     RECEIVE_CAPACITY = 262144
     TIMERS_PURGE_MIN = 256
+    TURN_NS_MAX = 1000000               # one connection's share of a loop turn, by what requests cost
     LOOP_NS_MAX = 5000000               # of one loop turn, by what requests cost
 
 
