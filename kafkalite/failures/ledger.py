@@ -7,7 +7,8 @@
             print(where, row.state)
 
 `refresh` reads, committed, up to the high watermark that there was when it began (kafkalite.failures.reading), so that
-it misses no row whose offset is committed already.
+it misses no row whose offset is committed already. A ledger that was restored from a backup, truncated or recreated is
+read again from its start.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -15,9 +16,11 @@ Thread rule: one thread at a time, that of the Client.
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.client.errors import LogTruncated
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.failures.names import ledger_name, parse_origin
 from kafkalite.failures.reading import OPEN_S_MAX, decided, ends_of
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kafkalite.client import Client
+    from kafkalite.client.read.marks import Mark
+
+logger = logging.getLogger(__name__)
 
 
 class Ledger:
@@ -37,6 +43,7 @@ class Ledger:
         self._client = client
         self.topic = ledger_name(group)
         self._positions: dict[TopicPartition, int] = {}
+        self._marks: dict[TopicPartition, Mark] = {}
         self._rows: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
         self.opened: dict[TopicPartition, Row] = {}
         """Partitions that nobody has given up in good order."""
@@ -65,15 +72,33 @@ class Ledger:
         if not keys:
             return
         ends = ends_of(self._client, keys)
-        fresh = [key for key in keys if key not in self._positions]
+        if any(self._positions.get(key, 0) > end for key, end in ends.items()):
+            self._forget(f"{self.topic} ends before what was read of it")
+        try:
+            self._read(ends, timeout_s)
+        except LogTruncated as error:
+            self._forget(str(error))
+            self._read(ends, timeout_s)
+
+    def _read(self, ends: dict[TopicPartition, int], timeout_s: float) -> None:
+        """From the positions on. LogTruncated."""
+        fresh = [key for key in ends if key not in self._positions]
         if fresh:
             starts = self._client.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
             self._positions |= {key: starts[key].offset for key in fresh}
-        for chunk in decided(self._client, self._positions, ends, timeout_s):
+        for chunk in decided(self._client, self._positions, ends, timeout_s, self._marks):
             for key, value in zip(chunk.columns.keys, chunk.columns.values, strict=True):
                 self._take(key or b"", value)
             self._positions[chunk.partition] = chunk.next_offset
-        self._positions = {key: max(self._positions[key], ends[key]) for key in keys}
+        self._positions = {key: max(self._positions[key], end) for key, end in ends.items()}
+
+    def _forget(self, reason: str) -> None:
+        """The rows are of a log that is no longer there."""
+        logger.warning("%s; the ledger is read again from its start", reason)
+        for known in (self._positions, self._marks, self._rows, self.opened, self.hands, self.breakers):
+            known.clear()
+        self.policy = None
+        self.unread_count = 0
 
     def _take(self, key: bytes, value: bytes | None) -> None:
         text = key.decode(errors="replace")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from kafkalite.client import Chunk, Client
+    from kafkalite.client.read.marks import Mark
     from kafkalite.model import TopicPartition
 
 POLL_S: Final = 0.2
@@ -37,14 +38,24 @@ def decided(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     timeout_s: float = OPEN_S_MAX,
+    marks: dict[TopicPartition, Mark] | None = None,
 ) -> Iterator[Chunk]:
-    """Committed records from these offsets to before those. RangeUnavailable when a transaction is open for so long."""
+    """Committed records from these offsets to before those. RangeUnavailable when a transaction is open for so long.
+
+    `marks` are those of the batches before `starts`, and are replaced by those before `ends` when all is read. With
+    them, LogTruncated is raised for a log that was restored, truncated or recreated below its start.
+    """
     behind = {key: offset for key, offset in starts.items() if offset < ends[key]}
     if not behind:
         return
     deadline = time.monotonic() + timeout_s
     with client.reader(
-        behind, ends={key: ends[key] for key in behind}, isolation=READ_COMMITTED, reset="earliest"
+        behind,
+        ends={key: ends[key] for key in behind},
+        isolation=READ_COMMITTED,
+        reset="earliest",
+        marks=marks,
+        raises_truncation=marks is not None,
     ) as reader:
         while not reader.done:
             chunks = reader.poll(POLL_S)
@@ -54,3 +65,5 @@ def decided(
                 topics = ", ".join(sorted({key.topic for key in behind}))
                 raise RangeUnavailable(f"{topics} has a transaction that has been open for {timeout_s:g} s")
             yield from chunks
+        if marks is not None:
+            marks.update({key: reader.mark(key) for key in behind})
