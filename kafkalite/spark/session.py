@@ -158,19 +158,27 @@ def java_trouble(memory: str) -> str | None:
 def silence_losses(spark: Any) -> None:
     """Have Spark's libraries print no traces about a lost Java process, for a program that reports it (java_loss)."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(is_not_py4js)  # it logs there that the process has ended during a call
     context = None if type(spark).__module__.startswith("pyspark.sql.connect") else spark.sparkContext
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
 
 
+def is_not_py4js(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger comes from other code than py4j."""
+    return Path(record.pathname).parent.name != "py4j"
+
+
 def java_loss(spark: Any, error: BaseException) -> str | None:
     """How the Java process of a session was lost, when an error comes of that; None for another error."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         return None  # it is another machine's
-    of_gateway = type(error).__name__ == "Py4JNetworkError" or "Answer from Java side is empty" in str(error)
+    name = type(error).__name__
+    of_gateway = name == "Py4JNetworkError" or "Answer from Java side is empty" in str(error)
+    of_call = name == "Py4JError"  # a call that never ended, or one that Java did not accept
     process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001  # the only way to it
-    if process is not None and (of_gateway or isinstance(error, ConnectionError | EOFError)):
+    if process is not None and (of_gateway or of_call or isinstance(error, ConnectionError | EOFError)):
         with contextlib.suppress(subprocess.TimeoutExpired):
             status = process.wait(JAVA_END_S)
             how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

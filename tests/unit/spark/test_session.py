@@ -1,5 +1,6 @@
 """What a session says when Java is missing. Nothing here needs PySpark."""
 
+import logging
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,6 +43,10 @@ class Py4JNetworkError(Exception):
     """What py4j raises, by its name."""
 
 
+class Py4JError(Exception):
+    """What py4j raises where a call had no answer, or was refused."""
+
+
 def test_how_a_java_process_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "JAVA_END_S", 0.0)
     killed = subprocess.Popen(["sh", "-c", "kill -9 $$"])
@@ -55,6 +60,9 @@ def test_how_a_java_process_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (
             session.java_loss(Gateway(ended), ConnectionRefusedError()) == "Spark's Java process ended with status 52"
         )
+        unanswered = Py4JError("An error occurred while calling o34.load")
+        assert session.java_loss(Gateway(killed), unanswered) == "Spark's Java process was killed by SIGKILL"
+        assert session.java_loss(Gateway(runs), unanswered) is None, "Java refused the call"
         said = "the connection to Spark's Java process was lost: Answer from Java side is empty"
         assert session.java_loss(Gateway(runs), lost) == session.java_loss(Gateway(None), lost) == said
         assert session.java_loss(Gateway(runs), ConnectionResetError()) is None, "of something else"
@@ -62,6 +70,15 @@ def test_how_a_java_process_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         runs.kill()
         runs.wait()
+
+
+def test_traces_of_py4j_are_dropped_and_other_records_are_not() -> None:
+    def record(path: str) -> logging.LogRecord:
+        return logging.LogRecord("root", logging.ERROR, path, 1, "Exception while sending command.", None, None)
+
+    assert not session.is_not_py4js(record("/x/site-packages/py4j/java_gateway.py"))
+    assert session.is_not_py4js(record("/x/site-packages/pyspark/sql/session.py"))
+    assert session.is_not_py4js(record("/x/py4j/program/transform.py"))
 
 
 def test_an_empty_java_home_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
