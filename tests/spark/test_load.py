@@ -232,7 +232,7 @@ def test_a_frame_may_be_changed_but_needs_its_offsets(spark, kafka_broker, fille
         ({"topics": []}, "one of topics and pattern"),
         ({"starting": "now"}, "option startingOffsets"),
         ({"options": {"startingTimestamp": "5"}}, "option startingTimestamp is the load's own"),
-        ({"options": {"minPartitons": "5"}}, "is minPartitions meant"),
+        ({"options": {"minPartitons": "5"}}, "did you mean minPartitions"),
     ],
 )
 def test_a_wrong_setting_is_said(spark, kafka_broker, kafka_topic: str, tmp_path: Path, options, message: str) -> None:
