@@ -1,4 +1,5 @@
 """How fast is a member after a kill? `python -m benchmarks.after_kill [--pairs 5] [--tree OLD] [--tree .] [--save]`
+What do three kills cost? `python -m benchmarks.after_kill --orders [--tree OLD] [--tree .] [--save]`
 
     5,000 records ─▶ a member to the end                                          ─▶ records a second, plain
     5,000 records ─▶ a member, killed in its 301st call ─▶ the same member again  ─▶ records a second, after the kill
@@ -6,11 +7,17 @@
 For each of the four clients. A rate is counted from the first record that the life handles to the last. Both runs of a
 pair have a topic and a group of their own, on one broker, which is this tree's; the trees take turns. The handler only
 notes the time, with `--pause-ms` it takes so long: the less it takes, the more the notes in the ledger weigh.
+
+With `--orders`, a member of each client and each strategy handles 1,000 records, is killed in three lives and started
+again at once. A row has the seconds from the first start until the last commit, the calls of the handler, the records
+that were never handled, the dead letters, and the rate of the fourth life. `--client` runs one client, so that four
+processes, which mostly wait for sessions to end, can share a machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -22,19 +29,26 @@ from typing import Final
 
 from benchmarks.path import harness
 from kafkalite.client import Client
+from kafkalite.errors import KafkaError
 from kafkalite.model import TopicPartition
+from tests.kit.harness.failing_groups import records
 from tests.kit.processes.broker import BrokerProcess
-from tests.kit.processes.killed_member import CLIENTS
+from tests.kit.processes.killed_member import CLIENTS, STRATEGIES
 
 COUNT: Final = 5000
 KILL_AT: Final = 301
+ORDERS: Final = 1000
+ORDERS_KILL_AT: Final = (150, 220, 90)
+"""The call of the handler, in each of three lives, at which the member is killed."""
 WAIT_S: Final = 600.0
 MEMBER: Final = harness.ROOT / "tests" / "kit" / "processes" / "killed_member.py"
 
 
-def start(tree: Path, bootstrap: str, topic: str, client: str, log: Path, *more: str) -> subprocess.Popen[bytes]:
+def start(
+    tree: Path, bootstrap: str, topic: str, client: str, log: Path, *more: str, strategy: str = "topics"
+) -> subprocess.Popen[bytes]:
     """A member, by the code of a checkout."""
-    words = [str(tree / ".venv" / "bin" / "python"), str(MEMBER), bootstrap, topic, client, "topics", str(log), *more]
+    words = [str(tree / ".venv" / "bin" / "python"), str(MEMBER), bootstrap, topic, client, strategy, str(log), *more]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
     with log.with_suffix(".out").open("ab") as out:
         return subprocess.Popen(words, env=environment, stdout=out, stderr=out)
@@ -46,12 +60,12 @@ def rate(log: Path) -> tuple[float, int]:
     return (len(times) - 1) / (times[-1] - times[0]), len(times)
 
 
-def until_done(client: Client, topic: str, member: subprocess.Popen[bytes]) -> None:
+def until_done(client: Client, topic: str, member: subprocess.Popen[bytes], count: int = COUNT) -> None:
     place = TopicPartition(topic, 0)
     deadline = time.monotonic() + WAIT_S
     while True:
         found = client.groups.committed(topic).get(place)
-        if found is not None and found.offset >= COUNT:
+        if found is not None and found.offset >= count:
             return
         if member.poll() is not None or time.monotonic() > deadline:
             raise SystemExit(f"the member of {topic} has ended with {member.poll()}, or takes too long")
@@ -93,15 +107,76 @@ def pair(tree: Path, bootstrap: str, directory: Path, client: str, number: int, 
     }
 
 
+def three_kills(tree: Path, bootstrap: str, directory: Path, client_name: str, strategy: str) -> dict[str, float]:
+    """1,000 records, a member that is killed in three lives, and the life that handles the rest."""
+    name = f"orders_{client_name}_{tree.name}_{strategy}"
+    log = directory / name
+    with Client(bootstrap) as client:
+        client.admin.create_topic(name, 1)
+        client.produce(name, 0, [b"%d" % number for number in range(ORDERS)])
+        begin = time.monotonic()
+        for life_number, at in enumerate(ORDERS_KILL_AT):
+            life_log = log.with_suffix(f".{life_number}")
+            member = start(tree, bootstrap, name, client_name, life_log, "--kill-at", str(at), strategy=strategy)
+            member.wait(WAIT_S)
+        member = start(tree, bootstrap, name, client_name, log, strategy=strategy)
+        try:
+            until_done(client, name, member, ORDERS)
+            seconds = time.monotonic() - begin
+        finally:
+            member.terminate()
+            member.wait(60)
+        dead = 0
+        with contextlib.suppress(KafkaError):  # the topic is created for its first letter
+            dead = len(records(client, f"dlq.{name}.{name}"))
+    logs = [*(log.with_suffix(f".{number}") for number in range(len(ORDERS_KILL_AT))), log]
+    calls = [int(line.split()[1]) for one in logs for line in one.read_text().splitlines()]
+    return {
+        "seconds": seconds,
+        "calls": float(len(calls)),
+        "lost": float(ORDERS - len(set(calls))),
+        "dead_letters": float(dead),
+        "after_kill_per_s": rate(log)[0],
+        "load": os.getloadavg()[0],
+    }
+
+
+def orders(trees: list[Path], bootstrap: str, directory: Path, clients: list[str]) -> dict[str, dict[str, object]]:
+    """The table of `--orders`: by tree, then by client and strategy."""
+    rows: dict[str, dict[str, object]] = {tree.name: {} for tree in trees}
+    for client in clients:
+        for strategy in STRATEGIES:
+            for tree in trees:
+                try:
+                    found = three_kills(tree, bootstrap, directory, client, strategy)
+                except SystemExit as error:
+                    print(tree.name, client, strategy, error, flush=True)
+                    continue
+                rows[tree.name][f"{client}, {strategy}"] = found
+                print(tree.name, client, strategy, json.dumps({k: round(v, 3) for k, v in found.items()}), flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.after_kill", description=(__doc__ or "").split("`")[0])
     parser.add_argument("--tree", type=Path, action="append", help="checkouts with a built .venv (default: this one)")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--client", action="append", choices=CLIENTS, help="only these")
     parser.add_argument("--pause-ms", type=float, default=0.0, help="what the handler takes")
-    parser.add_argument("--save", action="store_true", help="write the rows to results/after-kill.json")
+    parser.add_argument("--orders", action="store_true", help="1,000 records and three kills, by each strategy")
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="write the rows to results/after-kill.json or, with --orders, to results/after-kill-orders.json",
+    )
     arguments = parser.parse_args()
     trees = [tree.resolve() for tree in arguments.tree or [harness.ROOT]]
+    if arguments.orders:
+        with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory) / "broker") as broker:
+            table = orders(trees, broker.bootstrap, Path(directory), arguments.client or list(CLIENTS))
+        if arguments.save:
+            harness.write_result("after-kill-orders", {"count": ORDERS, "kills": ORDERS_KILL_AT, "rows": table})
+        return
     rows: dict[str, dict[str, list[dict[str, float]]]] = {tree.name: {} for tree in trees}
     with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory) / "broker") as broker:
         for number in range(arguments.pairs):
