@@ -119,9 +119,9 @@ Real processes were killed too, on two cores with other load (23 November 2026 u
 - 100,002 records, 2 % of which always fail, three members, 200 kills of members and 10 of the broker: 97,998 records
   were processed and 2,004 became dead letters, each once. In order by key: 97,996 and 2,006. None and 2 of the dead
   letters are records that were in progress at three kills.
-- 1,000 records and three kills of the member, for each of five strategies and four clients (20 runs, 28 November 2026): all
-  records of each run were processed, none became a dead letter, and 189 to 355 calls of the handler were repeats.
-  [benchmarks.md](benchmarks.md#a-member-after-a-kill) has the seconds.
+- 1,000 records and three kills of the member, for each of five strategies and four clients (20 runs, 28 November
+  2026): all records of each run were processed, none became a dead letter, and 189 to 355 calls of the handler were
+  repeats. [benchmarks.md](benchmarks.md#a-member-after-a-kill) has the seconds.
 - A group that waits for the retries of another group, 1,000 times, with 40 kills of either: it never handled a record
   before the other group had decided. With a kill every 2.6 s, both groups handle their records one at a time and fall
   behind (in one run, one wait in a hundred took 41 s).
