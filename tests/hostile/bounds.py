@@ -10,8 +10,6 @@ SAMPLE_ITEMS: Final = 300
 """Names of a request in the quick run."""
 ITEMS: Final = 90_000
 """Names of a request in the slow run."""
-FETCH_ITEMS: Final = 3_000
-"""Partitions of a Fetch request in the slow run, while one takes a single turn of a network thread."""
 
 SAMPLE_SIZE: Final = 0.01
 SIZE: Final = 1.0

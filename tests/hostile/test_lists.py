@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkalite.broker.handlers.table import ROWS, find
-from kafkalite.wire.protocol import api, header
-from tests.hostile.bounds import FETCH_ITEMS, ITEMS, PIPELINED, SAMPLE_ITEMS, WAIT_S
+from kafkalite.wire.protocol import header
+from tests.hostile.bounds import ITEMS, PIPELINED, SAMPLE_ITEMS, WAIT_S
 from tests.hostile.conftest import POPULACE, Scene
 from tests.kit.harness.samples import sample
 from tests.kit.hostile.flood import Flood
@@ -111,9 +111,8 @@ def test_pipelined_requests_just_below_what_is_long(scene: Scene, attack: ListAt
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", list_attacks(), ids=by_id)
 def test_many_names(own_scene: Scene, attack: ListAttack) -> None:
-    count = FETCH_ITEMS if attack.key == api.FETCH else ITEMS
     for names in (EXISTING, UNKNOWN, REPEATED):
-        attack_list(own_scene, attack, names, count, requests=1)
+        attack_list(own_scene, attack, names, ITEMS, requests=1)
 
 
 @pytest.mark.slow

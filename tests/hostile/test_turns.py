@@ -43,13 +43,13 @@ def fetch_part(partition: int, offset: int = 0) -> bytes:
 
 def one_topic(partitions: int, offset: int = 0) -> bytes:
     """Names partitions of one topic up to a number, again and again."""
-    parts = [fetch_part(number % partitions, offset) for number in range(PARTITIONS_GOAL)]
+    parts = [fetch_part(number % partitions, offset) for number in range(ITEMS)]
     return wire.array([wire.string(WIDE) + wire.array(parts)])
 
 
 def many_topics() -> bytes:
     part = wire.array([fetch_part(0)])
-    return wire.array([wire.string(f"missing-{number}") + part for number in range(PARTITIONS_GOAL)])
+    return wire.array([wire.string(f"missing-{number}") + part for number in range(ITEMS)])
 
 
 @pytest.mark.parametrize("wait_ms", [0, 300], ids=["at once", "parked"])
@@ -66,12 +66,12 @@ def test_fetch_of_many_partitions_with_records(scene: Scene) -> None:
     last = POPULACE.partitions - 1
     with wire.Connection(scene.broker.port) as connection:
         assert connection.produce(WIDE, last, BATCH).error == 0
-    parts = [fetch_part(last) for _ in range(PARTITIONS_GOAL)]
+    parts = [fetch_part(last) for _ in range(ITEMS)]
     body = fetch_body(wire.array([wire.string(WIDE) + wire.array(parts)]))
     endure(scene, wire.frame(wire.header(wire.FETCH, 11, 1) + body))
 
 
-@pytest.mark.parametrize("topics", [one_topic(PARTITIONS_GOAL), many_topics()], ids=["partitions", "topics"])
+@pytest.mark.parametrize("topics", [one_topic(ITEMS), many_topics()], ids=["partitions", "topics"])
 def test_fetch_session_of_many_partitions(scene: Scene, topics: bytes) -> None:
     """It is opened, asked, changed, and closed."""
     before = turns(scene.metrics_port)

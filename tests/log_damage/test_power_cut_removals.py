@@ -92,7 +92,7 @@ def test_what_is_left_is_the_end_of_the_log(
     changes = ChangedNames(root / "t-0", tmp_path / "inodes", judge)
     with monkeypatch.context() as full:
         if not room:
-            full.setattr(manager, "_write_offsets", _no_room)
+            full.setattr(manager.checkpoints, "_write_offsets", _no_room)
         with watched(changes):
             take_front(manager, how, kind)
             changes.note()
