@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Final, NamedTuple
 
-from kafkalite.base import chance
+from kafkalite.base import randomness
 from kafkalite.base.dataclass import dataclass
 
 TOPIC_NAME_SIZE_MAX: Final = 249
@@ -98,7 +98,7 @@ def topic_names_collide(first: str, second: str) -> bool:
 def new_uuid() -> bytes:
     """16 random bytes for a topic id (version 4), never one that Kafka reserves or prints with a leading '-'."""
     while True:
-        raw = bytearray(chance.random_bytes(16))
+        raw = bytearray(randomness.random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         value = bytes(raw)

@@ -2,7 +2,7 @@
 in for all four; and tests that swap one do so in a process of their own.
 
 The seams: `kafkalite/broker/log/disk.py` and `kafkalite/_native/base/file_ops` (files), `kafkalite/base/clock.py`
-(time), `kafkalite/base/executors.py` (threads, and whatever waits), `kafkalite/base/chance.py`. Locks are nobody's
+(time), `kafkalite/base/executors.py` (threads, and whatever waits), `kafkalite/base/randomness.py`. Locks are nobody's
 seam: held for as long as something takes, one thread meets none that is taken.
 """
 
@@ -137,7 +137,7 @@ def test_a_system_call_of_native_code_is_found() -> None:
 KIT = ROOT / "tests" / "kit"
 SWAPS = re.compile(r"\bfile_ops\.(?:arm|use_disk)\(|\bdisk\.instead\(|\bchance\.drawn_from\(")
 """What swaps a seam for a whole process. tests/kit/harness/seams.py does, where nobody else runs in it."""
-PATCHES = re.compile(r"\bsetattr\(\s*(?:file_ops|disk|chance)\b")
+PATCHES = re.compile(r"\bsetattr\(\s*(?:file_ops|disk|randomness)\b")
 ALONE = re.compile(r"\bmark\.own_process\b|\bassert_alone\(")
 
 

@@ -28,7 +28,7 @@ from kafkalite.audit.lasting import AHEAD_MS, LastingReported
 from kafkalite.audit.stages import NothingToCompare, committed, topics_of_counts
 from kafkalite.audit.taken import Taken
 from kafkalite.base.dataclass import dataclass
-from kafkalite.base.families import Family, labels
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.client.errors import ClientError, LogTruncated
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition

@@ -1,9 +1,9 @@
-"""What every package shares and what knows neither broker nor log: time, threads, chance, log lines, small tools.
+"""What every package shares and what knows neither broker nor log: time, threads, randomness, log lines, small tools.
 
-    clock, executors, chance    time, threads and random numbers as parameters (see below)
-    pool, deferred, bell        the I/O pool; an answer that any thread gives later; what wakes a thread in a selector
+    clock, executors, randomness  time, threads and random numbers as parameters (see below)
+    pool, deferred, wakeup      the I/O pool; an answer that any thread gives later; what wakes a thread in a selector
     acls, quota_entities        ACLs and quota entities as the wire has them
-    logging, families           log lines; metrics by name and labels, read at a scrape
+    logging, metric_families    log lines; metrics by name and labels, read at a scrape
     forks                       what a forked child keeps of its parent's brokers and clients: nothing
     lazy, dataclass, plugins    names imported when first used; cheap data classes; classes that settings name
     regex, http_ask, extras     safe regular expressions; HTTP documents in bounded time; how to install an extra
@@ -15,7 +15,7 @@ can replace it (`tests/test_seams.py` finds what bypasses them):
     files    broker.log.disk reads, _native.base.file_ops changes   disk.instead(...); a fault plan (file_ops.arm)
     time     clock, a parameter                                     FakeClock
     threads  executors, a parameter; timers are a worker of them    executors that take turns by a seed
-    chance   chance (ids, names, jitter)                            chance.drawn_from(seed)
+    randomness  randomness (ids, names, jitter)                     randomness.drawn_from(seed)
 
 A part waits in `Event.wait` alone: otherwise its turn ends and it is called again. So one thread can run all parts. A
 lock is held only while something runs, and is no seam. Sort a set before its items reach the disk or a queue: its order

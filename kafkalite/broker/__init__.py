@@ -10,7 +10,7 @@
     cluster        in a cluster whose controllers are Apache Kafka's
     metrics        what it tells of itself over HTTP
     limits · quotas · security · telemetry · features · process   what these stand on
-    backup · machine · migration                                  what commands do with a data directory
+    backup · host_check · migration                               what commands do with a data directory
 
 Names are imported when first used, so that importing the package costs nothing.
 """

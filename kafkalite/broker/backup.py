@@ -1,6 +1,6 @@
 """A copy of a data directory that a broker can be started on: of one that runs, or of one that does not.
 
-    running    ask (kafkalite.broker.log.cut) ─▶ links to all files, ends of one moment ─┐
+    running    ask (kafkalite.broker.log.backup_cut) ─▶ links to all files, ends of one moment ─┐
     stopped    hold the lock ─▶ the files as they are ────────────────────────────┴▶ copy ▸ journal ▸ check ▸ finish
 
 Full segments of a running broker, and of one that was stopped cleanly, never change again: on the same file system they
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite.base.dataclass import dataclass
-from kafkalite.broker.log import checking, checkpoints, cut, directory, expiry_checkpoint, files
+from kafkalite.broker.log import backup_cut, checking, checkpoints, directory, expiry_checkpoint, files
 from kafkalite.errors import StartupError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _running(source: str) -> Iterator[Plan]:
     links = f"{source}/{files.BACKUP_LINKS_NAME}"
     name = secrets.token_hex(16)
     fd = _hold_request(source, request, name)
-    path = cut.cut_path(links, name)
+    path = backup_cut.cut_path(links, name)
     try:
         _await_cut(source, fd, path)
         with open(path, encoding="utf-8") as file:
@@ -231,7 +231,7 @@ def _await_cut(source: str, fd: int, path: str) -> None:
 
 
 def _cut_plan(source: str, links: str, found: dict[str, Any]) -> Plan:
-    if found["format"] not in {1, cut.FORMAT}:
+    if found["format"] not in {1, backup_cut.FORMAT}:
         raise BackupFailed(f"the broker on {source} is of another release: use its own `kafkalite backup`")
     linked = links if found["format"] > 1 else source
     plan = Plan(source, f"{linked}/{files.JOURNAL_NAME}", journal_size=found["journal_size"])

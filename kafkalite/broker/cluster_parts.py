@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kafkalite._native.serve.leaders import Leaders
-from kafkalite.broker.cluster.joining import (
+from kafkalite.broker.cluster.membership_setup import (
     assign_directories,
     brokers_of,
     cluster_id_of,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite.base.clock import Clock
-    from kafkalite.base.families import Family
+    from kafkalite.base.metric_families import Family
     from kafkalite.broker.cluster.alter_partition import InSyncReplicas
     from kafkalite.broker.cluster.directories import DirectoryAssignments
     from kafkalite.broker.cluster.fetchers import Fetchers

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from kafkalite._native.serve.connection import Connection
     from kafkalite.base.clock import Clock
-    from kafkalite.base.families import Source
+    from kafkalite.base.metric_families import Source
     from kafkalite.broker.cluster_parts import ClusterParts
     from kafkalite.broker.handlers.sign_in import SignIns
     from kafkalite.broker.handlers.table import Row

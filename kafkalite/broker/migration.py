@@ -29,9 +29,9 @@ from kafkalite.base.acls import Acl
 from kafkalite.base.dataclass import dataclass
 from kafkalite.base.executors import THREADS
 from kafkalite.broker.cluster.bootstrap_users import NUMBERS
-from kafkalite.broker.cluster.joining import MECHANISMS, cluster_id_of, node_of, times_of, ways_of
 from kafkalite.broker.cluster.member import Member
-from kafkalite.broker.coordinator.carried import fit_groups, look_at_groups, look_at_transactions
+from kafkalite.broker.cluster.membership_setup import MECHANISMS, cluster_id_of, node_of, times_of, ways_of
+from kafkalite.broker.coordinator.migrated_state import fit_groups, look_at_groups, look_at_transactions
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kafkalite.broker.log import checkpoints, files, handover
 from kafkalite.broker.log.directory import NO_BROKER_EPOCH

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kafkalite.base.clock import Clock
-    from kafkalite.base.families import Family
+    from kafkalite.base.metric_families import Family
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.retention import RetentionPolicy
     from kafkalite.broker.net.listener import BoundListener

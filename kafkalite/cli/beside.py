@@ -27,7 +27,7 @@ from kafkalite.web.guard import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kafkalite.base.families import Family
+    from kafkalite.base.metric_families import Family
     from kafkalite.settings.listeners import Listener
     from kafkalite.web.server import Address
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.broker.machine import LOOK, look
+    from kafkalite.broker.host_check import LOOK, look
 
     directory = data_directory(arguments)
     try:

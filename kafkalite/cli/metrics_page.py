@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator
 
-    from kafkalite.base.families import Source
+    from kafkalite.base.metric_families import Source
 
 
 def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,7 +23,8 @@ from kafkalite.console.altering import (
     trim_page,
 )
 from kafkalite.console.exporting import export_action, export_page
-from kafkalite.console.places import Place
+from kafkalite.console.job_pages import cancel_action, job_file_page, job_page, jobs_page
+from kafkalite.console.places import Route
 from kafkalite.console.redriving import letter_page, redrive_action, redrive_edited_action, resolve_action
 from kafkalite.console.resetting import (
     delete_group_action,
@@ -35,7 +36,6 @@ from kafkalite.console.resetting import (
 from kafkalite.console.sending import produce_page, send_action, sent_page
 from kafkalite.console.tailing import tail_page
 from kafkalite.console.transactions import abort_action, abort_page
-from kafkalite.console.working import cancel_action, job_file_page, job_page, jobs_page
 from kafkalite.web.users import Role
 
 if TYPE_CHECKING:
@@ -62,39 +62,39 @@ NOTICES: Final = {
 """What a page says above itself after a change, by the field `done` of its address: a link cannot put words there."""
 
 
-def pair(page: Page, action: Page, template: str, part: str, role: Role) -> dict[str, Place]:
+def pair(page: Page, action: Page, template: str, part: str, role: Role) -> dict[str, Route]:
     """A form and what it does."""
-    return {"GET": Place(page, template, part, role), "POST": Place(action, template, part, role)}
+    return {"GET": Route(page, template, part, role), "POST": Route(action, template, part, role)}
 
 
 ACTIONS: Final = (
     ("/produce", pair(produce_page, send_action, "produce", "topics", Role.OPERATOR)),
-    ("/sent", {"GET": Place(sent_page, "sent", "topics")}),
+    ("/sent", {"GET": Route(sent_page, "sent", "topics")}),
     ("/new-topic", pair(new_topic_page, create_topic_action, "new_topic", "topics", Role.ADMIN)),
-    ("/topics/{}/tail", {"GET": Place(tail_page, "tail", "topics")}),
+    ("/topics/{}/tail", {"GET": Route(tail_page, "tail", "topics")}),
     ("/topics/{}/export", pair(export_page, export_action, "export", "topics", Role.VIEWER)),
     ("/topics/{}/alter", pair(alter_page, alter_action, "alter", "topics", Role.ADMIN)),
     ("/topics/{}/grow", pair(grow_page, grow_action, "grow", "topics", Role.ADMIN)),
     ("/topics/{}/trim", pair(trim_page, trim_action, "trim", "topics", Role.ADMIN)),
     ("/topics/{}/delete", pair(delete_topic_page, delete_topic_action, "delete_topic", "topics", Role.ADMIN)),
     ("/groups/{}/reset", pair(reset_page, reset_action, "reset", "groups", Role.OPERATOR)),
-    ("/groups/{}/reset-from-file", {"POST": Place(file_action, "reset", "groups", Role.OPERATOR)}),
+    ("/groups/{}/reset-from-file", {"POST": Route(file_action, "reset", "groups", Role.OPERATOR)}),
     ("/groups/{}/delete", pair(delete_group_page, delete_group_action, "delete_group", "groups", Role.ADMIN)),
-    ("/letters/{}/redrive", {"POST": Place(redrive_action, "failed", "letters", Role.OPERATOR)}),
-    ("/letters/{}/resolve", {"POST": Place(resolve_action, "failed", "letters", Role.OPERATOR)}),
-    ("/letters/{}/{}/{}", {"GET": Place(letter_page, "letter", "letters")}),
+    ("/letters/{}/redrive", {"POST": Route(redrive_action, "failed", "letters", Role.OPERATOR)}),
+    ("/letters/{}/resolve", {"POST": Route(resolve_action, "failed", "letters", Role.OPERATOR)}),
+    ("/letters/{}/{}/{}", {"GET": Route(letter_page, "letter", "letters")}),
     (
         "/letters/{}/{}/{}/redrive",
-        {"POST": Place(redrive_edited_action, "letter", "letters", Role.OPERATOR)},
+        {"POST": Route(redrive_edited_action, "letter", "letters", Role.OPERATOR)},
     ),
     (
         "/transactions/{}/{}/{}/abort",
         pair(abort_page, abort_action, "abort", "transactions", Role.ADMIN),
     ),
-    ("/jobs", {"GET": Place(jobs_page, "jobs", "jobs")}),
-    ("/jobs/{}", {"GET": Place(job_page, "job", "jobs")}),
-    ("/jobs/{}/cancel", {"POST": Place(cancel_action, "failed", "jobs")}),
-    ("/jobs/{}/file", {"GET": Place(job_file_page, "failed", "jobs")}),
+    ("/jobs", {"GET": Route(jobs_page, "jobs", "jobs")}),
+    ("/jobs/{}", {"GET": Route(job_page, "job", "jobs")}),
+    ("/jobs/{}/cancel", {"POST": Route(cancel_action, "failed", "jobs")}),
+    ("/jobs/{}/file", {"GET": Route(job_file_page, "failed", "jobs")}),
 )
 
 

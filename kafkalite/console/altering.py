@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from kafkalite.client.errors import ClientError
-from kafkalite.console.depending import subjects_of, topics_of_failures
+from kafkalite.console.dependents import subjects_of, topics_of_failures
 from kafkalite.console.messages import time_of
 from kafkalite.console.requests import BadRequestError, ConflictError, Done
 from kafkalite.console.topics import counted, groups_of
@@ -19,7 +19,7 @@ from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalite.client import Client
-    from kafkalite.console.bench import ActionRequest
+    from kafkalite.console.action_context import ActionRequest
 
 SETTINGS_SIZE_MAX: Final = 32 * 1024
 PARTITIONS_MAX: Final = 10_000

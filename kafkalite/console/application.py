@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kafkalite.base.extras import needs_extra
 from kafkalite.client.errors import ClientError
 from kafkalite.console.access import Access, ForbiddenError, access_of, require_own
+from kafkalite.console.action_context import ActionContext, ActionRequest
 from kafkalite.console.actions import ACTIONS, SCRIPTS, notice_of
-from kafkalite.console.audit import Deed, NoAuditError
-from kafkalite.console.bench import ActionRequest, Bench
+from kafkalite.console.audit import AuditEntry, NoAuditError
 from kafkalite.console.clusters import based
 from kafkalite.console.forms import body_pairs
 from kafkalite.console.groups import group_page, groups_page
 from kafkalite.console.letters import letter_topic_page, letters_page
 from kafkalite.console.messages import message_page, messages_page
-from kafkalite.console.places import Place
+from kafkalite.console.places import Route
 from kafkalite.console.requests import (
     AwayError,
     BadRequestError,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite.console.clients import Clients
-    from kafkalite.console.desk import Desk
+    from kafkalite.console.console_state import ConsoleState
     from kafkalite.console.masks import Masks
     from kafkalite.console.requests import Topics
     from kafkalite.console.sampler import Sampler
@@ -119,15 +119,15 @@ class Answer(NamedTuple):
 
 
 ROUTES: Final = (
-    ("/topics", {"GET": Place(topics_page, "topics", "topics")}),
-    ("/topics/{}", {"GET": Place(topic_page, "topic", "topics")}),
-    ("/topics/{}/messages", {"GET": Place(messages_page, "messages", "topics")}),
-    ("/topics/{}/messages/{}/{}", {"GET": Place(message_page, "message", "topics")}),
-    ("/groups", {"GET": Place(groups_page, "groups", "groups")}),
-    ("/groups/{}", {"GET": Place(group_page, "group", "groups")}),
-    ("/letters", {"GET": Place(letters_page, "letters", "letters")}),
-    ("/letters/{}", {"GET": Place(letter_topic_page, "letter_topic", "letters")}),
-    ("/track", {"GET": Place(track_page, "track", "track")}),
+    ("/topics", {"GET": Route(topics_page, "topics", "topics")}),
+    ("/topics/{}", {"GET": Route(topic_page, "topic", "topics")}),
+    ("/topics/{}/messages", {"GET": Route(messages_page, "messages", "topics")}),
+    ("/topics/{}/messages/{}/{}", {"GET": Route(message_page, "message", "topics")}),
+    ("/groups", {"GET": Route(groups_page, "groups", "groups")}),
+    ("/groups/{}", {"GET": Route(group_page, "group", "groups")}),
+    ("/letters", {"GET": Route(letters_page, "letters", "letters")}),
+    ("/letters/{}", {"GET": Route(letter_topic_page, "letter_topic", "letters")}),
+    ("/track", {"GET": Route(track_page, "track", "track")}),
     *ACTIONS,
 )
 
@@ -135,7 +135,7 @@ ROUTES: Final = (
 class Application:
     """See the module. StartupError without Jinja2."""
 
-    def __init__(self, clients: Clients, masks: Masks, desk: Desk, *, cluster: str, writes: bool) -> None:
+    def __init__(self, clients: Clients, masks: Masks, desk: ConsoleState, *, cluster: str, writes: bool) -> None:
         """`writes`: whether anything may be changed here, by those whose role lets them."""
         self._clients = clients
         self._masks = masks
@@ -143,13 +143,13 @@ class Application:
         self._cluster = cluster
         self._writes = writes
         self._templates = templates()
-        self._routes: Routes[Place | str] = Routes([("/static/{}", {"GET": "static"}), *ROUTES])
+        self._routes: Routes[Route | str] = Routes([("/static/{}", {"GET": "static"}), *ROUTES])
         self._topics: Topics = all_topics
         self._renew: Callable[[], None] = lambda: None
 
     def extend(
         self,
-        rows: Iterable[tuple[str, Mapping[str, Place]]],
+        rows: Iterable[tuple[str, Mapping[str, Route]]],
         names: Mapping[str, object],
         sampler: Sampler,
         *,
@@ -210,12 +210,12 @@ class Application:
         return self._rendered(environ, 400 if found.get("error") else 200, place.template, place.part, found)
 
     def _found(
-        self, environ: dict[str, Any], place: Place, values: tuple[str, ...]
+        self, environ: dict[str, Any], place: Route, values: tuple[str, ...]
     ) -> dict[str, Any] | Done | Download:
         """What a page or an action gives."""
         access = access_of(environ, writes=self._writes)
         changes = environ["REQUEST_METHOD"] == "POST"
-        deed = Deed(
+        deed = AuditEntry(
             access.name,
             access.role.name.lower(),
             str(environ.get("REMOTE_ADDR", "")),
@@ -226,13 +226,13 @@ class Application:
         if not changes:
             access.require(place.role)
             with self._clients.taken() as seat:
-                bench = Bench(self._desk, access, deed, seat.registry)
+                bench = ActionContext(self._desk, access, deed, seat.registry)
                 request = ActionRequest(bench, environ, values, self._masks, seat.documents, topics=self._topics)
                 return place.page(seat.client, request)
         require_own(environ)
         with self._clients.taken() as seat, self._desk.audit.watched(seat.client, deed):
             access.require(place.role)
-            bench = Bench(self._desk, access, deed, seat.registry)
+            bench = ActionContext(self._desk, access, deed, seat.registry)
             pairs = body_pairs(environ)
             request = ActionRequest(
                 bench, environ, values, self._masks, seat.documents, pairs=pairs, topics=self._topics

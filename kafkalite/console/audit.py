@@ -35,7 +35,7 @@ class NoAuditError(Exception):
     """503: what is about to be done cannot be written down, so it is not done."""
 
 
-class Deed(NamedTuple):
+class AuditEntry(NamedTuple):
     """Who does what to what, from where. `detail` grows while it is done."""
 
     who: str
@@ -53,7 +53,7 @@ class Audit:
         self._topic = topic
 
     @contextlib.contextmanager
-    def watched(self, client: Client, deed: Deed) -> Iterator[None]:
+    def watched(self, client: Client, deed: AuditEntry) -> Iterator[None]:
         """Around a change, which notes in the detail `why` it was refused; NoAuditError before it."""
         if self._topic is not None:
             try:
@@ -79,7 +79,7 @@ class Audit:
         finally:
             self.note(client, deed, outcome)
 
-    def note(self, client: Client, deed: Deed, outcome: str) -> None:
+    def note(self, client: Client, deed: AuditEntry, outcome: str) -> None:
         """What became of it; a record that cannot be written is told in the log, which has the line."""
         logger.info(
             "audit",
@@ -99,7 +99,7 @@ class Audit:
             except (KafkaError, ClientError):
                 logger.exception("the audit topic cannot be written: the line above is all there is")
 
-    def _write(self, client: Client, deed: Deed, outcome: str) -> None:
+    def _write(self, client: Client, deed: AuditEntry, outcome: str) -> None:
         now = time.time_ns() // 1_000_000
         document = {"time": now, **deed._asdict(), "outcome": outcome}
         topic = self._topic or ""

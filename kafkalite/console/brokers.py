@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError
+from kafkalite.console.chart_sets import SIZES_REACH, WINDOWS, ChartSet
 from kafkalite.console.charts import BYTES, Chart
-from kafkalite.console.pictures import SIZES_REACH, WINDOWS, Gallery
 from kafkalite.console.requests import NotFoundError, whole
 from kafkalite.console.rings import DAY
 from kafkalite.console.settings_rows import settings_rows
@@ -70,7 +70,7 @@ class Brokers:
             "cluster_id": client.cluster_id,
             "offline": leads[-1],
             "window": window,
-            "charts": [] if latencies is None else Gallery.of(self._sampler, window).latencies(),
+            "charts": [] if latencies is None else ChartSet.of(self._sampler, window).latencies(),
             "metrics": latencies is not None,
             "metrics_failures": {} if latencies is None else dict(latencies.failures),
         }
@@ -87,7 +87,7 @@ class Brokers:
             settings = settings_rows(client.admin.describe_broker_configs(number))
         except (KafkaError, ClientError):
             settings = None
-        gallery = Gallery.of(self._sampler, window)
+        gallery = ChartSet.of(self._sampler, window)
         lines = [gallery.line(disk.path, "free", str(number), disk.path) for disk in disks or ()]
         known = [line for line in lines if line is not None]
         return {

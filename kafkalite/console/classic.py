@@ -21,8 +21,8 @@ from kafkalite.classic import wire
 from kafkalite.classic.errors import ClassicError
 from kafkalite.classic.progress import Logs, group_progress, stored_partitions, topics_of
 from kafkalite.client.errors import ClientError
+from kafkalite.console.rendering import visible
 from kafkalite.console.requests import AwayError, NotFoundError
-from kafkalite.console.shown import visible
 from kafkalite.errors import KafkaError, StartupError
 from kafkalite.zookeeper import group as nodes
 from kafkalite.zookeeper import session as zookeeper

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
 
 
-class Seat:
+class PooledClients:
     """One client, and what decodes Avro; None without a registry."""
 
     def __init__(self, client: Client, registry: RegistryClient | None) -> None:
@@ -43,17 +43,17 @@ class Clients:
     def __init__(self, first: Client, open_registry: Callable[[], RegistryClient] | None = None) -> None:
         self._first = first
         self._open_registry = open_registry
-        self._idle: list[Seat] = []
+        self._idle: list[PooledClients] = []
         self._lock = threading.Lock()
         self._closed = False
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[Seat]:
+    def taken(self) -> Iterator[PooledClients]:
         """One for the length of a request. After a failure its connections are dropped."""
         with self._lock:
             seat = self._idle.pop() if self._idle else None
         if seat is None:
-            seat = Seat(self._first.twin(), None if self._open_registry is None else self._open_registry())
+            seat = PooledClients(self._first.twin(), None if self._open_registry is None else self._open_registry())
         try:
             yield seat
         except BaseException:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kafkalite.client import Client
-    from kafkalite.console.bench import ActionRequest
-    from kafkalite.console.clients import Seat
+    from kafkalite.console.action_context import ActionRequest
+    from kafkalite.console.clients import PooledClients
     from kafkalite.console.jobs import Job
     from kafkalite.console.masks import Masks
     from kafkalite.wire.record.columns import Record
@@ -80,7 +80,7 @@ def started(client: Client, request: ActionRequest) -> Done:
     ranges = ranges_of(client, request, name)
     masks = request.masks
 
-    def work(seat: Seat, job: Job) -> dict[str, Any]:
+    def work(seat: PooledClients, job: Job) -> dict[str, Any]:
         job.total = count
         size = written = 0
         ended = "all there is"

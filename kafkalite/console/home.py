@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError
+from kafkalite.console.chart_sets import WINDOWS, ChartSet
 from kafkalite.console.letter_counts import count_letters, is_dead_letter_topic
 from kafkalite.console.observations import TROUBLES, GroupNow, Sample
-from kafkalite.console.pictures import WINDOWS, Gallery
 from kafkalite.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Home:
             "sample": None if sample is None else health(sample),
             "gap": self._sampler.failure,
             "window": window,
-            "charts": Gallery.of(self._sampler, window).cluster(),
+            "charts": ChartSet.of(self._sampler, window).cluster(),
             "groups": [group_row(group) for group in groups[:GROUPS_SHOWN]],
             "troubled": len(groups),
             "letters": [] if sample is None else letters_since(client, sample, int(time.time() * 1000) - DAY_MS),

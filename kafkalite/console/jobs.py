@@ -24,10 +24,10 @@ from kafkalite.errors import KafkaError, StartupError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite.console.audit import Audit, Deed
-    from kafkalite.console.clients import Clients, Seat
+    from kafkalite.console.audit import Audit, AuditEntry
+    from kafkalite.console.clients import Clients, PooledClients
 
-    Work = Callable[[Seat, "Job"], dict[str, Any]]
+    Work = Callable[[PooledClients, "Job"], dict[str, Any]]
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class Jobs:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._closed = False
 
-    def start(self, kind: str, title: str, deed: Deed, work: Work) -> Job:
+    def start(self, kind: str, title: str, deed: AuditEntry, work: Work) -> Job:
         """Starts one; BusyError when as many run as may."""
         with self._lock:
             if self._closed:
@@ -148,7 +148,7 @@ class Jobs:
             job.file_name = ""
             job.path.unlink(missing_ok=True)
 
-    def _run(self, job: Job, deed: Deed, work: Work) -> None:
+    def _run(self, job: Job, deed: AuditEntry, work: Work) -> None:
         state, why, result = "failed", "", {}
         try:
             with self._clients.taken() as seat:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError
 from kafkalite.console.letter_counts import LetterCount, count_letters, is_dead_letter_topic
+from kafkalite.console.rendering import cell, visible
 from kafkalite.console.requests import BadRequestError
-from kafkalite.console.shown import cell, visible
 from kafkalite.console.topics import counted
 from kafkalite.errors import KafkaError
 from kafkalite.failures.headers import Reason, found_letter

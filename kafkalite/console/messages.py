@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.client.read.damage import next_readable
+from kafkalite.console.rendering import SIZE_MAX, cell, shown, visible
 from kafkalite.console.requests import BadRequestError, NotFoundError, Request, whole
 from kafkalite.console.rows import rows_of
-from kafkalite.console.shown import SIZE_MAX, cell, shown, visible
 from kafkalite.errors import CorruptMessage, OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.wire.record.columns import BytesColumn
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kafkalite.client import Client
-    from kafkalite.console.shown import Shown
+    from kafkalite.console.rendering import Shown
     from kafkalite.wire.record.columns import Record
 
 COUNT_DEFAULT, COUNT_MAX = 50, 200

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalite.client import Client
-    from kafkalite.console.bench import ActionRequest
+    from kafkalite.console.action_context import ActionRequest
     from kafkalite.console.requests import Done, Download
 
     Page = Callable[[Client, ActionRequest], dict[str, Any] | Done | Download]
 
 
-class Place(NamedTuple):
+class Route(NamedTuple):
     """A page, its template, the part of the console that it belongs to, and the role that it needs."""
 
     page: Page

@@ -10,11 +10,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError, RangeUnavailable
+from kafkalite.console.rendering import visible
 from kafkalite.console.requests import BadRequestError, NotFoundError
-from kafkalite.console.shown import visible
 from kafkalite.console.topics import counted
 from kafkalite.errors import KafkaError
-from kafkalite.failures.board import OLD_MS
+from kafkalite.failures.breaker_status import OLD_MS
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.names import LEDGER
 from kafkalite.failures.rows import UNDECIDED, State

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.console.letters import group_of, masked_letter, require_few
+from kafkalite.console.rendering import shown, visible
 from kafkalite.console.requests import BadRequestError, ConflictError, Done, NotFoundError, whole
 from kafkalite.console.sending import KINDS, SIZE_MAX, bytes_of, field_of
-from kafkalite.console.shown import shown, visible
 from kafkalite.failures.edits import parse_patch, patch_edit
 from kafkalite.failures.letters import ROUNDS_MAX, Choice, LetterBox
 from kafkalite.model import TopicPartition
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalite.client import Client
-    from kafkalite.console.bench import ActionRequest
-    from kafkalite.console.clients import Seat
+    from kafkalite.console.action_context import ActionRequest
+    from kafkalite.console.clients import PooledClients
     from kafkalite.console.jobs import Job
     from kafkalite.failures.events import Message
     from kafkalite.failures.letters import Entry
@@ -91,7 +91,7 @@ def started(
     group, to_main = group_for(request, topic), request.flag("to_main")
     rounds = request.number("rounds", ROUNDS_MAX, 1, 1000)
 
-    def work(seat: Seat, job: Job) -> dict[str, Any]:
+    def work(seat: PooledClients, job: Job) -> dict[str, Any]:
         scanned = 0
 
         def watched(entry: Entry) -> bool:
@@ -124,7 +124,7 @@ def resolve_action(client: Client, request: ActionRequest) -> Done:
     group, keep = group_for(request, topic), chosen_of(request)
     by = request.bench.access.name or "console"
 
-    def work(seat: Seat, job: Job) -> dict[str, Any]:
+    def work(seat: PooledClients, job: Job) -> dict[str, Any]:
         box = LetterBox(seat.client, group, topic)
         origins = list(dict.fromkeys(entry.origin for entry in box.entries(keep) if entry.state != "resolved"))
         job.total = len(origins)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
-from kafkalite.console.shown import visible
+from kafkalite.console.rendering import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

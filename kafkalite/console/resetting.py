@@ -23,7 +23,7 @@ from kafkalite.client.admin.resets import (
     plan_offsets,
     plan_reset,
 )
-from kafkalite.console.depending import topics_of_failures
+from kafkalite.console.dependents import topics_of_failures
 from kafkalite.console.messages import time_of
 from kafkalite.console.requests import BadRequestError, ConflictError, Done
 from kafkalite.errors import GroupIdNotFound
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kafkalite.client import Client
     from kafkalite.client.admin.resets import Reset
-    from kafkalite.console.bench import ActionRequest
+    from kafkalite.console.action_context import ActionRequest
 
 PLAN_SIZE_MAX: Final = 512 * 1024
 PARTITIONS_MAX: Final = 5000

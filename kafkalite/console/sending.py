@@ -19,17 +19,17 @@ from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 from kafkalite.avro.schema import SchemaError
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.client.write.partitioning import partition_of
-from kafkalite.console.desk import Sent
+from kafkalite.console.console_state import Sent
 from kafkalite.console.messages import oldest, value_of
+from kafkalite.console.rendering import HIDDEN
 from kafkalite.console.requests import BadRequestError, ConflictError, Done, NotFoundError
-from kafkalite.console.shown import HIDDEN
 from kafkalite.errors import KafkaError
 from kafkalite.failures.names import parse_origin
 from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
     from kafkalite.client import Client
-    from kafkalite.console.bench import ActionRequest
+    from kafkalite.console.action_context import ActionRequest
     from kafkalite.model import TopicPartition
 
 KINDS: Final = ("text", "json", "avro", "hex", "null")

@@ -11,9 +11,9 @@ from kafkalite.client import Client
 from kafkalite.console.application import Application
 from kafkalite.console.audit import Audit
 from kafkalite.console.clients import Clients
-from kafkalite.console.desk import Desk
+from kafkalite.console.cluster_view import Reading
+from kafkalite.console.console_state import ConsoleState
 from kafkalite.console.masks import Masks
-from kafkalite.console.reading import Reading
 from kafkalite.errors import StartupError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Site:
             security=security,
         )
         self._clients = Clients(client, opener_of(entry.registry))
-        self._desk = Desk(self._clients, Audit(audit_topic))
+        self._desk = ConsoleState(self._clients, Audit(audit_topic))
         self.application = Application(
             self._clients, masks or Masks(), self._desk, cluster=entry.name or entry.bootstrap, writes=writes
         )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+from kafkalite.console.rendering import visible
 from kafkalite.console.requests import BadRequestError, NotFoundError
-from kafkalite.console.shown import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kafkalite.client import Client
-    from kafkalite.console.bench import ActionRequest
+    from kafkalite.console.action_context import ActionRequest
     from kafkalite.wire.record.columns import Record
 
     Offsets = dict[TopicPartition, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.console.shown import visible
+from kafkalite.console.rendering import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable

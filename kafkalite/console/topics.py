@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError
-from kafkalite.console.pictures import WINDOWS
+from kafkalite.console.chart_sets import WINDOWS
 from kafkalite.console.settings_rows import settings_rows
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text

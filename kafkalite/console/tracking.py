@@ -12,8 +12,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.console.messages import time_of
+from kafkalite.console.rendering import cell, visible
 from kafkalite.console.requests import BadRequestError, BusyError, Request
-from kafkalite.console.shown import cell, visible
 from kafkalite.errors import StartupError
 from kafkalite.track.front import Inquiry, TooLarge, whole_path
 from kafkalite.track.questions import How, Matcher

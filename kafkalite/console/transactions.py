@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.client.admin.transactions import TransactionDescription, TransactionListing
     from kafkalite.client.cluster import TopicDescription
-    from kafkalite.console.bench import ActionRequest
+    from kafkalite.console.action_context import ActionRequest
     from kafkalite.console.requests import Request
     from kafkalite.console.sampler import Sampler
 

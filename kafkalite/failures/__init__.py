@@ -2,13 +2,14 @@
 
     adapters/     clients that read and write for the runner
     runner.py     carries out what the core decides; handlers run in its workers
-    board.py      whether a member's breaker is open, written into the ledger
+    breaker_status.py    whether a member's breaker is open, written into the ledger
     batches.py    letters of whoever reads in batches: Avro that cannot be decoded
     letters.py, edits.py    dead letters and the ways out; changes to them on their way back
     ledger.py, topics.py, headers.py    the ledger, read; the topics there must be; what a letter says of itself
     session.py    THE core: events in, actions out. No I/O, no clock, no threads
     events.py, lanes.py, breaker.py, windows.py    what the core speaks of, and what it is made of
-    policy.py, strategies.py, names.py, rows.py, times.py    what a group wants; names of topics; rows of the ledger
+    policy.py, retry_strategies.py    what a group wants; what it does with a record that fails, and after which delay
+    names.py, rows.py, times.py    names of topics; rows of the ledger; times
 
 Each uses only what stands below it. Names are imported when first used.
 
@@ -31,31 +32,31 @@ if TYPE_CHECKING:
     from kafkalite.failures.events import Message as Message
     from kafkalite.failures.ledger import Ledger as Ledger
     from kafkalite.failures.policy import Policy as Policy
+    from kafkalite.failures.retry_strategies import Exponential as Exponential
+    from kafkalite.failures.retry_strategies import Ignore as Ignore
+    from kafkalite.failures.retry_strategies import Limit as Limit
+    from kafkalite.failures.retry_strategies import Loss as Loss
+    from kafkalite.failures.retry_strategies import RetryForever as RetryForever
+    from kafkalite.failures.retry_strategies import RetryHere as RetryHere
+    from kafkalite.failures.retry_strategies import RetryTopics as RetryTopics
     from kafkalite.failures.runner import Failed as Failed
     from kafkalite.failures.runner import Runner as Runner
     from kafkalite.failures.runner import Transaction as Transaction
     from kafkalite.failures.running import run as run
-    from kafkalite.failures.strategies import Exponential as Exponential
-    from kafkalite.failures.strategies import Ignore as Ignore
-    from kafkalite.failures.strategies import Limit as Limit
-    from kafkalite.failures.strategies import Loss as Loss
-    from kafkalite.failures.strategies import RetryForever as RetryForever
-    from kafkalite.failures.strategies import RetryHere as RetryHere
-    from kafkalite.failures.strategies import RetryTopics as RetryTopics
 
 _WHERE: Final = {
     "BatchLetters": "kafkalite.failures.batches",
-    "Exponential": "kafkalite.failures.strategies",
+    "Exponential": "kafkalite.failures.retry_strategies",
     "Failed": "kafkalite.failures.runner",
-    "Ignore": "kafkalite.failures.strategies",
+    "Ignore": "kafkalite.failures.retry_strategies",
     "Ledger": "kafkalite.failures.ledger",
-    "Limit": "kafkalite.failures.strategies",
-    "Loss": "kafkalite.failures.strategies",
+    "Limit": "kafkalite.failures.retry_strategies",
+    "Loss": "kafkalite.failures.retry_strategies",
     "Message": "kafkalite.failures.events",
     "Policy": "kafkalite.failures.policy",
-    "RetryForever": "kafkalite.failures.strategies",
-    "RetryHere": "kafkalite.failures.strategies",
-    "RetryTopics": "kafkalite.failures.strategies",
+    "RetryForever": "kafkalite.failures.retry_strategies",
+    "RetryHere": "kafkalite.failures.retry_strategies",
+    "RetryTopics": "kafkalite.failures.retry_strategies",
     "Runner": "kafkalite.failures.runner",
     "Transaction": "kafkalite.failures.runner",
     "run": "kafkalite.failures.running",

@@ -20,8 +20,8 @@ from kafkalite.failures.events import Failure, FailureKind, Goal, Letter, Messag
 from kafkalite.failures.headers import rendered
 from kafkalite.failures.names import origin_text
 from kafkalite.failures.policy import Policy
+from kafkalite.failures.retry_strategies import RetryHere
 from kafkalite.failures.rows import Row, State, encode_row
-from kafkalite.failures.strategies import RetryHere
 from kafkalite.failures.topics import LEDGER_PARTITION, ensure, publish, size_max
 
 if TYPE_CHECKING:

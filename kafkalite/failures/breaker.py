@@ -17,7 +17,7 @@ from kafkalite.failures.times import milliseconds
 from kafkalite.failures.windows import Window
 
 if TYPE_CHECKING:
-    from kafkalite.failures.strategies import Limit
+    from kafkalite.failures.retry_strategies import Limit
 
 PROBE_MS_MIN: Final = 100.0
 PROBE_MS_MAX: Final = 2000.0

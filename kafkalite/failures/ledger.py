@@ -6,9 +6,9 @@
         for where, row in ledger.records():
             print(where, row.state)
 
-`refresh` reads, committed, up to the high watermark that there was when it began (kafkalite.failures.reading), so that
-it misses no row whose offset is committed already. A ledger that was restored from a backup, truncated or recreated is
-read again from its start.
+`refresh` reads, committed, up to the high watermark that there was when it began
+(kafkalite.failures.committed_reading), so that it misses no row whose offset is committed already. A ledger that was
+restored from a backup, truncated or recreated is read again from its start.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.client.errors import LogTruncated
 from kafkalite.errors import UnknownTopicOrPartition
+from kafkalite.failures.committed_reading import OPEN_S_MAX, decided, ends_of
 from kafkalite.failures.names import ledger_name, parse_origin
-from kafkalite.failures.reading import OPEN_S_MAX, decided, ends_of
 from kafkalite.failures.rows import BREAKER_PREFIX, HAND_PREFIX, OPEN_PREFIX, POLICY_KEY, Row, decode_row
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
 
@@ -50,7 +50,7 @@ class Ledger:
         self.hands: dict[TopicPartition, Row] = {}
         """Which record of a batch a handler had last (kafkalite.failures.marks)."""
         self.breakers: dict[str, Row] = {}
-        """Members whose breaker is open, or was when they were killed (kafkalite.failures.board)."""
+        """Members whose breaker is open, or was when they were killed (kafkalite.failures.breaker_status)."""
         self.policy: dict[str, Any] | None = None
         """What the group has published of its policy."""
         self.exists = False

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite.client.committed import GroupMetadata
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.failures.adapters.columnar import columns_of, messages_of
+from kafkalite.failures.committed_reading import OPEN_S_MAX, decided, ends_of
 from kafkalite.failures.events import Goal, Message, Put
 from kafkalite.failures.headers import EDITED, REDRIVEN, found_letter, rendered
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.names import DEAD, RETRY, ledger_name, origin_text
 from kafkalite.failures.policy import AT_LEAST_ONCE
-from kafkalite.failures.reading import OPEN_S_MAX, decided, ends_of
 from kafkalite.failures.rows import GIVEN_UP, OPEN_LETTERS, Row, State, encode_row
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite.failures.events import Alarm
-from kafkalite.failures.strategies import Ignore
+from kafkalite.failures.retry_strategies import Ignore
 from kafkalite.failures.times import milliseconds
 from kafkalite.failures.windows import Window
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkalite.failures.events import Failure
-    from kafkalite.failures.strategies import Strategy
+    from kafkalite.failures.retry_strategies import Strategy
 
 
 class Losses:

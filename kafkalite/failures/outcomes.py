@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 from kafkalite.failures.events import Alarm, FailureKind, Goal, Letter, Put, Withdraw
 from kafkalite.failures.lanes import ItemState, Verdict, key_digest
 from kafkalite.failures.names import origin_text
+from kafkalite.failures.retry_strategies import Ignore, RetryForever, StepKind
 from kafkalite.failures.rows import Row, State
-from kafkalite.failures.strategies import Ignore, RetryForever, StepKind
 from kafkalite.failures.times import milliseconds
 
 if TYPE_CHECKING:
     from kafkalite.failures.events import Failure, Finished, Outcome, RunEnded
     from kafkalite.failures.lanes import Item, PartitionLane
+    from kafkalite.failures.retry_strategies import Step
     from kafkalite.failures.state import SessionState
-    from kafkalite.failures.strategies import Step
 
 
 class Outcomes:

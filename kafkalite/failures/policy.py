@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.base.dataclass import dataclass
 from kafkalite.failures.names import Layout, ledger_name
-from kafkalite.failures.strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
+from kafkalite.failures.retry_strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import UNITS_MS, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kafkalite.failures.strategies import Step, Strategy
+    from kafkalite.failures.retry_strategies import Step, Strategy
     from kafkalite.failures.times import Duration
 
 ORDERS: Final = ("none", "key")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import StartupError
 from kafkalite.failures.policy import Policy
-from kafkalite.failures.strategies import (
+from kafkalite.failures.retry_strategies import (
     Exponential,
     Ignore,
     Limit,
@@ -40,7 +40,7 @@ from kafkalite.failures.strategies import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kafkalite.failures.strategies import Strategy
+    from kafkalite.failures.retry_strategies import Strategy
 
 KINDS: Final = {kind.__name__: kind for kind in (Ignore, RetryForever, RetryHere, RetryTopics)}
 SPELLED: Final = {"delays": "delays_after"}

@@ -9,7 +9,8 @@ records their time. Ledger, topics and committed offsets are read by a `kafkalit
 the records.
 
 Thread rule: `run` belongs to one thread, which is the client's too; `stop` may be set from anywhere. Handlers run in
-workers: one unless asked for more. What is written is written by a thread of its own (kafkalite.failures.mover).
+workers: one unless asked for more. What is written is written by a thread of its own
+(kafkalite.failures.transaction_writer).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from kafkalite.client.history import find_divergences
 from kafkalite.client.read.damage import has_other_in_sync, is_readable, next_readable
 from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.errors import KafkaError, StartupError
-from kafkalite.failures.board import Board
+from kafkalite.failures.breaker_status import Board
 from kafkalite.failures.events import (
     Alarm,
     Arrival,
@@ -70,11 +71,11 @@ from kafkalite.failures.headers import letter_of, up_to_date
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.marks import Marks
 from kafkalite.failures.metrics import Late, exposition
-from kafkalite.failures.mover import SIZE_MAX, Ended, Move, Mover, WritingPort
 from kafkalite.failures.rows import GIVEN_UP, UNDECIDED
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment, milliseconds
 from kafkalite.failures.topics import ensure, publish, size_max
+from kafkalite.failures.transaction_writer import SIZE_MAX, Ended, Move, Mover, WritingPort
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:

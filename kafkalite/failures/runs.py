@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.failures.events import Alarm, Failure, FailureKind, Goal, Letter, Mark, Put, Run
 from kafkalite.failures.lanes import RUN_MAX, ItemState, Verdict
 from kafkalite.failures.names import origin_text
+from kafkalite.failures.retry_strategies import RetryTopics
 from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State, hand_key
-from kafkalite.failures.strategies import RetryTopics
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from kafkalite.failures.events import Alarm, Stop
 from kafkalite.failures.losses import Losses
 from kafkalite.failures.moves import Moves
 from kafkalite.failures.names import origin_text
-from kafkalite.failures.strategies import Ignore, RetryTopics
+from kafkalite.failures.retry_strategies import Ignore, RetryTopics
 from kafkalite.failures.times import Moment
 from kafkalite.model import TopicPartition
 

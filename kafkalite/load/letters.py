@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kafkalite.client import ClientError
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.failures.adapters.columnar import columns_of, messages_of
+from kafkalite.failures.committed_reading import decided
 from kafkalite.failures.events import Failure, FailureKind, Goal, Letter, Message, Put
 from kafkalite.failures.headers import FIRST, GROUP, REDRIVEN, letter_of, rendered
-from kafkalite.failures.reading import decided
 from kafkalite.failures.topics import DEAD_LETTER_SETTINGS, size_max
 from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition

@@ -25,7 +25,7 @@ from kafkalite.web.users import Users
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kafkalite.base.families import Source
+    from kafkalite.base.metric_families import Source
 
 logger = logging.getLogger(__name__)
 

@@ -13,15 +13,15 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.base.families import Family
 from kafkalite.base.logging import RepeatLogger
+from kafkalite.base.metric_families import Family
 from kafkalite.metrics.text import OPENMETRICS, PROMETHEUS, compressed, render, wants_openmetrics
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kafkalite.base.families import Source
+    from kafkalite.base.metric_families import Source
 
 logger = RepeatLogger(logging.getLogger(__name__))
 

@@ -7,7 +7,7 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kafkalite.base.families import Family, labels
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.version import VERSION
 
 if TYPE_CHECKING:

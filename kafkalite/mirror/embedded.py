@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from kafkalite.base.families import Family
+    from kafkalite.base.metric_families import Family
     from kafkalite.client import Client
     from kafkalite.mirror.mirror import Mirror
     from kafkalite.mirror.sync import SyncOptions

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.base.families import Family, labels, most
+from kafkalite.base.metric_families import Family, labels, most
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

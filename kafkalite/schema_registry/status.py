@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.base.families import Family, labels
+from kafkalite.base.metric_families import Family, labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,8 +2,8 @@
 
     broker      BrokerConfig and its table, composed of the areas
     areas/      the broker's rows, a module an area
-    topic       TopicConfig: a topic's own settings, else the broker's
-    topic_rows  a topic's rows
+    topic_config  TopicConfig: a topic's own settings, else the broker's
+    topic_settings  a topic's rows
     group, client_metrics   a group's own settings; a subscription's to client metrics
     listener_keys           keys that apply to one listener
     rows        what a setting is: a row, read from text, checked, described

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.security.distinguished_name import java_text, subject_of
-from kafkalite.security.principals import PrincipalRules
 from kafkalite.security.ssl_contexts import server_context
+from kafkalite.security.ssl_principal_mapping import PrincipalRules
 from kafkalite.security.stores import stamp_of
 from kafkalite.settings.areas.tls import TLS_SETTINGS, TlsSettings
 from kafkalite.settings.properties import read_properties

@@ -516,7 +516,7 @@ def test_broker_that_stands_alone_loads_none_of_it() -> None:
     program = (
         "import sys; from kafkalite.broker import Broker; broker = Broker().start(); broker.stop();"
         "print([name for name in sys.modules if 'cluster' in name.split('.')[1:2] or 'in_cluster' in name"
-        " or name in ('kafkalite.broker.coordinator.remote', 'kafkalite.broker.coordinator.led',"
+        " or name in ('kafkalite.broker.coordinator.remote', 'kafkalite.broker.coordinator.shard_leadership',"
         " 'kafkalite.broker.log.replica_log')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)

@@ -14,7 +14,7 @@ from kafkalite.broker import Broker
 from kafkalite.broker.cluster import metadata_types as types
 from kafkalite.broker.cluster.brokers import Brokers
 from kafkalite.broker.cluster.connection import ConnectionFailed
-from kafkalite.broker.cluster.joining import ways_of
+from kafkalite.broker.cluster.membership_setup import ways_of
 from kafkalite.broker.cluster.security import of_brokers
 from kafkalite.client.connection import Connection
 from kafkalite.client.security import Security as ClientSecurity

@@ -17,10 +17,10 @@ from kafkalite.failures import Failed, Ignore, Ledger, Limit, Message, Policy, R
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.events import Alarm, Failure
 from kafkalite.failures.letters import LetterBox
-from kafkalite.failures.mover import Written
 from kafkalite.failures.rows import Row, State
 from kafkalite.failures.runner import Fetch
 from kafkalite.failures.topics import faults
+from kafkalite.failures.transaction_writer import Written
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
 from tests.kit.harness.failing_groups import (

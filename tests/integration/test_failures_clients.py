@@ -22,9 +22,9 @@ from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryFor
 from kafkalite.failures.adapters.aio import AioPort
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.adapters.confluent import ConfluentPort
-from kafkalite.failures.mover import TransactionFailed, Written
 from kafkalite.failures.rows import State
 from kafkalite.failures.runner import Port
+from kafkalite.failures.transaction_writer import TransactionFailed, Written
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
 from tests.kit.harness.damaged_log import fill, flip_four_bytes

@@ -16,7 +16,7 @@ import pytest
 
 from kafkalite import Broker
 from kafkalite._native.base import file_ops
-from kafkalite.base.families import Family, labels
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.errors import ConfigError, ErrorCode
 from kafkalite.web.users import Role, token_line
 from tests.kit.harness import seams, wire

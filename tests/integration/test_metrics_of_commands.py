@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.base.families import Family, labels
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.web.users import Role, token_line

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalite import Broker
 from kafkalite._native.serve.quota import QuotaControl
-from kafkalite.base.families import LABELLED_MAX, OTHERS
+from kafkalite.base.metric_families import LABELLED_MAX, OTHERS
 from kafkalite.base.quota_entities import PRODUCER_BYTE_RATE
 from kafkalite.broker.handlers.sign_in import AGAIN_S_MIN
 from kafkalite.broker.metrics.limits import Limits, Recent

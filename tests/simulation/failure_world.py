@@ -53,9 +53,9 @@ from kafkalite.failures.events import (
 from kafkalite.failures.lanes import key_digest
 from kafkalite.failures.names import parse_origin
 from kafkalite.failures.policy import Policy
+from kafkalite.failures.retry_strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.rows import HAND_PREFIX, OPEN_PREFIX, Row, State
 from kafkalite.failures.session import Session
-from kafkalite.failures.strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import Moment
 from kafkalite.model import TopicPartition
 

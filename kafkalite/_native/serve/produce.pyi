@@ -1,6 +1,6 @@
 from typing import Protocol, final
 
-from kafkalite._native.serve.admission import WaitingPart, WaitingRequest
+from kafkalite._native.serve.deferred_produce import WaitingPart, WaitingRequest
 from kafkalite._native.serve.topic_table import TopicTable
 from kafkalite._native.serve.transfer import Answer, OutBuffer
 from kafkalite.base.deferred import Deferred

@@ -8,11 +8,12 @@ Without I/O, clock or thread:
     quorum, observer                          who leads the quorum; how a broker follows its log
     lifecycle                                 registration and heartbeats
     follower, replication_limits              what a follower asks its leader; how fast it may copy
+    divergence                                where a follower's log must be cut
     in_sync                                   which followers are in sync, as the leader proposes it
 
 With them:
 
-    member, joining        membership and its threads; builds one from settings and a data directory
+    member, membership_setup  membership and its threads; builds one from settings and a data directory
     connection, security   a connection to a controller or a broker, and its TLS and SASL
     brokers, peers         the way to other brokers; requests between coordinators and leaders
     forwarding, creation, producer_ids, settings   what the controllers decide or hold: requests, topics, ids, settings

@@ -23,8 +23,8 @@ from kafkalite._native.log.followers import BrokerEpochs, Followers
 from kafkalite._native.log.leading import settle_low_waits
 from kafkalite.base.dataclass import dataclass
 from kafkalite.base.executors import THREADS
-from kafkalite.base.families import Family, labels
 from kafkalite.base.logging import fields
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.broker.cluster.in_sync import Answer, InSync, Proposal, Verdict
 from kafkalite.broker.cluster.replication_limits import is_limited
 from kafkalite.wire.protocol import api

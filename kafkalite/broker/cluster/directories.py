@@ -25,8 +25,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.base.executors import THREADS
-from kafkalite.base.families import Family
 from kafkalite.base.logging import fields
+from kafkalite.base.metric_families import Family
 from kafkalite.broker.log.assignment import LOST, NO_LEADER
 from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.wire.protocol import api

@@ -23,15 +23,16 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.base.executors import THREADS
-from kafkalite.base.families import Family, labels
 from kafkalite.base.logging import fields
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.broker.cluster.connection import ConnectionFailed, LargeAnswers
-from kafkalite.broker.cluster.follower import UNDEFINED, Append, Diverged, Follower, Limits, Place, Step, place_to_cut
+from kafkalite.broker.cluster.divergence import UNDEFINED, Diverged, truncation_offset
+from kafkalite.broker.cluster.follower import Append, Follower, Limits, Place, Step
 from kafkalite.broker.cluster.replication_limits import ReplicationLimits, is_limited
 from kafkalite.broker.features import METADATA_VERSION
 from kafkalite.broker.log.assignment import LOST
+from kafkalite.broker.log.log_truncation import LeaderChanged
 from kafkalite.broker.log.replica_log import OffsetsOutOfOrder, UnexpectedAppendOffset
-from kafkalite.broker.log.truncation import LeaderChanged
 from kafkalite.errors import CorruptMessage, StorageError
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages.fetch import ReplicaState
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from kafkalite.base.executors import Executors, Job
     from kafkalite.broker.cluster.brokers import Brokers
     from kafkalite.broker.cluster.connection import ControllerConnection
-    from kafkalite.broker.cluster.follower import Key
+    from kafkalite.broker.cluster.divergence import Key
     from kafkalite.broker.cluster.image import Image
     from kafkalite.broker.log.assignment import Assignment
     from kafkalite.broker.log.replica_log import ReplicaChange, ReplicaLog
@@ -385,7 +386,7 @@ class Fetcher:
                         return  # it does not answer at all, or this has to end: the next request finds out
 
     def _cut(self, log: ReplicaLog, step: Diverged) -> bool:
-        offset = place_to_cut(step, log.epoch_end(step.epoch), log.log_end_offset)
+        offset = truncation_offset(step, log.epoch_end(step.epoch), log.log_end_offset)
         before = place_of(log)
         if offset is not None:
             if offset < log.high_watermark:

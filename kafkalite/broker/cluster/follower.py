@@ -5,7 +5,7 @@
 
 Of one leader, whatever it leads here; many partitions go into one request, in an incremental session (KIP-227), so that
 those without news cost nothing. Where histories part is said by the leader's answer to the epoch of the newest batch
-(KIP-595), and `place_to_cut` says what that means here. An answer counts for a partition that still stands where it was
+(KIP-595), and `divergence` says what that means here. An answer counts for a partition that still stands where it was
 asked for, in the same epoch; any other comes too late.
 
 Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler of Kafka 4.1. Pure; one thread's.
@@ -18,6 +18,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.base.logging import fields
+from kafkalite.broker.cluster.divergence import UNDEFINED, Diverged, Key
 from kafkalite.errors import ErrorCode
 from kafkalite.model import uuid_text
 from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalite.broker.cluster")
 
-Key = tuple[bytes, int]
-"""A partition: its topic's id, its number."""
-UNDEFINED: Final = -1
-"""In place of an epoch or offset that nobody knows."""
 EPOCH_MAX: Final = 0x7FFFFFFF
 _NO_SESSION: Final = 0
 _SESSION_CODES: Final = frozenset(
@@ -78,15 +75,6 @@ class Append(NamedTuple):
     log_start: int
 
 
-class Diverged(NamedTuple):
-    """The largest epoch that the leader has and this log may have, and where it ends at the leader."""
-
-    key: Key
-    leader_epoch: int
-    epoch: int
-    end_offset: int
-
-
 class OutOfRange(NamedTuple):
     """The leader's log neither has the log's end nor ends there: it is to be asked where it does."""
 
@@ -110,19 +98,6 @@ class Limits(NamedTuple):
     """replica.fetch.max.bytes"""
     backoff_s: float
     """replica.fetch.backoff.ms, in seconds"""
-
-
-def place_to_cut(diverged: Diverged, own: tuple[int, int], log_end: int) -> int | None:
-    """Where a log is to be cut whose leader answered with `diverged`; `own` is what the log itself says of that epoch
-    (LeaderEpochs.end_offset_for). None: nowhere."""
-    if diverged.end_offset < 0:
-        return None
-    epoch, end = own
-    if epoch == UNDEFINED:
-        return min(diverged.end_offset, log_end)
-    if epoch == diverged.epoch:
-        return min(end, diverged.end_offset, log_end)
-    return min(end, log_end)  # the leader knows epochs that are not here: it is asked again with an older one
 
 
 class _Session:

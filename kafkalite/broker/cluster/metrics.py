@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.base.families import Family
+from kafkalite.base.metric_families import Family
 from kafkalite.broker.cluster.image import EMPTY, RECOVERED
 from kafkalite.broker.cluster.lifecycle import Phase
 

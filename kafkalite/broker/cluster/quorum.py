@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.base import chance
+from kafkalite.base import randomness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Quorum:
         self._servers = tuple(dict.fromkeys((*servers, *voters.values())))
         assert self._servers, "somebody to begin with"
         self._listener = listener
-        self._next = chance.below(len(self._servers))
+        self._next = randomness.below(len(self._servers))
         self._failures = 0
         self.leader_id = UNKNOWN
         self.epoch = 0

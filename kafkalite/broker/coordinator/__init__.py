@@ -19,14 +19,15 @@
     offsets       a group's committed offsets and when they expire
     transactions  TransactionCoordinator: finds transactional ids, makes changes durable, timeouts, loading, expiry
     offset_commits        offsets that are committed in a transaction
+    transactional_id      one id in memory, and the requests that wait for it
     transaction   the rules: what an id may do next
     transaction_records   the records of transactional ids, in Kafka's schemas
-    markers       brings a transaction's outcome into the logs of its partitions
+    marker_writer         brings a transaction's outcome into the logs of its partitions
     producer_ids  ids for producers, none given twice
     shards        the life of the partitions of both coordinators: loading, serving, elections
     state_log     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reading it
-    carried       what a standalone broker's groups and ids need to go into a cluster
-    home          where something of a group or an id is kept, and in which leader epoch
+    migrated_state        what a standalone broker's groups and ids need to go into a cluster
+    shard_epoch   where something of a group or an id is kept, and in which leader epoch
     log_writer    writes to one partition, in order, many with one flush
     records       the records of groups, in Kafka's schemas
     timers        one clock-driven queue for every timeout

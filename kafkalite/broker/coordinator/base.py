@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.base.clock import Clock
-    from kafkalite.broker.coordinator.home import Home
     from kafkalite.broker.coordinator.offsets import Committed
     from kafkalite.broker.coordinator.records import Record
+    from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
     from kafkalite.broker.coordinator.timers import TimerQueue
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.model import TopicPartition
@@ -61,7 +61,7 @@ class Environment:
     """Bytes of the largest record that the groups' log takes."""
     memory: MemoryCeiling | None = None
     """What members are charged to; None: they are not counted."""
-    home: Home | None = None
+    home: ShardEpoch | None = None
     """In a cluster: where these groups are kept, and the one leader epoch in which `write` writes."""
 
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.base import chance
+from kafkalite.base import randomness
 from kafkalite.base.deferred import Deferred
 from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL
 from kafkalite.broker.coordinator.consumer_state import ClassicMember, ConsumerMember, MemberState, spoken_by
@@ -86,7 +86,7 @@ class ClassicMembers(Turns):
         if not state.members:  # the last one went while this waited: it is a classic group that is joined
             move.elsewhere = True
             return None
-        member_id = request.member_id or chance.uuid4()
+        member_id = request.member_id or randomness.uuid4()
         protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
         self._check_join(member_id, request.protocol_type, protocols)
         if not request.member_id and request.group_instance_id is None and caller.takes_member_id:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalite.base.deferred import Deferred, completed
 from kafkalite.broker.coordinator.base import write_error
 from kafkalite.broker.coordinator.group import Group
-from kafkalite.broker.coordinator.home import NO_EPOCH, Home
 from kafkalite.broker.coordinator.offsets import UNSTABLE, Committed
 from kafkalite.broker.coordinator.records import Record, offset_record
+from kafkalite.broker.coordinator.shard_epoch import NO_EPOCH, ShardEpoch
 from kafkalite.broker.coordinator.state_log import Watch
 from kafkalite.broker.limits.pace import checkpointed
 from kafkalite.errors import ErrorCode
@@ -268,7 +268,7 @@ class CommittedOffsets:
         commits that were handed over before; what it says of them holds when it is durable, and then callback(0). While
         the partition is not served, NOT_LEADER_OR_FOLLOWER: it would not hold of what is being read."""
         led = self._log.led
-        home = Home(partition, NO_EPOCH) if led is None else led.home(partition)
+        home = ShardEpoch(partition, NO_EPOCH) if led is None else led.home(partition)
         if led is not None and home.epoch == NO_EPOCH:
             callback(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return

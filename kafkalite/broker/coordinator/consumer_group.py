@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kafkalite.base import chance
+from kafkalite.base import randomness
 from kafkalite.base.dataclass import dataclass
 from kafkalite.base.deferred import Deferred
 from kafkalite.broker.coordinator import topic_regex
@@ -204,7 +204,7 @@ class ConsumerGroup(ClassicMembers):
         owned = None
         if request.topic_partitions is not None:
             owned = {row.topic_id: frozenset(row.partitions) for row in request.topic_partitions}
-        member_id = request.member_id or chance.uuid4()
+        member_id = request.member_id or randomness.uuid4()
         if member_id not in state.members and len(state.members) >= self._consumers.size_max:
             raise GroupMaxSizeReached(f"group {self.group_id} has {len(state.members)} members and takes no more")
         before = self._recognised(request, member_id, owned)

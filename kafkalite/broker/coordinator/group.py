@@ -26,7 +26,7 @@ from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from kafkalite.base import chance
+from kafkalite.base import randomness
 from kafkalite.base.dataclass import dataclass
 from kafkalite.base.deferred import Deferred
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
@@ -218,7 +218,7 @@ class Group(GroupBase):
         self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, answer: Deferred[JoinGroupResponse]
     ) -> int:
         instance_id = request.group_instance_id
-        member_id = f"{caller.client_id if instance_id is None else instance_id}-{chance.uuid4()}"
+        member_id = f"{caller.client_id if instance_id is None else instance_id}-{randomness.uuid4()}"
         if instance_id is not None and instance_id in self.static_ids:
             self._replace_static_locked(member_id, request, caller, protocols, answer)
             return 0

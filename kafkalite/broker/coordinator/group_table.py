@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafkalite.broker.coordinator.home import NO_EPOCH, Home
+from kafkalite.broker.coordinator.shard_epoch import NO_EPOCH, ShardEpoch
 from kafkalite.broker.limits.shares import Shares, note_refusal
 from kafkalite.errors import ErrorCode
 
@@ -80,7 +80,7 @@ class GroupTable:
         note_refusal(holder, "max.groups", self._groups_max, held)
         return None, int(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
-    def environment_in(self, home: Home | None) -> Environment:
+    def environment_in(self, home: ShardEpoch | None) -> Environment:
         """That of groups which are read or begun there."""
         if home is None:
             return self._environment

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from kafkalite.base.executors import Executors
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.coordinator.consumer_state import ConsumerState
-    from kafkalite.broker.coordinator.home import Home
+    from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog
@@ -478,7 +478,7 @@ class GroupCoordinator:
             extra=fields(groups=len(self.table.groups), seconds=round(self._clock.monotonic() - began, 3)),
         )
 
-    def read_log(self, log: PartitionLog, home: Home | None) -> Callable[[], object]:
+    def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
         """See `ShardState`."""
         groups = self._read(log, self.table.environment_in(home))
         return lambda: self._install(groups)

@@ -8,10 +8,10 @@ Thread rule: as `transactions`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkalite.base.deferred import Deferred, completed
-from kafkalite.broker.coordinator.mark import Ask
+from kafkalite.broker.coordinator.marker_requests import Ask
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.broker.coordinator.transaction import ONGOING, TV1, TV2
 from kafkalite.errors import ErrorCode
@@ -20,8 +20,9 @@ from kafkalite.model import TopicPartition
 if TYPE_CHECKING:
     from kafkalite.broker.coordinator.committed_offsets import Offset
     from kafkalite.broker.coordinator.groups import GroupCoordinator
+    from kafkalite.broker.coordinator.remote import Remote
     from kafkalite.broker.coordinator.state_log import Watch
-    from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+    from kafkalite.broker.coordinator.transactional_id import Transaction
     from kafkalite.broker.limits.holder import Holder
 
 ADD_SINCE: Final = 5
@@ -53,10 +54,28 @@ class _Commit(NamedTuple):
         return [int(code)] * len(self.offsets)
 
 
+class Transactions(Protocol):
+    """What is used here of TransactionCoordinator, which has an OffsetCommits."""
+
+    remote: Remote | None
+
+    def error_of(self, transactional_id: str) -> int: ...
+
+    def lookup(self, transactional_id: str) -> tuple[Transaction | None, int]: ...
+
+    def add(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: frozenset[TopicPartition], version: int
+    ) -> Deferred[int]: ...
+
+    def verify(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, *, abortable: bool
+    ) -> int: ...
+
+
 class OffsetCommits:
     """Commits of groups' offsets in transactions that this broker, or another one, coordinates."""
 
-    def __init__(self, transactions: TransactionCoordinator, groups: GroupCoordinator) -> None:
+    def __init__(self, transactions: Transactions, groups: GroupCoordinator) -> None:
         self._transactions = transactions
         self._groups = groups
 

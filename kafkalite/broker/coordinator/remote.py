@@ -34,7 +34,7 @@ from kafkalite.wire.protocol.messages.write_txn_markers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from kafkalite.broker.coordinator.mark import Ask, Mark
+    from kafkalite.broker.coordinator.marker_requests import Ask, RemoteMarker
     from kafkalite.broker.coordinator.state_log import StateLog
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.model import TopicPartition
@@ -70,7 +70,7 @@ class Peers(Protocol):
 
 
 class _MarkerTo(NamedTuple):
-    mark: Mark
+    mark: RemoteMarker
     partition: TopicPartition
     callback: Callable[[int], object]
 
@@ -89,7 +89,7 @@ class Remote:
         self._peers = peers
 
     def write_marker(
-        self, node_id: int, mark: Mark, partition: TopicPartition, callback: Callable[[int], object]
+        self, node_id: int, mark: RemoteMarker, partition: TopicPartition, callback: Callable[[int], object]
     ) -> None:
         """Has the leader write it; callback(0) when it is durable there, or a code."""
         if node_id == NOBODY:
@@ -114,7 +114,7 @@ class Remote:
         return answer
 
 
-def _mark_of(item: _MarkerTo) -> tuple[int, Mark]:
+def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
     """A coordinator and one before it may end a producer's transactions at the same time."""
     return item.mark.producer_id, item.mark
 
@@ -134,7 +134,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _markers(items: Sequence[_MarkerTo]) -> object:
-    partitions: dict[Mark, list[TopicPartition]] = {}
+    partitions: dict[RemoteMarker, list[TopicPartition]] = {}
     for item in items:
         partitions.setdefault(item.mark, []).append(item.partition)
     return WriteTxnMarkersRequest(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from kafkalite.broker.coordinator.home import Home
+from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
 from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ShardState(Protocol):
     """What a coordinator knows, by partition."""
 
-    def read_log(self, log: PartitionLog, home: Home | None) -> Callable[[], object]:
+    def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
         """Replays a partition, and returns what makes known what it says. May block. `home`: in a cluster, the leader
         epoch that it is read in."""
 
@@ -66,7 +66,7 @@ class Shards:
 
     def coordinate_led(self, topics: AssignedTopics) -> None:
         """In a cluster: serves those partitions from now on that are led here. Once, after start."""
-        from kafkalite.broker.coordinator.led import LedPartitions
+        from kafkalite.broker.coordinator.shard_leadership import LedPartitions
 
         self.log.led = LedPartitions(self.log.name, self, self.executors)
         self.log.led.start()
@@ -119,7 +119,7 @@ class Shards:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return 0 if self.loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def home_of(self, owner: str) -> Home | None:
+    def home_of(self, owner: str) -> ShardEpoch | None:
         """In a cluster: where an owner is kept, and in which leader epoch it is served now."""
         return None if self.log.led is None else self.log.home_of(owner)
 
@@ -128,7 +128,7 @@ class Shards:
     def read_partition(self, number: int) -> Callable[[], object]:
         """See `led.Coordinator`."""
         assert self.log.led is not None, "in a cluster alone"
-        return self._state.read_log(self.log.partitions[number], Home(number, self.log.led.epoch_of(number)))
+        return self._state.read_log(self.log.partitions[number], ShardEpoch(number, self.log.led.epoch_of(number)))
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
         """See `led.Coordinator`."""

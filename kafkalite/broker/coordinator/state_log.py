@@ -16,8 +16,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
-from kafkalite.broker.coordinator.home import NO_EPOCH, Home
 from kafkalite.broker.coordinator.log_writer import LogWriter, when_safe
+from kafkalite.broker.coordinator.shard_epoch import NO_EPOCH, ShardEpoch
 from kafkalite.errors import ErrorCode, InvalidTxnState, TopicAlreadyExists, error_for
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.base.clock import Clock
     from kafkalite.base.pool import IoPool
-    from kafkalite.broker.coordinator.led import LedPartitions
     from kafkalite.broker.coordinator.records import Record
+    from kafkalite.broker.coordinator.shard_leadership import LedPartitions
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import AppendInfo, PartitionLog
     from kafkalite.wire.record.batches import Producer
@@ -65,7 +65,7 @@ class Watch:
 
     __slots__ = ("ended", "ended_by", "home", "producer_id")
 
-    def __init__(self, home: Home, producer_id: int, ended_by: int) -> None:
+    def __init__(self, home: ShardEpoch, producer_id: int, ended_by: int) -> None:
         self.home = home
         self.producer_id = producer_id
         self.ended_by = ended_by
@@ -144,7 +144,7 @@ class StateLog:
         callback: Callable[[int], object],
         producer: Producer | None = None,
         watch: Watch | None = None,
-        home: Home | None = None,
+        home: ShardEpoch | None = None,
     ) -> None:
         """Appends records of an owner; callback(0) when they are durable, or a code of Kafka's when they are not.
 
@@ -166,15 +166,15 @@ class StateLog:
         size_max = self._logs.config.message_max_bytes if topic is None else topic.config.max_message_bytes
         return max(size_max - BATCH_ROOM, 1)
 
-    def home_of(self, owner: str) -> Home:
+    def home_of(self, owner: str) -> ShardEpoch:
         """Where an owner is kept, and, in a cluster, in which leader epoch it is served now."""
         number = self.partition_of(owner)
-        return Home(number, NO_EPOCH) if self.led is None else self.led.home(number)
+        return ShardEpoch(number, NO_EPOCH) if self.led is None else self.led.home(number)
 
     def lookup(self, owner: str, ask: Callable[[], tuple[T | None, int]]) -> tuple[T | None, int]:
         """What `ask` finds of an owner, or None, and why nothing can be said of it now. That it is unknown is asked
         again until both questions were one coordinator's to answer: it may have been dropped, or read, in between."""
-        home: Home | None = None
+        home: ShardEpoch | None = None
         while True:
             found, code = ask()
             if code or found is not None or self.led is None:
@@ -183,7 +183,9 @@ class StateLog:
             if before == home:
                 return None, 0
 
-    def append(self, home: Home, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
+    def append(
+        self, home: ShardEpoch, append: Callable[[PartitionLog], int], callback: Callable[[int], object]
+    ) -> None:
         """Something else than records, in its order among them: see `LogWriter.write`."""
         partition = home.partition
         if self.led is not None:

@@ -28,23 +28,22 @@ leaves (the table, the queues, the timers). `_lock` guards the table and is a le
 from __future__ import annotations
 
 import logging
-import math
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite._native.serve.admission import ADMITS_FROM
+from kafkalite._native.serve.deferred_produce import ADMITS_FROM
 from kafkalite._native.wire.codec import CodecError
 from kafkalite.base.deferred import Deferred, completed
 from kafkalite.base.executors import THREADS
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.broker.coordinator import transaction as rules
 from kafkalite.broker.coordinator.base import write_error
-from kafkalite.broker.coordinator.home import NO_EPOCH, Home
-from kafkalite.broker.coordinator.mark import Ask, Mark
-from kafkalite.broker.coordinator.markers import MarkerWriter
+from kafkalite.broker.coordinator.failure_log import Troubles
+from kafkalite.broker.coordinator.marker_requests import Ask, RemoteMarker
+from kafkalite.broker.coordinator.marker_writer import MarkerWriter
 from kafkalite.broker.coordinator.offset_commits import OffsetCommits, fenced_as_old
+from kafkalite.broker.coordinator.shard_epoch import NO_EPOCH, ShardEpoch
 from kafkalite.broker.coordinator.shards import Shards
 from kafkalite.broker.coordinator.state_log import TRANSACTIONS_TOPIC, Marker, StateLog
 from kafkalite.broker.coordinator.transaction import (
@@ -59,13 +58,13 @@ from kafkalite.broker.coordinator.transaction import (
     Outcome,
 )
 from kafkalite.broker.coordinator.transaction_records import read_key, read_value, transaction_record
-from kafkalite.broker.coordinator.troubles import Troubles
+from kafkalite.broker.coordinator.transactional_id import Add, Change, Transaction, Wait
 from kafkalite.broker.limits.shares import Shares, note_refusal
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from kafkalite.base.clock import Clock
     from kafkalite.base.executors import Executors
@@ -73,7 +72,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.groups import GroupCoordinator
     from kafkalite.broker.coordinator.producer_ids import IdSource
     from kafkalite.broker.coordinator.remote import Remote
-    from kafkalite.broker.coordinator.timers import Timer, TimerQueue
+    from kafkalite.broker.coordinator.timers import TimerQueue
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.broker.log.assigned import AssignedTopics
     from kafkalite.broker.log.manager import LogManager
@@ -100,114 +99,6 @@ _UNEXPECTED_BY_PRODUCERS: Final = frozenset(
     }
 )
 """What a producer does not expect of Produce; NOT_ENOUGH_REPLICAS makes every one of them try again."""
-
-
-class _Wait:
-    """A request that waits for a change of its id, or for the markers."""
-
-    __slots__ = ("deadline", "refuse")
-
-    def __init__(self, refuse: Callable[[int], object]) -> None:
-        """`refuse` answers it with a code. It is called unlocked."""
-        self.refuse = refuse
-        self.deadline = math.inf
-
-
-class _Add(_Wait):
-    """Partitions that wait to be added."""
-
-    __slots__ = ("epoch", "partitions", "producer_id", "version")
-
-    def __init__(
-        self,
-        producer_id: int,
-        epoch: int,
-        partitions: frozenset[TopicPartition],
-        version: int,
-        answer: Deferred[int],
-    ) -> None:
-        super().__init__(answer.complete)
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.partitions = partitions
-        self.version = version
-
-
-class _Change(_Wait):
-    """EndTxn or InitProducerId."""
-
-    __slots__ = ("attempt",)
-
-    def __init__(self, attempt: Callable[[], bool], refuse: Callable[[int], object]) -> None:
-        """`attempt` judges it, under the lock and while nothing is being written; False: it has to wait."""
-        super().__init__(refuse)
-        self.attempt = attempt
-
-
-class Transaction:
-    """One transactional id. `now` is what is durable, `coming` what is being written."""
-
-    def __init__(
-        self, transactional_id: str, now: Metadata, home: Home | None = None, holder: Holder | None = None
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.holder = holder
-        """Who began it, and is charged for it; None: it was read from the log."""
-        self.home = home
-        """In a cluster: where it was read or begun. What was decided in that epoch is written in no other, and said in
-        its name, so that it counts no more once a later coordinator has spoken. None: there is no other coordinator."""
-        self.now = now
-        self.coming: Metadata | None = None
-        self.dead = False
-        self.changes: list[_Change] = []
-        """What waits, in the order of arrival; these before those."""
-        self.adds: list[_Add] = []
-        self.patience: Timer | None = None
-        """Ends their waits."""
-        self.completing = False
-        """Whether its markers are on their way."""
-        self.deadline = math.inf
-        """When an open transaction has taken too long: seconds of the monotonic clock."""
-        self.timer: Timer | None = None
-        self.dropped = False
-        """Whether another coordinator has it now, or this one from its log again."""
-        self._lock = threading.Lock()
-        self._outbox: list[Callable[[], object]] = []
-
-    def __repr__(self) -> str:
-        return f"<Transaction {self.transactional_id!r} {self.now.state.label}>"
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Holds the lock; what was put into the outbox meanwhile is called after it."""
-        self._lock.acquire()
-        try:
-            yield
-        finally:
-            outbox, self._outbox = self._outbox, []
-            self._lock.release()
-            for deliver in outbox:
-                deliver()
-
-    @property
-    def waits(self) -> bool:
-        """Whether a request waits."""
-        return bool(self.changes or self.adds)
-
-    def has_waiting(self, wait: _Wait) -> bool:
-        """Whether this request waits."""
-        return wait in self.changes or wait in self.adds
-
-    def take_waiting(self, wanted: Callable[[_Wait], bool]) -> list[_Wait]:
-        """Those of the requests that wait which are wanted; they wait no longer."""
-        taken: list[_Wait] = [wait for wait in (*self.changes, *self.adds) if wanted(wait)]
-        self.changes = [change for change in self.changes if change not in taken]
-        self.adds = [add for add in self.adds if add not in taken]
-        return taken
-
-    def later_locked(self, deliver: Callable[[], object]) -> None:
-        """To be called once the lock is given back."""
-        self._outbox.append(deliver)
 
 
 class EndAnswer:
@@ -388,9 +279,9 @@ class TransactionCoordinator:
 
     # --- requests that wait -------------------------------------------------------------------------------------------
 
-    def _wait_locked(self, transaction: Transaction, wait: _Wait, answer: Deferred[Any]) -> None:
+    def _wait_locked(self, transaction: Transaction, wait: Wait, answer: Deferred[Any]) -> None:
         """Takes in a request that may have to wait."""
-        queue: list[Any] = transaction.adds if isinstance(wait, _Add) else transaction.changes
+        queue: list[Any] = transaction.adds if isinstance(wait, Add) else transaction.changes
         queue.append(wait)
         self._serve_waiting_locked(transaction)
         if not transaction.has_waiting(wait):
@@ -418,7 +309,7 @@ class TransactionCoordinator:
             transaction.patience.cancel()
 
     @staticmethod
-    def _refuse_locked(transaction: Transaction, wait: _Wait, code: int) -> None:
+    def _refuse_locked(transaction: Transaction, wait: Wait, code: int) -> None:
         transaction.later_locked(lambda: wait.refuse(int(code)))
 
     def _refuse_waiting_locked(self, transaction: Transaction, code: int) -> None:
@@ -437,7 +328,7 @@ class TransactionCoordinator:
                 first = min(wait.deadline for wait in (*transaction.changes, *transaction.adds))
                 transaction.patience.set(first - now)
 
-    def _abandon(self, transaction: Transaction, gone: _Wait) -> None:
+    def _abandon(self, transaction: Transaction, gone: Wait) -> None:
         """The client of a request that waits has gone: the request takes no effect."""
         with transaction.changing():
             for wait in transaction.take_waiting(lambda wait: wait is gone):
@@ -486,7 +377,7 @@ class TransactionCoordinator:
         def attempt() -> bool:
             return self._initialise_locked(transaction, timeout_ms, asked, spare_id, answer)
 
-        self._wait_locked(transaction, _Change(attempt, refuse), answer)
+        self._wait_locked(transaction, Change(attempt, refuse), answer)
 
     def _initialise_locked(
         self,
@@ -496,7 +387,7 @@ class TransactionCoordinator:
         spare_id: int,
         answer: Deferred[tuple[int, int, int]],
     ) -> bool:
-        """See `_Change`."""
+        """See `Change`."""
         waits = False
         if transaction.dropped:
             outcome = Outcome(ErrorCode.NOT_COORDINATOR)
@@ -534,7 +425,7 @@ class TransactionCoordinator:
         with transaction.changing():
             if transaction.dropped:
                 return completed(int(ErrorCode.NOT_COORDINATOR))
-            self._wait_locked(transaction, _Add(producer_id, epoch, partitions, version, answer), answer)
+            self._wait_locked(transaction, Add(producer_id, epoch, partitions, version, answer), answer)
         return answer
 
     def _add_waiting_locked(self, transaction: Transaction) -> None:
@@ -628,7 +519,7 @@ class TransactionCoordinator:
                 return self._end_locked(transaction, producer_id, epoch, commit, version, spare_id, answer)
 
             with transaction.changing():
-                wait = _Change(judge, lambda code: answer.complete(EndAnswer(code)))
+                wait = Change(judge, lambda code: answer.complete(EndAnswer(code)))
                 self._wait_locked(transaction, wait, answer)
 
         if transaction.now.exhausted and version >= TV2:
@@ -647,7 +538,7 @@ class TransactionCoordinator:
         spare_id: int | None,
         answer: Deferred[EndAnswer],
     ) -> bool:
-        """See `_Change`."""
+        """See `Change`."""
         now = transaction.now
         waits = False
         if transaction.dropped:
@@ -704,7 +595,7 @@ class TransactionCoordinator:
     # --- markers ------------------------------------------------------------------------------------------------------
 
     def _write_markers(self, transaction: Transaction, prepared: Metadata) -> None:
-        mark = Mark(
+        mark = RemoteMarker(
             prepared.producer_id,
             prepared.epoch,
             self._coordinator_epoch(transaction),
@@ -844,7 +735,7 @@ class TransactionCoordinator:
             ),
         )
 
-    def read_log(self, log: PartitionLog, home: Home | None) -> Callable[[], object]:
+    def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
         """See `ShardState`."""
         found = self._read(log)
         return lambda: self._install(found, home)
@@ -887,7 +778,7 @@ class TransactionCoordinator:
                 raise ValueError(f"{log.name} has a record that is not a transaction's: {error}") from error
         return found
 
-    def _install(self, found: Mapping[str, Metadata], home: Home | None) -> None:
+    def _install(self, found: Mapping[str, Metadata], home: ShardEpoch | None) -> None:
         """Ids appear in the table when all of their partition was read.
 
         An open transaction goes on by the trusted time, and for its own timeout at most.
@@ -914,7 +805,7 @@ def _tell_unreadable(number: int, error: Exception) -> None:
     )
 
 
-def _complete_all(added: list[_Add], code: int) -> None:
+def _complete_all(added: list[Add], code: int) -> None:
     for add in added:
         add.refuse(code)
 

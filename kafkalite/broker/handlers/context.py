@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.connection import Connection
     from kafkalite._native.serve.quota import Meter
     from kafkalite.base.clock import Clock
-    from kafkalite.base.families import Source
+    from kafkalite.base.metric_families import Source
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.cluster.member import Member
     from kafkalite.broker.coordinator.groups import GroupCoordinator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.telemetry.clients import ClientMetrics
     from kafkalite.model import Endpoint
     from kafkalite.settings.broker import BrokerConfig
-    from kafkalite.settings.topic import TopicConfig
+    from kafkalite.settings.topic_config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.base import chance
+from kafkalite.base import randomness
 from kafkalite.base.acls import OPERATIONS_NOT_ASKED
 from kafkalite.broker.cluster.image import MIGRATING, UNASSIGNED
 from kafkalite.broker.cluster.lifecycle import FEATURES
@@ -86,7 +86,7 @@ class View:
     def controller_id(self) -> int:
         """Some living broker's."""
         living = self.living()
-        return living[chance.below(len(living))][0].node_id if living else NOBODY
+        return living[randomness.below(len(living))][0].node_id if living else NOBODY
 
     def offline(self, partition: PartitionState) -> list[int]:
         """Replicas that cannot be reached on this listener, or whose directory is not there."""

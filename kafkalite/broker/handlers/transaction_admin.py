@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.deferred import Deferred, completed, gathered
-from kafkalite.broker.coordinator.mark import Mark
+from kafkalite.broker.coordinator.marker_requests import RemoteMarker
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.broker.coordinator.topic_regex import matching
 from kafkalite.broker.coordinator.transaction import DEAD, LABELS, ONGOING, PREPARED
@@ -56,7 +56,7 @@ def write_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> D
     results: list[Deferred[int]] = []
     may = allows(context, ALTER, CLUSTER, probe=True) or allows(context, CLUSTER_ACTION, CLUSTER)
     for marker in checkpointed(request.markers):
-        mark = Mark(
+        mark = RemoteMarker(
             marker.producer_id,
             marker.producer_epoch,
             marker.coordinator_epoch,
@@ -73,7 +73,7 @@ def write_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> D
     return gathered(results).map(lambda codes: _written(request, codes))
 
 
-def _write_marker(context: RequestContext, mark: Mark, partition: TopicPartition) -> Deferred[int]:
+def _write_marker(context: RequestContext, mark: RemoteMarker, partition: TopicPartition) -> Deferred[int]:
     if partition.partition < 0 or (partition.topic != OFFSETS_TOPIC and not is_there(context, partition)):
         return completed(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     answer: Deferred[int] = Deferred()

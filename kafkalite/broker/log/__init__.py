@@ -17,9 +17,9 @@
 It knows nothing of requests, sockets or the wire; it reports appends through listeners.
 
     compaction · cleaner · swap                              compacted topics: one pass, its schedule, its renames
-    replica_log · truncation · leader_epochs                 a partition with replicas; where and how its log is cut
+    replica_log · log_truncation · leader_epochs             a partition with replicas; where and how its log is cut
     expiry_checkpoint · quarantine_file                      the time by which records expire; damage, across restarts
-    cut · handover                                           one moment for a backup; a directory that joins a cluster
+    backup_cut · handover                                    one moment for a backup; a directory that joins a cluster
     checking · repair                                        `kafkalite log check`, `kafkalite log repair`
 
 The layout of each file is in the module that writes it. A format carries a version, and its module says how older files

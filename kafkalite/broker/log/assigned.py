@@ -23,10 +23,10 @@ from kafkalite.base.dataclass import dataclass
 from kafkalite.base.logging import fields
 from kafkalite.broker.log import adoption, directory, files
 from kafkalite.broker.log.assignment import LOST, NOWHERE
-from kafkalite.broker.log.elsewhere import Elsewhere
 from kafkalite.broker.log.journal import TopicState
 from kafkalite.broker.log.loading import load_offline
 from kafkalite.broker.log.opening import topic_of
+from kafkalite.broker.log.remote_partition import Elsewhere
 from kafkalite.broker.log.replica_log import ReplicaChange, ReplicaLog
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.log.loading import LoadPlan
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog
-    from kafkalite.settings.topic import TopicConfig
+    from kafkalite.settings.topic_config import TopicConfig
 
 logger = logging.getLogger(__name__)
 

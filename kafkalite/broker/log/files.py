@@ -27,7 +27,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
-from kafkalite.base import chance
+from kafkalite.base import randomness
 from kafkalite.broker.log import disk
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ JOURNAL_ALONE_NAME: Final = "metadata.journal.alone"
 MIGRATION_NAME: Final = "migration.json"
 """Both of a directory that goes into a cluster (see kafkalite.broker.log.handover)."""
 BACKUP_REQUEST_NAME: Final = "backup.request"
-"""Held by whoever makes a backup of a running broker's directory (see kafkalite.broker.log.cut)."""
+"""Held by whoever makes a backup of a running broker's directory (see kafkalite.broker.log.backup_cut)."""
 BACKUP_LINKS_NAME: Final = ".backup"
 """The directory that the broker makes for it."""
 BACKUP_UNFINISHED_NAME: Final = "backup.unfinished"
@@ -98,7 +98,7 @@ def stray_directory_name(topic: str, partition: int) -> str:
 
 
 def _renamed_directory(topic: str, partition: int, suffix: str) -> str:
-    suffix = f"-{partition}.{chance.random_bytes(16).hex()}{suffix}"
+    suffix = f"-{partition}.{randomness.random_bytes(16).hex()}{suffix}"
     return topic[: 255 - len(suffix)] + suffix
 
 

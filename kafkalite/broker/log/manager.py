@@ -32,7 +32,7 @@ from kafkalite._native.serve.topic_table import TopicTable
 from kafkalite.base.clock import Clock, ExpiryTime
 from kafkalite.base.executors import THREADS, Executors
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
-from kafkalite.broker.log import cut, directory, files, handover, journal
+from kafkalite.broker.log import backup_cut, directory, files, handover, journal
 from kafkalite.broker.log.cleaner import LogCleaner
 from kafkalite.broker.log.expiry_checkpoint import ExpiryCheckpoint
 from kafkalite.broker.log.flusher import Flusher, flush_together
@@ -59,7 +59,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.model import new_uuid, topic_name_error, topic_names_collide, uuid_text
-from kafkalite.settings.topic import TopicConfig
+from kafkalite.settings.topic_config import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -223,17 +223,17 @@ class LogManager:
         found.compact()
 
     def serve_backup(self) -> None:
-        """Makes the cut for a backup that was asked for (kafkalite.broker.log.cut). May block."""
+        """Makes the cut for a backup that was asked for (kafkalite.broker.log.backup_cut). May block."""
 
         def make(links: str, path: str) -> None:
             if not self._lock_unless_stopping():
                 raise OSError("the broker is stopping")
             try:
-                cut.make(self, links, path)
+                backup_cut.make(self, links, path)
             finally:
                 self.lock.release()
 
-        cut.look(self.directory, make)
+        backup_cut.look(self.directory, make)
 
     def compact_journal(self) -> None:
         """Shortens the journal where topics and settings that changed often have made it long. May block.

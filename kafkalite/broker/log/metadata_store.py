@@ -14,8 +14,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from kafkalite.base.chance import random_bytes
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
+from kafkalite.base.randomness import random_bytes
 from kafkalite.broker.log import disk, journal
 from kafkalite.errors import ConfigError, InvalidRequest, StorageError
 from kafkalite.settings.client_metrics import ClientMetricsConfig

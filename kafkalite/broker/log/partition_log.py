@@ -29,7 +29,7 @@ from kafkalite._native.log.log_core import APPEND_ASK, LogCore
 from kafkalite._native.log.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
 from kafkalite._native.log.scan import header_at
 from kafkalite._native.log.segment import READ_DEFER, FileCache, Segment, SegmentUnreadable
-from kafkalite.base import chance
+from kafkalite.base import randomness
 from kafkalite.base.clock import Clock, SystemClock
 from kafkalite.base.dataclass import dataclass
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from kafkalite._native.wire.batch import RecordFaults
     from kafkalite.broker.log.assignment import Leading
     from kafkalite.model import OffsetAndTimestamp
-    from kafkalite.settings.topic import TopicConfig
+    from kafkalite.settings.topic_config import TopicConfig
 
 logger = logging.getLogger(__name__)
 repeats = RepeatLogger(logger, lines=EVENT_LINES)
@@ -217,7 +217,7 @@ class PartitionLog(LogState):
         self.core.configure(
             segment_size_max=config.segment_bytes,
             segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if config.compacted else config.segment_ms,
-            roll_jitter_ms=chance.below(jitter_max) if jitter_max > 0 else 0,
+            roll_jitter_ms=randomness.below(jitter_max) if jitter_max > 0 else 0,
             index_interval=config.index_interval_bytes,
             index_count_max=max(1, config.segment_index_bytes // 8),
             message_size_max=config.max_message_bytes,

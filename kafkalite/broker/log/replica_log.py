@@ -35,7 +35,7 @@ from kafkalite._native.log.replica import (
 )
 from kafkalite._native.log.scan import header_at
 from kafkalite.base.logging import fields
-from kafkalite.broker.log import files, truncation
+from kafkalite.broker.log import files, log_truncation
 from kafkalite.broker.log.assignment import NOWHERE
 from kafkalite.broker.log.leader_epochs import LeaderEpochs
 from kafkalite.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, error_for
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kafkalite._native.log.segment import Segment
     from kafkalite.broker.log.assignment import Assignment
     from kafkalite.broker.log.partition_log import LogServices
-    from kafkalite.settings.topic import TopicConfig
+    from kafkalite.settings.topic_config import TopicConfig
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class ReplicaChange(NamedTuple):
     """NOWHERE: it is gone, and its log deleted."""
 
 
-class ReplicaLog(truncation.TruncatableLog):
+class ReplicaLog(log_truncation.TruncatableLog):
     """A partition's log on one of several brokers."""
 
     __slots__ = ("assignment", "behind", "walked")
@@ -344,11 +344,11 @@ class ReplicaLog(truncation.TruncatableLog):
         """
         if offset < 0:
             raise ValueError(f"{self.name} cannot be cut at {offset}")
-        return truncation.cut(self, offset, leader_epoch)
+        return log_truncation.cut(self, offset, leader_epoch)
 
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int | None = None) -> None:
         """Drops everything: the log starts, ends and has its high watermark at `offset`. StorageError. May block."""
-        truncation.begin_anew(self, offset, leader_epoch)
+        log_truncation.begin_anew(self, offset, leader_epoch)
 
     def _save_index(self, segment: Segment, state: dict[str, int]) -> None:
         """As any log, but never of a segment that was cut meanwhile: another one has its name then."""

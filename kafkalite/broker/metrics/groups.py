@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.base.families import OTHERS, Family, labels
+from kafkalite.base.metric_families import OTHERS, Family, labels
 from kafkalite.metrics.text import breathe
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import threading
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.base.families import LABELLED_MAX, OTHERS, Family, labels
+from kafkalite.base.metric_families import LABELLED_MAX, OTHERS, Family, labels
 from kafkalite.base.quota_entities import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.base.families import Family, labels, most
+from kafkalite.base.metric_families import Family, labels, most
 from kafkalite.broker.handlers.sign_in import Outcome
 from kafkalite.broker.metrics.requests import histogram_rows
 from kafkalite.broker.metrics.slow import name_of

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.fetch_session import FetchSessionCache
     from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.base.clock import Clock
-    from kafkalite.base.families import Source
+    from kafkalite.base.metric_families import Source
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.coordinator.groups import GroupCoordinator
     from kafkalite.broker.coordinator.transactions import TransactionCoordinator

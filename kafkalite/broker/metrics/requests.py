@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.base.families import Family, labels
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.broker.metrics.slow import name_of
 from kafkalite.errors import ErrorCode
 from kafkalite.metrics.latency import QUANTILES, Numbers, Window, added, cumulative, quantile

@@ -16,7 +16,7 @@ from kafkalite.metrics.process import Process
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kafkalite.base.families import Family, Source
+    from kafkalite.base.metric_families import Family, Source
     from kafkalite.broker.metrics.parts import Parts
 
 

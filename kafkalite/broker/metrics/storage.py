@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from kafkalite._native.serve.produce import deferred_bytes_now
-from kafkalite.base.families import Family
+from kafkalite.base.metric_families import Family
 from kafkalite.broker.metrics.requests import histogram_rows
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from kafkalite._native.log.log_traffic import sum_traffic
-from kafkalite.base.families import Family, labels
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.metrics.text import breathe
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base.accepting import accept
-from kafkalite.base.bell import Bell
 from kafkalite.base.logging import RepeatLogger
 from kafkalite.base.shortage import run_to_end
+from kafkalite.base.wakeup import Wakeup
 from kafkalite.broker.limits.holder import network_of
 from kafkalite.broker.limits.shares import Shares
 
@@ -93,7 +93,7 @@ class Acceptor:
         """Listener whose connections came too fast → how often it was left alone, seconds in all. The same."""
         self._next = 0
         self._stop = threading.Event()
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._selector = selectors.DefaultSelector()
         self._thread = threading.Thread(target=self._run, name="kafkalite-acceptor", daemon=True)
 

@@ -21,7 +21,7 @@ from kafkalite.base.logging import fields
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.model import ANONYMOUS
 from kafkalite.security.distinguished_name import alternative_names, java_text
-from kafkalite.security.principals import PrincipalRules
+from kafkalite.security.ssl_principal_mapping import PrincipalRules
 from kafkalite.security.stores import read_key_store, read_trust_store, stamp_of, utc_date
 from kafkalite.settings.areas.tls import TLS_SETTINGS
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite.base.dataclass import dataclass
-from kafkalite.base.families import VALUE_SIZE_MAX, Family, labels
+from kafkalite.base.metric_families import VALUE_SIZE_MAX, Family, labels
 from kafkalite.broker.limits.holder import Holder, holder_of
 from kafkalite.broker.limits.shares import Shares, note_refusal
 from kafkalite.broker.telemetry import otlp

@@ -26,8 +26,8 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.base.bell import Bell
 from kafkalite.base.dataclass import dataclass
+from kafkalite.base.wakeup import Wakeup
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.coordinators import WAITING, Coordinator
 from kafkalite.client.errors import UNREACHED, ClientError, ProtocolError
@@ -138,7 +138,7 @@ class Membership:
         """Since when, and why, the coordinator cannot be reached for joining."""
         self._led: dict[str, int] | None = None
         """As leader: the topics of the group, with the partitions that were divided."""
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._thread = threading.Thread(target=self._run, name=f"kafkalite-member-{settings.group_id}", daemon=True)
         self._thread.start()
 

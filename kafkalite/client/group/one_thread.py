@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from kafkalite.base import forks
-from kafkalite.base.bell import Bell
+from kafkalite.base.wakeup import Wakeup
 from kafkalite.client.errors import ForeignProcess, ReaderClosed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class OneThread:
         self._depth = 0
         self._shutting = False
         self._shut = False
-        self.bell = Bell()
+        self.bell = Wakeup()
         """Whoever waits inside listens to it."""
 
     @contextlib.contextmanager

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from kafkalite._native.wire.needles import Needles
-    from kafkalite.base.bell import Bell
+    from kafkalite.base.wakeup import Wakeup
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
     from kafkalite.client.read.marks import Divergence, FindDivergences
@@ -316,14 +316,14 @@ class Reader:
         while not self.done:
             yield from self.answers()
 
-    def poll(self, timeout_s: float | None = None, *, wake: Bell | None = None) -> list[Chunk]:
+    def poll(self, timeout_s: float | None = None, *, wake: Wakeup | None = None) -> list[Chunk]:
         """Waits for an answer from one leader at least; the records that came, maybe none.
 
         Waits no longer than `timeout_s`, or until `wake` is rung. `answers` needs less memory.
         """
         return list(self.answers(timeout_s, wake))
 
-    def answers(self, timeout_s: float | None = None, wake: Bell | None = None) -> Iterator[Chunk]:
+    def answers(self, timeout_s: float | None = None, wake: Wakeup | None = None) -> Iterator[Chunk]:
         """As `poll`, decoding chunk after chunk as they are asked for. Take all of them before anything else."""
         self._raise_errors()
         found = self._take_kept()
@@ -407,7 +407,7 @@ class Reader:
         self._paused_wait_ms = min(2 * self._paused_wait_ms, PAUSED_WAIT_MS_MAX)
         return wait_ms
 
-    def _ready(self, timeout_s: float | None, wake: Bell | None) -> list[Connection]:
+    def _ready(self, timeout_s: float | None, wake: Wakeup | None) -> list[Connection]:
         """The connections that have an answer or are overdue, waiting for the first, a retry that is due, or a wake."""
         now = time.monotonic()
         retries = [position.retry_at - now for position in self._positions.values() if position.retry_at > now]

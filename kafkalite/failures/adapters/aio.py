@@ -22,15 +22,15 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CorruptRecordException, KafkaError, MessageSizeTooLargeError
 
 from kafkalite.failures.adapters.listening import Listening
-from kafkalite.failures.mover import TransactionFailed
 from kafkalite.failures.runner import CommitRefused
+from kafkalite.failures.transaction_writer import TransactionFailed
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from kafkalite.failures.mover import Written
     from kafkalite.failures.runner import Fetch
+    from kafkalite.failures.transaction_writer import Written
 
 RECORDS_MAX: Final = 500
 REQUEST_SIZE_MAX: Final = 100_000_000

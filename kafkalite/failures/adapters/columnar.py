@@ -24,8 +24,8 @@ from kafkalite.client import (
 )
 from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError
 from kafkalite.failures.events import Message
-from kafkalite.failures.mover import TransactionFailed
 from kafkalite.failures.runner import CommitRefused, DamagedBatch, Fetch
+from kafkalite.failures.transaction_writer import TransactionFailed
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kafkalite.client import Chunk, Client, GroupReader
-    from kafkalite.failures.mover import Written
+    from kafkalite.failures.transaction_writer import Written
 
 FETCH_SIZE: Final = 1024 * 1024
 TRANSACTION_TIMEOUT_S: Final = 30.0

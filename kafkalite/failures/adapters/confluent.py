@@ -24,7 +24,7 @@ from kafkalite.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kafkalite.failures.mover import Written
+    from kafkalite.failures.transaction_writer import Written
 
 RECORDS_MAX: Final = 500
 TIMEOUT_S: Final = 30.0

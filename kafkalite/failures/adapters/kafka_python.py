@@ -26,8 +26,8 @@ from kafkalite.failures.runner import CommitRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kafkalite.failures.mover import Written
     from kafkalite.failures.runner import Fetch
+    from kafkalite.failures.transaction_writer import Written
     from kafkalite.model import TopicPartition
 
 RECORDS_MAX: Final = 500

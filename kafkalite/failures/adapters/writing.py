@@ -13,12 +13,12 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalite.failures.adapters.listening import Listening
-from kafkalite.failures.mover import TransactionFailed
+from kafkalite.failures.transaction_writer import TransactionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kafkalite.failures.mover import Written
+    from kafkalite.failures.transaction_writer import Written
     from kafkalite.model import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.failures import Policy, RetryTopics, run
-from kafkalite.failures.strategies import Limit
+from kafkalite.failures.retry_strategies import Limit
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
 

@@ -25,7 +25,7 @@ from kafkalite.broker.quotas.quotas import Quotas
 from kafkalite.errors import KafkaError, OffsetOutOfRange, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import Endpoint, OffsetAndTimestamp, new_uuid
 from kafkalite.settings.broker import BrokerConfig
-from kafkalite.settings.topic import TopicConfig
+from kafkalite.settings.topic_config import TopicConfig
 from kafkalite.wire import protocol
 from kafkalite.wire.protocol import header
 from tests.kit.fakes.clock import FakeClock

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite._native.base import file_ops
-from kafkalite.base import chance
+from kafkalite.base import randomness
 from kafkalite.broker.log import disk
 from tests.kit.harness.own_process import assert_alone
 
@@ -29,9 +29,9 @@ def disk_instead(other: disk.Disk) -> AbstractContextManager[None]:
 
 
 def drawn_from(source: Callable[[int], bytes]) -> AbstractContextManager[None]:
-    """As kafkalite.base.chance.drawn_from; another thread would take what the seed gives to this one."""
+    """As kafkalite.base.randomness.drawn_from; another thread would take what the seed gives to this one."""
     assert_alone(threads=False)
-    return chance.drawn_from(source)
+    return randomness.drawn_from(source)
 
 
 def arm(kinds: Iterable[str], *, after: int, error: int, sticky: bool = False, written: int = 0) -> None:

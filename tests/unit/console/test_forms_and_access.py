@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.console.access import Access, ForbiddenError, require_own
-from kafkalite.console.audit import Audit, Deed
+from kafkalite.console.audit import Audit, AuditEntry
 from kafkalite.console.forms import BODY_MAX, FORM_FIELDS_MAX, body_pairs
 from kafkalite.console.jobs import FILES_MAX, KEPT_MAX, KIND_MAX, RUNNING_MAX, Job, Jobs
 from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError, Request
@@ -19,7 +19,7 @@ from kafkalite.console.sending import headers_text, parse_headers, plain_text
 from kafkalite.web.users import Role
 
 FORM = "application/x-www-form-urlencoded"
-NOBODY = Deed("", "admin", "", "test", (), {})
+NOBODY = AuditEntry("", "admin", "", "test", (), {})
 
 
 def pairs(raw: bytes, kind: str = FORM) -> list[tuple[str, str]]:

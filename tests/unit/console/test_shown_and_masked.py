@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.console.masks import MASK, Masks
-from kafkalite.console.shown import CELL_MAX, HIDDEN, SIZE_MAX, cell, shown, visible
+from kafkalite.console.rendering import CELL_MAX, HIDDEN, SIZE_MAX, cell, shown, visible
 from kafkalite.errors import StartupError
 from kafkalite.wire.record.columns import Record
 

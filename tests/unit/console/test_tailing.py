@@ -7,7 +7,7 @@ import pytest
 
 from kafkalite.console import tailing
 from kafkalite.console.audit import Audit
-from kafkalite.console.desk import WAITING_MAX, Desk
+from kafkalite.console.console_state import WAITING_MAX, ConsoleState
 from kafkalite.model import TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -15,7 +15,7 @@ KEY = TopicPartition("t", 0)
 
 @pytest.fixture
 def request_of_nobody() -> Any:
-    return SimpleNamespace(bench=SimpleNamespace(desk=Desk(None, Audit())))  # type: ignore[arg-type]
+    return SimpleNamespace(bench=SimpleNamespace(desk=ConsoleState(None, Audit())))  # type: ignore[arg-type]
 
 
 def test_a_look_waits_until_something_comes(request_of_nobody: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from kafkalite.failures.names import origin_text, parse_origin
 from kafkalite.failures.policy import Policy
-from kafkalite.failures.rows import Row, State, decode_row, encode_row
-from kafkalite.failures.strategies import (
+from kafkalite.failures.retry_strategies import (
     Exponential,
     Ignore,
     Limit,
@@ -18,6 +17,7 @@ from kafkalite.failures.strategies import (
     RetryTopics,
     StepKind,
 )
+from kafkalite.failures.rows import Row, State, decode_row, encode_row
 from kafkalite.failures.times import milliseconds, short_name
 from kafkalite.failures.windows import Window
 from kafkalite.model import TopicPartition

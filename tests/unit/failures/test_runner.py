@@ -10,10 +10,10 @@ import pytest
 
 from kafkalite.failures.events import Failure, Message
 from kafkalite.failures.lanes import COMMIT_COUNT
-from kafkalite.failures.mover import Written
 from kafkalite.failures.policy import Policy
+from kafkalite.failures.retry_strategies import RetryForever
 from kafkalite.failures.runner import DamagedBatch, Fetch, Runner, Transaction
-from kafkalite.failures.strategies import RetryForever
+from kafkalite.failures.transaction_writer import Written
 from kafkalite.model import TopicPartition
 
 ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 1)

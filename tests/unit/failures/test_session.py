@@ -43,9 +43,9 @@ from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.moves import AGAIN_MS
 from kafkalite.failures.names import parse_origin
 from kafkalite.failures.policy import Policy
+from kafkalite.failures.retry_strategies import Ignore, Limit, Loss, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.rows import Row, State, decode_row, encode_row, hand_key
 from kafkalite.failures.session import CAREFUL_COUNT, Session
-from kafkalite.failures.strategies import Ignore, Limit, Loss, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import Moment
 from kafkalite.model import TopicPartition
 

@@ -10,8 +10,8 @@ import pytest
 from kafkalite.failures import runner
 from kafkalite.failures.events import Message
 from kafkalite.failures.policy import Policy
+from kafkalite.failures.retry_strategies import RetryHere
 from kafkalite.failures.runner import Caller, stack_text
-from kafkalite.failures.strategies import RetryHere
 
 
 class Odd(Exception):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.base.families import Family, labels
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.broker.metrics.requests import histogram_rows
 from kafkalite.metrics.latency import Numbers
 from kafkalite.metrics.reading import GroupLag, Read, TopicRate, groups, parse, requests, topics

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.base.families import Family, labels
+from kafkalite.base.metric_families import Family, labels
 from kafkalite.metrics import text as text_module
 from kafkalite.metrics.text import PIECE_LINES, compressed, render, wants_openmetrics
 from tests.kit.harness.scrape import Scrape

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kafkalite.errors import ConfigError
 from kafkalite.security.distinguished_name import SIZE_MAX, alternative_names, java_text
-from kafkalite.security.principals import PrincipalRules
+from kafkalite.security.ssl_principal_mapping import PrincipalRules
 from tests.kit.harness.certificates import Authority, name_of
 
 JAVA = [

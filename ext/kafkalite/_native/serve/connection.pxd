@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessView
-from kafkalite._native.serve.low_water cimport LowWater
+from kafkalite._native.serve.receive_threshold cimport LowWater
 from kafkalite._native.serve.memory cimport Holding
 from kafkalite._native.serve.produce cimport ProduceRun, ProduceServer
 from kafkalite._native.serve.quota cimport BoundClient

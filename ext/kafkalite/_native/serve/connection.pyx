@@ -41,7 +41,7 @@ from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.counters cimport RequestCounters, client_id_of, now_ns
 from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.fetch_turns cimport FETCH_SIZE_AT_ONCE, FetchRun
-from kafkalite._native.serve.low_water cimport LowWater
+from kafkalite._native.serve.receive_threshold cimport LowWater
 from kafkalite._native.serve.memory cimport (
     DECODED_FACTOR, FETCHES, FRAMES, PARKED_SIZE, PASSING, REQUESTS, SMALL_SIZE, HolderMemory, Holding, admits, charge,
     hold, is_queue_full, is_watched, let_go, need,

@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport AppendResult, AppendTerms, LogCore
 from kafkalite._native.serve.access cimport AccessView
-from kafkalite._native.serve.admission cimport Admission, AdmissionRequest, WaitingPart, WaitingRequest
+from kafkalite._native.serve.deferred_produce cimport Admission, AdmissionRequest, WaitingPart, WaitingRequest
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.leaders cimport Leaders
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable

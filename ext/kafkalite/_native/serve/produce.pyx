@@ -3,8 +3,8 @@
 The ordinary case (acks 0 or 1, every log ready) runs to the end on the network worker without an object per request.
 A part that would have to block (first file of a log, roll, decompression) is copied and appended on the I/O pool, in
 order per log; one that begins a transaction may have to wait for the gate; with acks=all the answer waits for the group
-commit. Each makes the request a PendingProduce that completes its Answer from another thread. admission.pyx has what a
-part waits for, and in which order; here is what is appended and what is answered.
+commit. Each makes the request a PendingProduce that completes its Answer from another thread. deferred_produce.pyx
+has what a part waits for, and in which order; here is what is appended and what is answered.
 
 Which versions come here is the handler table's to say (kafkalite/broker/handlers/table.py); the constants below say
 since which of them a request has what. Who leads a partition that is not led here, which version 10 tells, is known in
@@ -22,7 +22,7 @@ from kafkalite._native.log.log_core cimport (
 )
 from kafkalite._native.log.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED
 from kafkalite._native.serve.access cimport ACCESS_WRITE
-from kafkalite._native.serve.admission cimport (
+from kafkalite._native.serve.deferred_produce cimport (
     ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, REPLICATING, AdmissionRequest, AdmissionResult,
     WaitingPart, WaitingRequest, admission_of, is_owed,
 )

@@ -2,10 +2,10 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessControl, AccessView
-from kafkalite._native.serve.admission cimport WaitingRequest
+from kafkalite._native.serve.deferred_produce cimport WaitingRequest
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FetchPlan, FetchServer
-from kafkalite._native.serve.low_water cimport Looks
+from kafkalite._native.serve.receive_threshold cimport Looks
 from kafkalite._native.serve.memory cimport Ceiling, MemoryCeiling
 from kafkalite._native.serve.produce cimport ProduceServer
 from kafkalite._native.serve.quota cimport QuotaControl

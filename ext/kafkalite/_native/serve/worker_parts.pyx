@@ -15,7 +15,7 @@ from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FetchServer
 from kafkalite._native.serve.leaders cimport Leaders
-from kafkalite._native.serve.low_water cimport Looks
+from kafkalite._native.serve.receive_threshold cimport Looks
 from kafkalite._native.serve.memory cimport MemoryCeiling
 from kafkalite._native.serve.produce cimport PRODUCE_FLEXIBLE_FROM, ProduceServer
 from kafkalite._native.serve.quota cimport Meter, QuotaControl

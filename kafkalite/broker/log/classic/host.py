@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic.message_set import ANY_PARTITION
-from kafkalite.base import chance
+from kafkalite.base import randomness
 from kafkalite.base.acls import CLUSTER_NAME, AclOperation, ResourceType
 from kafkalite.base.logging import RepeatLogger, fields
 from kafkalite.broker.log.classic.log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
@@ -105,7 +105,7 @@ class ClassicHost:
         """
         topic = self._topic(name, asker)
         if partition == ANY_PARTITION:
-            partition = chance.below(len(topic.partitions))
+            partition = randomness.below(len(topic.partitions))
         log = _log_of(topic, partition)
         _, error, _, end_offset, flush_due = native.append(log.core, data)
         if error == ErrorCode.MESSAGE_TOO_LARGE:

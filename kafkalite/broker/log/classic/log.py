@@ -32,7 +32,7 @@ from kafkalite.wire.record.message_set import check_deep, fit_wrappers
 if TYPE_CHECKING:
     from kafkalite._native.log.log_slice import LogSlice
     from kafkalite._native.log.record_format import RecordFormat
-    from kafkalite.settings.topic import TopicConfig
+    from kafkalite.settings.topic_config import TopicConfig
 
 logger = RepeatLogger(logging.getLogger(__name__))
 

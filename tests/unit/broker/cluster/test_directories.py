@@ -14,7 +14,7 @@ import pytest
 from kafkalite.base.deferred import Deferred
 from kafkalite.broker.cluster.directories import RETRY_S, RETRY_S_MAX, ROOM_S, DirectoryAssignments
 from kafkalite.broker.cluster.image import MIGRATING, Image
-from kafkalite.broker.cluster.joining import has_room
+from kafkalite.broker.cluster.membership_setup import has_room
 from kafkalite.broker.log.assignment import LOST, NOWHERE, Assignment
 from kafkalite.broker.log.replica_log import ReplicaChange, ReplicaLog
 from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError

@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
+from kafkalite.broker.cluster.divergence import Diverged, truncation_offset
 from kafkalite.broker.cluster.fetchers import _FETCH_VERSIONS, _LIST_VERSIONS, version_for
-from kafkalite.broker.cluster.follower import Append, Diverged, Follower, Key, Limits, OutOfRange, Place, place_to_cut
+from kafkalite.broker.cluster.follower import Append, Follower, Key, Limits, OutOfRange, Place
 from kafkalite.errors import ErrorCode
 from kafkalite.wire.protocol.messages.fetch import (
     EpochEndOffset,
@@ -241,7 +242,7 @@ def test_idle_partitions_cost_no_bytes() -> None:
     ],
 )
 def test_where_a_log_is_cut(theirs: tuple[int, int], own: tuple[int, int], log_end: int, cut: int | None) -> None:
-    assert place_to_cut(Diverged((A, 0), 4, *theirs), own, log_end) == cut
+    assert truncation_offset(Diverged((A, 0), 4, *theirs), own, log_end) == cut
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from kafkalite.base.deferred import Deferred
 from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.group import Group
-from kafkalite.broker.coordinator.led import _Led
+from kafkalite.broker.coordinator.shard_leadership import _Led
 from kafkalite.broker.coordinator.state_log import append_records
 from kafkalite.broker.coordinator.transaction import TV1, TV2, Metadata, TransactionState
 from kafkalite.broker.coordinator.transaction_records import transaction_record
@@ -24,7 +24,7 @@ from tests.kit.harness.coordinator_bench import Bench, MemoryLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite.broker.coordinator.led import LedPartitions
+    from kafkalite.broker.coordinator.shard_leadership import LedPartitions
 
 GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkalite.broker.coordinator.mark import Ask, Mark
-from kafkalite.broker.coordinator.markers import MarkerWriter
+from kafkalite.broker.coordinator.marker_requests import Ask, RemoteMarker
+from kafkalite.broker.coordinator.marker_writer import MarkerWriter
 from kafkalite.broker.coordinator.remote import Remote
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.broker.coordinator.timers import TimerQueue
@@ -145,7 +145,9 @@ def test_a_producer_and_one_that_it_fenced_are_not_asked_about_together(peers: H
 def test_markers_of_two_coordinators_for_one_producer_do_not_go_together(peers: HeldPeers) -> None:
     sender = remote(peers)
     for coordinator_epoch in (3, 4):
-        sender.write_marker(2, Mark(70, 1, coordinator_epoch, True, 2), TopicPartition("t", 0), lambda _code: None)
+        sender.write_marker(
+            2, RemoteMarker(70, 1, coordinator_epoch, True, 2), TopicPartition("t", 0), lambda _code: None
+        )
     assert peers.says is not None
     first, second = (peers.says(item) for item in peers.items)
     assert first[0] == second[0] == 70
@@ -155,7 +157,7 @@ def test_markers_of_two_coordinators_for_one_producer_do_not_go_together(peers: 
 def test_markers_go_together_by_transaction(peers: HeldPeers) -> None:
     sender = remote(peers)
     codes: dict[str, int] = {}
-    marks = [Mark(70, 1, 3, True, 2), Mark(71, 0, 3, False, 2)]
+    marks = [RemoteMarker(70, 1, 3, True, 2), RemoteMarker(71, 0, 3, False, 2)]
     for mark, number in ((marks[0], 0), (marks[1], 0), (marks[0], 4)):
         name = f"{mark.producer_id}-{number}"
         sender.write_marker(2, mark, TopicPartition("t", number), lambda code, name=name: codes.update({name: code}))
@@ -185,7 +187,7 @@ def test_one_who_fails_at_an_answer_keeps_nobody_else_from_it(peers: HeldPeers) 
     sender = remote(peers)
     codes: list[int] = []
     for number, callback in ((0, lambda _code: 1 // 0), (1, codes.append)):
-        sender.write_marker(2, Mark(70, 1, 3, True, 2), TopicPartition("t", number), callback)
+        sender.write_marker(2, RemoteMarker(70, 1, 3, True, 2), TopicPartition("t", number), callback)
     peers.answer(None)
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
@@ -204,7 +206,7 @@ def test_marker_with_an_answer_that_nobody_knows_is_tried_again(peers: HeldPeers
     writer = MarkerWriter(logs, nobody, nobody, SimpleNamespace(timer=timer, clock=FakeClock()))  # type: ignore[arg-type]
     writer.remote = remote(peers)
     done: list[bool] = []
-    writer.write(Mark(70, 1, 3, True, 2), [TopicPartition("t", 0)], lambda: done.append(True))
+    writer.write(RemoteMarker(70, 1, 3, True, 2), [TopicPartition("t", 0)], lambda: done.append(True))
     for code in (999, 0):
         part = WritableTxnMarkerPartitionResult(partition_index=0, error_code=code)
         topic = WritableTxnMarkerTopicResult(name="t", partitions=[part])
@@ -219,7 +221,7 @@ def test_marker_with_an_answer_that_nobody_knows_is_tried_again(peers: HeldPeers
 
 def test_marker_without_a_leader_comes_again(peers: HeldPeers) -> None:
     codes: list[int] = []
-    remote(peers).write_marker(-1, Mark(70, 1, 3, True, 2), TopicPartition("t", 0), codes.append)
+    remote(peers).write_marker(-1, RemoteMarker(70, 1, 3, True, 2), TopicPartition("t", 0), codes.append)
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert peers.items == []
 
@@ -236,6 +238,6 @@ def test_a_coordinators_marker_that_a_groups_partition_refuses_is_told_as_by_any
     nobody: Any = SimpleNamespace()
     writer = MarkerWriter(nobody, groups, nobody, TimerQueue(FakeClock(), threaded=False))
     codes: list[int] = []
-    mark = Mark(7, 0, 0, commit=True, transaction_version=2)
+    mark = RemoteMarker(7, 0, 0, commit=True, transaction_version=2)
     writer.write_one(mark, TopicPartition(OFFSETS_TOPIC, 0), codes.append)
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

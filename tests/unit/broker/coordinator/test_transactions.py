@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalite.broker.coordinator.committed_offsets import Offset
-from kafkalite.broker.coordinator.home import Home
 from kafkalite.broker.coordinator.offsets import UNSTABLE
+from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
 from kafkalite.broker.coordinator.transaction import EPOCH_LAST, TV1, TV2
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
@@ -387,7 +387,7 @@ def test_markers_are_in_the_name_of_the_epoch_in_which_the_transaction_was_begun
         for log in state:
             log.leader_epoch = epoch
         bench.transactions.log.led = SimpleNamespace(
-            error_of=lambda _number: 0, epoch_of=lambda _number: epoch, home=lambda number: Home(number, epoch)
+            error_of=lambda _number: 0, epoch_of=lambda _number: epoch, home=lambda number: ShardEpoch(number, epoch)
         )
 
     lead(7)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalite.base.clock import SystemClock
-from kafkalite.broker.coordinator.home import Home
+from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.errors import ErrorCode
@@ -474,14 +474,14 @@ def test_a_group_that_is_dropped_while_its_offsets_are_told_has_not_lost_them(br
     """-1 would have its consumers begin where auto.offset.reset says."""
     assert broker.commit() == 0
     groups, elsewhere = broker.calls.groups, ErrorCode.NOT_COORDINATOR
-    led = SimpleNamespace(error_of=lambda _number: 0, home=lambda number: Home(number, 5))
+    led = SimpleNamespace(error_of=lambda _number: 0, home=lambda number: ShardEpoch(number, 5))
     monkeypatch.setattr(groups.log, "led", led)
     question = getattr(groups, asks)
 
     def asked(*arguments, **named):
         code = question(*arguments, **named)
         groups.table.groups.clear()
-        led.error_of, led.home = lambda _number: elsewhere, lambda number: Home(number, -1)
+        led.error_of, led.home = lambda _number: elsewhere, lambda number: ShardEpoch(number, -1)
         return code
 
     monkeypatch.setattr(groups, asks, asked)

@@ -11,9 +11,9 @@ import pytest
 from kafkalite import Broker
 from kafkalite.base.clock import ExpiryTime, StoredTime, SystemClock
 from kafkalite.broker.backup import back_up, restore
+from kafkalite.broker.host_check import LOOK, NOTE, OK, expiry_time
 from kafkalite.broker.log import checkpoints, expiry_checkpoint, files
 from kafkalite.broker.log.compaction import INT64_MAX
-from kafkalite.broker.machine import LOOK, NOTE, OK, expiry_time
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import wire
 from tests.kit.harness.log_harness import TIME_MS, abandon, make_batch, started

@@ -12,9 +12,9 @@ from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.serve.topic_table import Topic
 from kafkalite.broker.log import snapshots
 from kafkalite.broker.log.assignment import Assignment
+from kafkalite.broker.log.log_truncation import LeaderChanged
 from kafkalite.broker.log.markers import marker_batch
 from kafkalite.broker.log.replica_log import OffsetsOutOfOrder, ReplicaLog, UnexpectedAppendOffset
-from kafkalite.broker.log.truncation import LeaderChanged
 from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError, OffsetOutOfRange
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch, read_all, release, split, started
 from tests.kit.harness.replica_harness import TRANSACTIONAL, leaders, placed

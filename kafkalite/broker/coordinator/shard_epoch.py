@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 NO_EPOCH: Final = -1
 
 
-class Home(NamedTuple):
+class ShardEpoch(NamedTuple):
     """A partition, and the leader epoch in which what is known of it was read or begun."""
 
     partition: int

@@ -12,8 +12,8 @@ import pytest
 
 from kafkalite.base.clock import SystemClock
 from kafkalite.base.executors import THREADS
-from kafkalite.broker.coordinator.home import Home
-from kafkalite.broker.coordinator.led import LedPartitions
+from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
+from kafkalite.broker.coordinator.shard_leadership import LedPartitions
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, StateLog
 from kafkalite.errors import ErrorCode, error_for
 from tests.kit.harness.log_harness import make_batch, use_topics
@@ -87,10 +87,10 @@ def test_partition_is_served_when_it_was_read(led: LedPartitions, coordinator: R
     led.take(3, 5)
     assert led.error_of(3) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (led.epoch_of(3), led.epoch_of(4), led.loading) == (5, -1, True)
-    assert led.home(3) == Home(3, -1)
+    assert led.home(3) == ShardEpoch(3, -1)
     coordinator.may_read.set()
     wait_code(led, 3, 0)
-    assert led.home(3) == Home(3, 5)
+    assert led.home(3) == ShardEpoch(3, 5)
     assert not led.loading
     led.take(3, None)
     assert led.error_of(3) == ErrorCode.NOT_COORDINATOR

@@ -24,20 +24,20 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
+from kafkalite.broker.coordinator.failure_log import Troubles
 from kafkalite.broker.coordinator.log_writer import LogWriter
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
-from kafkalite.broker.coordinator.troubles import Troubles
 from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite.base.pool import IoPool
+    from kafkalite.broker.coordinator.failure_log import Trouble
     from kafkalite.broker.coordinator.groups import GroupCoordinator
-    from kafkalite.broker.coordinator.mark import Mark
+    from kafkalite.broker.coordinator.marker_requests import RemoteMarker
     from kafkalite.broker.coordinator.remote import Remote
     from kafkalite.broker.coordinator.timers import TimerQueue
-    from kafkalite.broker.coordinator.troubles import Trouble
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog
     from kafkalite.model import TopicPartition
@@ -76,7 +76,7 @@ class MarkerWriter:
         self.remote: Remote | None = None
         """In a cluster: who brings markers to partitions that others lead."""
 
-    def write(self, mark: Mark, partitions: Iterable[TopicPartition], done: Callable[[], object]) -> None:
+    def write(self, mark: RemoteMarker, partitions: Iterable[TopicPartition], done: Callable[[], object]) -> None:
         """Calls `done` once, when no partition waits for its marker any longer."""
         wanted = sorted(partitions)  # a set of them has another order in each process
         left = len(wanted)
@@ -95,7 +95,7 @@ class MarkerWriter:
             self._write_until_done(mark, partition, settled, RETRY_S_MIN)
 
     def _write_until_done(
-        self, mark: Mark, partition: TopicPartition, settled: Callable[[], object], delay_s: float
+        self, mark: RemoteMarker, partition: TopicPartition, settled: Callable[[], object], delay_s: float
     ) -> None:
         def written(code: int) -> None:
             if code == 0 or code in (_NOTHING_OPEN if self.remote is None else self._settles(partition)):
@@ -135,13 +135,13 @@ class MarkerWriter:
         gone = topic is None or partition.partition >= len(topic.partitions)  # made again with fewer
         return _OUTDATED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if gone else _OUTDATED
 
-    def write_one(self, mark: Mark, partition: TopicPartition, callback: Callable[[int], object]) -> None:
+    def write_one(self, mark: RemoteMarker, partition: TopicPartition, callback: Callable[[int], object]) -> None:
         """One marker, tried once; callback(0) when it is durable, or the code of what went wrong."""
         self._append(mark, mark.append, partition, callback)
 
     def _append(
         self,
-        mark: Mark,
+        mark: RemoteMarker,
         append: Callable[[PartitionLog], int],
         partition: TopicPartition,
         callback: Callable[[int], object],
@@ -187,7 +187,9 @@ class MarkerWriter:
         return writer
 
 
-def _fields(mark: Mark, partition: TopicPartition, code: int, trouble: Trouble | None = None) -> Mapping[str, Any]:
+def _fields(
+    mark: RemoteMarker, partition: TopicPartition, code: int, trouble: Trouble | None = None
+) -> Mapping[str, Any]:
     known = code in ErrorCode.__members__.values()  # another broker may have said one that this release has not
     error = ErrorCode(code).name if known else code
     more = {} if trouble is None else {"failures": trouble.failures, "seconds": round(trouble.seconds, 1)}

@@ -26,7 +26,7 @@ LATENCIES: Final = {
 WINDOWS: Final = tuple(span.name for span in SPANS)
 
 
-class Gallery:
+class ChartSet:
     """The rings at one moment, through one span of time."""
 
     def __init__(self, sampler: Sampler, span: Span, now_ms: int) -> None:
@@ -35,7 +35,7 @@ class Gallery:
         self._now_ms = now_ms
 
     @classmethod
-    def of(cls, sampler: Sampler, window: str) -> Gallery:
+    def of(cls, sampler: Sampler, window: str) -> ChartSet:
         """Up to now; `window` is one of WINDOWS."""
         span = next(span for span in SPANS if span.name == window)
         return cls(sampler, span, int(time.time() * 1000))

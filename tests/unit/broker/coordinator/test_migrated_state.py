@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalite.broker.coordinator import consumer_records, records, transaction_records
-from kafkalite.broker.coordinator.carried import fit_groups, look_at_groups, look_at_transactions
 from kafkalite.broker.coordinator.consumer_records import (
     CurrentValue,
     GroupValue,
@@ -18,6 +17,7 @@ from kafkalite.broker.coordinator.consumer_records import (
     TargetValue,
     TopicPartitions,
 )
+from kafkalite.broker.coordinator.migrated_state import fit_groups, look_at_groups, look_at_transactions
 from kafkalite.broker.coordinator.records import GroupMetadataValue, OffsetCommitValue
 from kafkalite.broker.coordinator.state_log import append_records, entries_of
 from kafkalite.broker.coordinator.transaction import Metadata, TransactionState

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.console.brokers import Brokers
+from kafkalite.console.chart_sets import ChartSet
 from kafkalite.console.home import Home, group_row
-from kafkalite.console.pictures import Gallery
-from kafkalite.console.places import Place
+from kafkalite.console.permissions import rights_page
+from kafkalite.console.places import Route
 from kafkalite.console.policies import policies_page, policy_page
 from kafkalite.console.replication import quorum_page, replicas_page
-from kafkalite.console.rights import rights_page
 from kafkalite.console.sampler import Sampler
 from kafkalite.console.subjects import Subjects
 from kafkalite.console.transactions import Transactions
@@ -61,29 +61,29 @@ class Reading:
         if self._classic is not None:
             self._classic.close()
 
-    def routes(self) -> list[tuple[str, dict[str, Place]]]:
+    def routes(self) -> list[tuple[str, dict[str, Route]]]:
         """Paths to pages; of what there is not, there is no path."""
         home, brokers, transactions = Home(self.sampler), Brokers(self.sampler), Transactions(self.sampler)
         rows = [
-            ("/", {"GET": Place(home.page, "home", "home")}),
-            ("/search", {"GET": Place(home.search_page, "search", "home")}),
-            ("/policies", {"GET": Place(policies_page, "policies", "policies")}),
-            ("/policies/{}", {"GET": Place(policy_page, "policy", "policies")}),
-            ("/transactions", {"GET": Place(transactions.page, "transactions", "transactions")}),
-            ("/brokers", {"GET": Place(brokers.list_page, "brokers", "brokers")}),
-            ("/replicas", {"GET": Place(replicas_page, "replicas", "brokers")}),
-            ("/quorum", {"GET": Place(quorum_page, "quorum", "brokers")}),
-            ("/brokers/{}", {"GET": Place(brokers.page, "broker", "brokers")}),
-            ("/rights", {"GET": Place(rights_page, "rights", "rights")}),
+            ("/", {"GET": Route(home.page, "home", "home")}),
+            ("/search", {"GET": Route(home.search_page, "search", "home")}),
+            ("/policies", {"GET": Route(policies_page, "policies", "policies")}),
+            ("/policies/{}", {"GET": Route(policy_page, "policy", "policies")}),
+            ("/transactions", {"GET": Route(transactions.page, "transactions", "transactions")}),
+            ("/brokers", {"GET": Route(brokers.list_page, "brokers", "brokers")}),
+            ("/replicas", {"GET": Route(replicas_page, "replicas", "brokers")}),
+            ("/quorum", {"GET": Route(quorum_page, "quorum", "brokers")}),
+            ("/brokers/{}", {"GET": Route(brokers.page, "broker", "brokers")}),
+            ("/rights", {"GET": Route(rights_page, "rights", "rights")}),
         ]
         if self._open_registry is not None:
             subjects = Subjects(self._open_registry)
-            rows.append(("/subjects", {"GET": Place(subjects.list_page, "subjects", "subjects")}))
-            rows.append(("/subjects/{}", {"GET": Place(subjects.page, "subject", "subjects")}))
+            rows.append(("/subjects", {"GET": Route(subjects.list_page, "subjects", "subjects")}))
+            rows.append(("/subjects/{}", {"GET": Route(subjects.page, "subject", "subjects")}))
         if self._classic is not None:
-            rows.append(("/classic", {"GET": Place(self._classic.page, "classic", "classic")}))
-            rows.append(("/classic/topics/{}", {"GET": Place(self._classic.topic_page, "classic_topic", "classic")}))
-            rows.append(("/classic/groups/{}", {"GET": Place(self._classic.group_page, "classic_group", "classic")}))
+            rows.append(("/classic", {"GET": Route(self._classic.page, "classic", "classic")}))
+            rows.append(("/classic/topics/{}", {"GET": Route(self._classic.topic_page, "classic_topic", "classic")}))
+            rows.append(("/classic/groups/{}", {"GET": Route(self._classic.group_page, "classic_group", "classic")}))
         return rows
 
     def names(self) -> dict[str, object]:
@@ -121,10 +121,10 @@ class Reading:
         return None if known is None else group_row(known)
 
     def _group_charts(self, group: str, window: str) -> list[dict[str, Any]]:
-        return Gallery.of(self.sampler, window).group(group)
+        return ChartSet.of(self.sampler, window).group(group)
 
     def _topic_charts(self, topic: str, window: str) -> list[dict[str, Any]]:
-        return Gallery.of(self.sampler, window).topic(topic)
+        return ChartSet.of(self.sampler, window).topic(topic)
 
     def _nav(self) -> list[tuple[str, str, str]]:
         """The parts of the console: name, path, label. What the cluster does not serve is not there."""

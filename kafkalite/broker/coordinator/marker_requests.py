@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 
-class Mark(NamedTuple):
+class RemoteMarker(NamedTuple):
     """What a marker says."""
 
     producer_id: int

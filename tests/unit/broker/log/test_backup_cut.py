@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalite.broker.log import cut
+from kafkalite.broker.log import backup_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +39,9 @@ def write_cut(links: str, path: str) -> None:
 
 @pytest.mark.usefixtures("request_fd")
 def test_a_cut_stays_while_somebody_waits_for_it_and_is_made_once(tmp_path: Path) -> None:
-    cut.look(str(tmp_path), write_cut)
+    backup_cut.look(str(tmp_path), write_cut)
     assert links_made(tmp_path) == [f"{NAME}.json"]
-    cut.look(str(tmp_path), lambda links, path: pytest.fail("it is made already"))
+    backup_cut.look(str(tmp_path), lambda links, path: pytest.fail("it is made already"))
 
 
 def test_a_cut_whose_name_was_taken_back_while_it_was_made_is_removed(tmp_path: Path, request_fd: int) -> None:
@@ -49,7 +49,7 @@ def test_a_cut_whose_name_was_taken_back_while_it_was_made_is_removed(tmp_path: 
         os.ftruncate(request_fd, 0)
         write_cut(links, path)
 
-    cut.look(str(tmp_path), make)
+    backup_cut.look(str(tmp_path), make)
     assert links_made(tmp_path) == []
     assert not (tmp_path / ".backup").exists()
 
@@ -61,7 +61,7 @@ def test_one_that_fails_since_its_links_were_removed_meanwhile_is_no_error(
         os.ftruncate(request_fd, 0)
         raise FileNotFoundError(links)
 
-    cut.look(str(tmp_path), make)
+    backup_cut.look(str(tmp_path), make)
     assert caplog.records == []
     assert (tmp_path / "backup.request").exists()
 
@@ -72,6 +72,6 @@ def test_one_that_fails_is_refused_and_says_why(
     def make(links: str, path: str) -> None:
         raise OSError("the disk is full")
 
-    cut.look(str(tmp_path), make)
+    backup_cut.look(str(tmp_path), make)
     assert [record.message for record in caplog.records] == ["no backup can be made"]
     assert os.fstat(request_fd).st_nlink == 0

@@ -31,7 +31,7 @@ class Sent(NamedTuple):
     size: int
 
 
-class Desk:
+class ConsoleState:
     """See the module."""
 
     def __init__(self, clients: Clients, audit: Audit) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.broker import machine
-from kafkalite.broker.machine import LOOK, NOTE, OK, Mount, Row, file_system, judged_sync, mount_of, room
+from kafkalite.broker import host_check
+from kafkalite.broker.host_check import LOOK, NOTE, OK, Mount, Row, file_system, judged_sync, mount_of, room
 from kafkalite.cli import main
 from kafkalite.errors import StartupError
 
@@ -79,19 +79,19 @@ def test_room(
 def test_few_descriptors_and_small_files_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {resource.RLIMIT_NOFILE: (1024, 4096), resource.RLIMIT_FSIZE: (10_000_000, 10_000_000)}
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits[which])
-    rows = {row.what: row.verdict for row in machine.limits()}
+    rows = {row.what: row.verdict for row in host_check.limits()}
     assert (rows["open files"], rows["size of a file"]) == (LOOK, LOOK)
 
 
 @pytest.mark.parametrize(("now", "state", "verdict"), [(1.8e9, 0, OK), (1.8e9, 5, NOTE), (86400.0, 0, LOOK)])
 def test_clocks(monkeypatch: pytest.MonkeyPatch, now: float, state: int, verdict: str) -> None:
-    monkeypatch.setattr(machine.time, "time", lambda: now)
-    monkeypatch.setattr(machine, "_clock_state", lambda: state)
-    assert [row.verdict for row in machine.clock()] == [verdict]
+    monkeypatch.setattr(host_check.time, "time", lambda: now)
+    monkeypatch.setattr(host_check, "_clock_state", lambda: state)
+    assert [row.verdict for row in host_check.clock()] == [verdict]
 
 
 def test_this_machine_is_looked_at_and_nothing_stays(tmp_path: Path) -> None:
-    rows = machine.look(str(tmp_path / "not" / "there" / "yet"))
+    rows = host_check.look(str(tmp_path / "not" / "there" / "yet"))
     assert {"file system", "fdatasync of 4 KiB", "free space", "open files", "memory", "clock"} <= {
         row.what for row in rows
     }
@@ -101,14 +101,14 @@ def test_this_machine_is_looked_at_and_nothing_stays(tmp_path: Path) -> None:
 def test_a_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(StartupError, match="cannot be written to"):
-        machine.look(str(tmp_path))
+        host_check.look(str(tmp_path))
 
 
 @pytest.mark.parametrize(("verdict", "status"), [(OK, 0), (NOTE, 0), (LOOK, 1)])
 def test_the_status_tells_what_deserves_a_look(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verdict: str, status: int
 ) -> None:
-    monkeypatch.setattr(machine, "look", lambda _directory: [Row("thing", "this", verdict, "for a reason")])
+    monkeypatch.setattr(host_check, "look", lambda _directory: [Row("thing", "this", verdict, "for a reason")])
     assert main(["check"]) == status
     assert "for a reason" in capsys.readouterr().out
     assert main(["check", "--json"]) == status

@@ -18,7 +18,7 @@ HUSH_SIZE: Final = 4096
 """Rings that one hush takes; more only wake once too often."""
 
 
-class Bell:
+class Wakeup:
     """See the module. What waits for sockets takes it as one, by its `fileno`."""
 
     __slots__ = ("__weakref__", "_hammer", "_shell")

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafkalite.base.families import LABELLED_MAX, OTHERS, labels, most
+from kafkalite.base.metric_families import LABELLED_MAX, OTHERS, labels, most
 
 
 def parsed(text: str) -> dict[str, str]:

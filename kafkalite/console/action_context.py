@@ -12,22 +12,22 @@ from kafkalite.console.requests import Request
 if TYPE_CHECKING:
     from kafkalite.avro.client import RegistryClient
     from kafkalite.console.access import Access
-    from kafkalite.console.audit import Deed
-    from kafkalite.console.desk import Desk
+    from kafkalite.console.audit import AuditEntry
+    from kafkalite.console.console_state import ConsoleState
 
 
-class Bench(NamedTuple):
+class ActionContext(NamedTuple):
     """What an action has to work with, beside the client. `registry`: None where there is none."""
 
-    desk: Desk
+    desk: ConsoleState
     access: Access
-    deed: Deed
+    deed: AuditEntry
     registry: RegistryClient | None
 
 
 class ActionRequest(Request):
     """A request with its bench."""
 
-    def __init__(self, bench: Bench, *arguments: Any, **named: Any) -> None:
+    def __init__(self, bench: ActionContext, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.bench = bench

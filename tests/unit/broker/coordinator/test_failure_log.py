@@ -2,7 +2,7 @@
 
 import itertools
 
-from kafkalite.broker.coordinator.troubles import Trouble, Troubles
+from kafkalite.broker.coordinator.failure_log import Trouble, Troubles
 from tests.kit.fakes.clock import FakeClock
 
 

@@ -7,7 +7,7 @@ A partition is read to its end, and nothing of it is known before all was read a
 earlier leader wrote last may not have been told to anybody, and is told by this one when it cannot go any more. What
 was read for an epoch that is over is not installed. One that cannot be read stays unserved until its next election.
 
-What is known of a partition belongs to the epoch in which it was read, its `Home`, and is written in that
+What is known of a partition belongs to the epoch in which it was read, its `ShardEpoch`, and is written in that
 alone: who has found something before an election does not write it after that, over what was read then.
 
 Elections and resignations come in the order of the metadata that says so, from one thread: a resignation always means
@@ -27,7 +27,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalite.base.logging import fields
-from kafkalite.broker.coordinator.home import NO_EPOCH, Home
+from kafkalite.broker.coordinator.shard_epoch import NO_EPOCH, ShardEpoch
 from kafkalite.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -98,10 +98,10 @@ class LedPartitions:
         led = self._led.get(number)
         return -1 if led is None else led.epoch
 
-    def home(self, number: int) -> Home:
+    def home(self, number: int) -> ShardEpoch:
         """Where what is found or begun in a partition now belongs."""
         led = self._led.get(number)
-        return Home(number, NO_EPOCH if led is None or led.code else led.epoch)
+        return ShardEpoch(number, NO_EPOCH if led is None or led.code else led.epoch)
 
     @property
     def loading(self) -> bool:

@@ -12,7 +12,7 @@ from kafkalite.web.users import Role
 
 if TYPE_CHECKING:
     from kafkalite.client import Client
-    from kafkalite.console.bench import ActionRequest
+    from kafkalite.console.action_context import ActionRequest
 
 
 def jobs_page(client: Client, request: ActionRequest) -> dict[str, Any]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kafkalite.base.clock import Clock
     from kafkalite.base.executors import Event
-    from kafkalite.base.families import Source
+    from kafkalite.base.metric_families import Source
     from kafkalite.broker.cluster.security import Security
     from kafkalite.broker.log.assigned import AssignedTopics
     from kafkalite.broker.log.manager import LogManager
@@ -46,7 +46,7 @@ MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Kafka's ScramMechanism."""
 
 
-class Ways(NamedTuple):
+class ControllerRoutes(NamedTuple):
     """How a broker reaches the other nodes of its cluster."""
 
     controllers: Controllers
@@ -60,7 +60,7 @@ class Ways(NamedTuple):
                 each.reload()
 
 
-def ways_of(config: BrokerConfig) -> Ways:
+def ways_of(config: BrokerConfig) -> ControllerRoutes:
     """As the settings say. ConfigError."""
     controllers = Controllers(
         voters={number: Server(*server) for number, server in config.quorum_voters().items()},
@@ -68,17 +68,17 @@ def ways_of(config: BrokerConfig) -> Ways:
         listener=config.controller_listener_names[0],
         security=of_controllers(config),
     )
-    return Ways(controllers, of_brokers(config))
+    return ControllerRoutes(controllers, of_brokers(config))
 
 
-def cluster_id_of(ways: Ways, config: BrokerConfig, clock: Clock, given_up: Event) -> str:
+def cluster_id_of(ways: ControllerRoutes, config: BrokerConfig, clock: Clock, given_up: Event) -> str:
     """As the controllers say. StartupError."""
     timeout_s = config.initial_broker_registration_timeout_ms / 1000
     return find_cluster_id(ways.controllers, f"broker-{config.node_id}", timeout_s, clock, given_up)
 
 
 def join(
-    ways: Ways,
+    ways: ControllerRoutes,
     config: BrokerConfig,
     logs: LogManager,
     listeners: Mapping[str, tuple[Endpoint, str]],
@@ -123,7 +123,7 @@ def times_of(config: BrokerConfig) -> Times:
     )
 
 
-def brokers_of(member: Member, ways: Ways, config: BrokerConfig) -> Brokers:
+def brokers_of(member: Member, ways: ControllerRoutes, config: BrokerConfig) -> Brokers:
     """The way to the other brokers."""
     return Brokers(lambda: member.image, config.inner_listener.name, ways.inner)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalite._native.serve.admission import (
+from kafkalite._native.serve.deferred_produce import (
     AFTER_ANOTHER,
     APPENDING,
     ASKED,
