@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.memory import MemoryCeiling
+from kafkalite.base import forks
 from kafkalite.base.pool import IoPool
 from kafkalite.broker.coordinator.groups import GroupCoordinator
 from kafkalite.broker.coordinator.producer_ids import ProducerIds
@@ -152,10 +153,19 @@ class Composition:
         if self.cluster is not None:
             self.cluster.reload_certificates()
 
+    def leave(self) -> None:
+        """In a forked child: lets go of the directory, of listeners and of connections, which are the parent's."""
+        holders = [each for each in (self.acceptor, self.metrics, *self.workers) if each is not None]
+        known = [descriptor for each in holders for descriptor in each.descriptors()]
+        bound = [listener.socket.getsockname()[:2] for listener in self.listeners]
+        forks.abandon([*known, *forks.open_below([str(self.config.data_directory)], bound)])
+        forks.keep_alive(self)
+
     # --- start --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Serves clients when it returns. StartupError."""
+        forks.register(self)
         self._start_metrics()
         self.cluster = cluster = self._find_cluster()
         logs = self._open_logs("" if cluster is None else cluster.find_cluster_id())

@@ -242,7 +242,6 @@ class Broker:
             if self.running:
                 raise RuntimeError("the broker is running")
             self._process = os.getpid()
-            forks.register(self)
             self._given_up.clear()
             forget_repeats()
             descriptor_count_max = raise_descriptor_limit()
@@ -305,17 +304,6 @@ class Broker:
                 seconds=round(time.monotonic() - began, 3),
             ),
         )
-
-    def leave(self) -> None:
-        """In a forked child: lets go of the directory, of listeners and of connections, which are the parent's."""
-        parts = self._parts
-        if parts is None or self._process == os.getpid():
-            return
-        holders = [each for each in (parts.acceptor, parts.metrics, *parts.workers) if each is not None]
-        known = [descriptor for each in holders for descriptor in each.descriptors()]
-        bound = [listener.socket.getsockname()[:2] for listener in self._listeners]
-        forks.abandon([*known, *forks.open_below([str(self.config.data_directory)], bound)])
-        forks.keep_alive(self)
 
     def give_up_start(self) -> None:
         """A start that waits for a cluster ends, by StartGivenUp; without one nothing happens. Any thread."""

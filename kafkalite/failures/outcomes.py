@@ -76,7 +76,7 @@ class Outcomes:
         self._actions += self._losses.succeeded(self._state.now.ms)
         if self._breaker.is_open and self._breaker.probing:
             self._breaker.close()
-            self._actions.append(Alarm("breaker", "the circuit breaker is closed: processing resumes", {"open": False}))
+            self._actions.append(Alarm("breaker", "the breaker is closed: processing resumes", {"open": False}))
         elif not self._breaker.is_open:
             self._breaker.note(self._state.now.ms, failed=False)
         if lane.is_retry or item.row is not None:

@@ -168,7 +168,7 @@ def test_a_transaction_ends_at_both_brokers(controller: ScriptedController, tmp_
         transact(brokers[0].bootstrap_servers, "orders", "t1", values)
         assert committed(brokers[0].bootstrap_servers, "orders", 20) == sorted(values)
         second = brokers[1].endpoints["INSIDE"]
-        principals = {c.principal for worker in brokers[1]._workers for c in worker._connections.values()}
+        principals = {c.principal for worker in brokers[1]._parts.workers for c in worker._connections.values()}
         assert "User:broker" in principals  # the coordinator's lane
         brokers[0].reload_certificates()
         more = [f"w{number}" for number in range(20)]

@@ -206,7 +206,7 @@ def test_a_record_is_sent_as_it_was_meant_and_found_in_the_list(visitor: Visitor
         ({"topic": "orders", "partition": "x"}, "whole number"),
         ({"topic": "orders", "value_kind": "json", "value": "{"}, "no JSON"),
         ({"topic": "orders", "value_kind": "hex", "value": "0"}, "no hexadecimal"),
-        ({"topic": "orders", "value_kind": "null", "value": "x"}, "to be null"),
+        ({"topic": "orders", "value_kind": "null", "value": "x"}, "is set to null"),
         ({"topic": "orders", "value_kind": "avro", "value": "{}"}, "needs a schema registry"),
         ({"topic": "orders", "value_kind": "else", "value": "{}"}, "sent as one of"),
         ({"topic": "orders", "headers": "nothing"}, "is no header"),

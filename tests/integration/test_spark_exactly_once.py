@@ -206,7 +206,7 @@ def test_batches_without_rows(job: Job) -> None:
 def test_markers_that_are_gone_are_noticed(job: Job, kafka_broker: Broker) -> None:
     job.run(0)
     job.client.admin.delete_topic(f"kafkalite.spark.{job.query}")
-    with pytest.raises(SinkError, match=r"task 0 of batch 1: there are no markers .* failOnMarkerLoss=false"):
+    with pytest.raises(SinkError, match=r"task 0 of batch 1: the query's markers are missing.* failOnMarkerLoss=false"):
         job.prepare(1, 0, 1)
     careless = Job(kafka_broker, job.topic, failOnMarkerLoss="false")
     careless.query = job.query

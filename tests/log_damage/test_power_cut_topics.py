@@ -212,7 +212,7 @@ def test_directory_whose_id_is_lost_is_nobodys(root: Path, damage: bytes, caplog
         index.unlink()
     manager = started(root)
     assert set(manager.topics) == {"t"}
-    assert "nobody knows whose it is" in caplog.text
+    assert "its topic is unknown" in caplog.text
     kept = {path.name: path.read_bytes() for path in (root / "u-0").iterdir()}
     topic = manager.create_topic("u", 1, {})
     topic.partitions[0].append(make_batch(3))

@@ -14,6 +14,7 @@ order fails. Whoever swaps calls `assert_alone` first.
 from __future__ import annotations
 
 import threading
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ _owner: Path | None = None
 """The file of the marked test that runs now."""
 _shared = False
 """Whether tests run in this process."""
+_failed = False
+"""Whether a marked test has failed."""
 
 
 def assert_alone(*, threads: bool = True) -> None:
@@ -44,7 +47,11 @@ def assert_alone(*, threads: bool = True) -> None:
 
 def brokers_threads() -> list[str]:
     """The names of the threads that brokers have in this process."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kafkalite-")]
+    return [thread.name for thread in _of_brokers()]
+
+
+def _of_brokers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("kafkalite-")]
 
 
 def pytest_sessionstart() -> None:
@@ -64,7 +71,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     """Before the fixtures of a file's first marked test nothing of a broker runs; nor does it before one that fails."""
     global _owner
     if item.get_closest_marker(MARK) is not None:
-        running = brokers_threads()
+        running = [thread.name for thread in _of_brokers() if thread not in _left]
         if running and item.path not in _begun:
             pytest.fail(f"a test marked {MARK} comes after those that share a broker: {running}", pytrace=False)
         _begun.add(item.path)
@@ -74,6 +81,15 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
 _begun: set[Path] = set()
 """The files whose marked tests have begun: what their modules share is theirs."""
+_left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""Threads that marked tests have left behind as they failed: those that come after fail only for what is theirs."""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Of a marked test's setup and call, before its teardown."""
+    global _failed
+    if _owner is not None:
+        _failed = _failed or report.failed
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,4 +98,6 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
+        if _owner is not None and _failed:
+            _left.update(_of_brokers())
         _owner = None
