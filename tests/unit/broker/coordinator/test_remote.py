@@ -233,7 +233,8 @@ def test_a_coordinators_marker_that_a_groups_partition_refuses_is_told_as_by_any
     """Its leadership may end between the look at it and the append. A Java coordinator that is told a coordinator's
     code for a marker takes it for a fault, and does not send the marker again."""
     groups: Any = SimpleNamespace(
-        log=SimpleNamespace(partitions=("",), led=None), write_marker=lambda *_, callback, **__: callback(code)
+        log=SimpleNamespace(partitions=("",), led=None),
+        offsets=SimpleNamespace(write_marker=lambda *_, callback, **__: callback(code)),
     )
     nobody: Any = SimpleNamespace()
     writer = MarkerWriter(nobody, groups, nobody, TimerQueue(FakeClock(), threaded=False))
