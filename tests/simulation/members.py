@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
-from kafkalite.broker.coordinator.group import Caller, Group
+from kafkalite.broker.coordinator.group import Group
+from kafkalite.broker.coordinator.members import Caller
 from kafkalite.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition

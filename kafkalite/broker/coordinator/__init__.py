@@ -5,7 +5,15 @@
     committed_offsets     what all groups have committed: commits, fetches, the ends of transactions
     base          what groups of both protocols have
     member_memory what members hold, charged to their clients
-    group         Group: the state machine of one group (classic protocol)
+    group         Group: one group of the classic protocol, of the eight parts that follow
+    classic_state         its members, leader, generation and protocol
+    joins         JoinGroup: who may join, under which id
+    static_members        members with a group.instance.id that come back
+    pending_members       member ids that were promised and are not used yet
+    rebalance     when a rebalance begins, for whom it waits, the next generation
+    syncs         SyncGroup: the leader's assignment, made durable and handed out
+    member_sessions       members from the first join to the end: sessions, waits, memory
+    member_answers        answers to joins and syncs
     members       what a group knows of one member
     consumer_group        ConsumerGroup: one group of the newer protocol (KIP-848)
     consumer_turns        how requests and timeouts change such a group: turn by turn, each one write

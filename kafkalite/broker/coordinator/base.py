@@ -90,7 +90,6 @@ class GroupBase(ABC):
 
     kind: ClassVar[str]
     """As ListGroups names it (KIP-848)."""
-    protocol_type: str | None
 
     def __init__(self, group_id: str, environment: Environment, predecessor: GroupBase | None = None) -> None:
         self.group_id = group_id
@@ -98,7 +97,6 @@ class GroupBase(ABC):
         """Who began the group, and is charged for it; None: it was read from the log."""
         self._environment = environment
         self._outbox: list[Callable[[], object]] = []
-        self.state_ms = environment.clock.time_ms()
         if predecessor is None:
             self._memory = MemberMemory(environment.memory)
             self._lock = threading.Lock()
@@ -127,6 +125,11 @@ class GroupBase(ABC):
             self._lock.release()
             for deliver in outbox:
                 deliver()
+
+    @property
+    @abstractmethod
+    def protocol_type(self) -> str | None:
+        """What its members speak, as clients name it: `consumer`; None: it never had members."""
 
     @property
     @abstractmethod

@@ -24,7 +24,7 @@ from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL
 from kafkalite.broker.coordinator.consumer_state import ClassicMember, ConsumerMember, MemberState, spoken_by
 from kafkalite.broker.coordinator.consumer_turns import Move, Recognised, Turns
 from kafkalite.broker.coordinator.conversion import by_topic_id, encoded
-from kafkalite.broker.coordinator.group import rebalance_timeout_ms
+from kafkalite.broker.coordinator.members import rebalance_timeout_ms
 from kafkalite.errors import ErrorCode, GroupMaxSizeReached, InconsistentGroupProtocol, KafkaError
 from kafkalite.wire.consumer_protocol import decode_subscription
 from kafkalite.wire.protocol.messages.join_group import JoinGroupResponse
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from kafkalite.broker.coordinator.base import Environment, GroupBase
     from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment
-    from kafkalite.broker.coordinator.group import Caller
-    from kafkalite.broker.coordinator.members import Protocols
+    from kafkalite.broker.coordinator.members import Caller, Protocols
     from kafkalite.broker.coordinator.records import Record
     from kafkalite.broker.coordinator.timers import Timer
     from kafkalite.wire.consumer_protocol import Subscription

@@ -31,7 +31,7 @@ from kafkalite.broker.coordinator.committed_offsets import CommittedOffsets
 from kafkalite.broker.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
 from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Timing
 from kafkalite.broker.coordinator.conversion import upgraded
-from kafkalite.broker.coordinator.group import Caller, Group
+from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.group_replay import GroupReplay
 from kafkalite.broker.coordinator.group_table import GroupTable
 from kafkalite.broker.coordinator.records import GroupMetadataValue, Record, offset_record
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from kafkalite.base.executors import Executors
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.coordinator.consumer_state import ConsumerState
+    from kafkalite.broker.coordinator.members import Caller
     from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.broker.log.manager import LogManager
@@ -183,7 +184,7 @@ class GroupCoordinator:
             return completed(JoinGroupResponse(error_code=code, member_id=request.member_id))
         if isinstance(group, ConsumerGroup):
             return group.join(request, caller, lambda: self.join(request, caller, connection))
-        promised = None if connection is None else lambda at, member_id: self._promise(connection, at, member_id)
+        promised = None if connection is None else lambda member_id: self._promise(connection, group, member_id)
         return group.join(request, replace(caller, promised=promised))
 
     def _size_error(self, request: JoinGroupRequest, caller: Caller) -> int:

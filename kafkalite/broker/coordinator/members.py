@@ -1,4 +1,4 @@
-"""What a group knows of one member.
+"""What a group knows of one member, and of a client that asks to join.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """
@@ -13,9 +13,12 @@ from kafkalite.base.dataclass import dataclass
 from kafkalite.broker.coordinator.records import MemberMetadata
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite.base.deferred import Deferred
     from kafkalite.broker.coordinator.timers import Timer
-    from kafkalite.wire.protocol.messages.join_group import JoinGroupResponse
+    from kafkalite.broker.limits.holder import Holder
+    from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
     from kafkalite.wire.protocol.messages.sync_group import SyncGroupResponse
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -60,6 +63,27 @@ class Member:
             subscription=self.metadata(protocol),
             assignment=assignment,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks to join, and what its version of JoinGroup understands."""
+
+    client_id: str
+    client_host: str
+    takes_member_id: bool
+    """v4+: a first join without an id is answered with one (KIP-394)."""
+    skips_assignment: bool
+    """v9+: a returning static leader is told to assign nothing (KIP-814)."""
+    promised: Callable[[str], object] | None = None
+    """Told of an id that was promised and is pending now."""
+    holder: Holder | None = None
+    """Whom a group or a pending id that this begins is charged to."""
+
+
+def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    """v0 has none: the session's is meant."""
+    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:

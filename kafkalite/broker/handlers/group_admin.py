@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.acls import OPERATIONS_NOT_ASKED
 from kafkalite.base.deferred import Deferred, completed, gathered
-from kafkalite.broker.coordinator.group import Group, State
+from kafkalite.broker.coordinator.classic_state import State
+from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.handlers.permissions import CLUSTER, DELETE, DESCRIBE, GROUP, allows, operations
 from kafkalite.broker.limits.pace import checkpointed
 from kafkalite.errors import ErrorCode

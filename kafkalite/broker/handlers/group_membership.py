@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.deferred import completed
-from kafkalite.broker.coordinator.group import Caller
+from kafkalite.broker.coordinator.members import Caller
 from kafkalite.broker.handlers.permissions import GROUP, READ, allows
 from kafkalite.broker.limits.pace import checkpointed
 from kafkalite.errors import ErrorCode

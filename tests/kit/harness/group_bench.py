@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.broker.coordinator.base import RECORD_SIZE_MAX, Environment
-from kafkalite.broker.coordinator.group import Caller, Group
+from kafkalite.broker.coordinator.group import Group
+from kafkalite.broker.coordinator.members import Caller
 from kafkalite.broker.coordinator.timers import TimerQueue
 from kafkalite.errors import ErrorCode
 from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalite.base.deferred import completed
+from kafkalite.broker.coordinator.classic_state import State
 from kafkalite.broker.coordinator.conversion import upgraded
-from kafkalite.broker.coordinator.group import Caller, Group, State
+from kafkalite.broker.coordinator.group import Group
+from kafkalite.broker.coordinator.members import Caller
 from kafkalite.broker.coordinator.records import read_key
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition

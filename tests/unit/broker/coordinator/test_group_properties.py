@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kafkalite.broker.coordinator.group import State
+from kafkalite.broker.coordinator.classic_state import State
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.group_bench import GroupBench
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalite.broker.coordinator.group import Caller
+from kafkalite.broker.coordinator.members import Caller
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.wire.consumer_protocol import Subscription, decode_assignment, encode_assignment, encode_subscription

@@ -1,0 +1,146 @@
+"""What a group of the classic protocol is at one moment: its members, leader, generation and protocol.
+
+Thread rule: belongs to its group and is guarded by the group's lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL
+from kafkalite.broker.coordinator.members import subscribed_topics
+from kafkalite.broker.coordinator.records import GroupMetadataValue, group_record
+from kafkalite.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kafkalite.base.clock import Clock
+    from kafkalite.broker.coordinator.members import Member, Protocols
+    from kafkalite.broker.coordinator.records import Record
+
+
+class State(Enum):
+    """Where a group is; the values are Kafka's names for clients to see."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ClassicState:
+    """See the module. All parts of a `Group` share one."""
+
+    def __init__(self, group_id: str, clock: Clock) -> None:
+        self.group_id = group_id
+        self._clock = clock
+        self.state = State.EMPTY
+        self.state_ms = clock.time_ms()
+        """When the group entered its state."""
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        """Its member id."""
+        self.members: dict[str, Member] = {}
+        self.static_ids: dict[str, str] = {}
+        """group.instance.id → member id."""
+        self.unsynced: set[str] = set()
+        """Member ids of this generation that did not ask for their assignment yet."""
+        self.subscribed: set[str] | None = None
+        """Topics that the members read; None when that cannot be told."""
+
+    def enter(self, state: State) -> None:
+        """Change the state, and note when."""
+        self.state = state
+        self.state_ms = self._clock.time_ms()
+
+    def enlist(self, member: Member) -> None:
+        """Take a member in; the first one leads."""
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member that speaks these would leave the group with a protocol that all speak."""
+        if not self.members:
+            return bool(protocol_type and protocols)
+        return protocol_type == self.protocol_type and any(name in self.candidates() for name, _ in protocols)
+
+    def candidates(self) -> set[str]:
+        """Protocols that every member has."""
+        members = iter(self.members.values())
+        candidates = {name for name, _ in next(members).protocols}
+        for member in members:
+            candidates.intersection_update(name for name, _ in member.protocols)
+        return candidates
+
+    def elect_leader(self) -> bool:
+        """Keeps the leader if it has joined, else takes any member that has; False when none has."""
+        leader = self.members.get(self.leader or "")
+        if leader is None or leader.awaiting_join is None:
+            leader = next((member for member in self.members.values() if member.awaiting_join is not None), None)
+        if leader is None:
+            return False
+        self.leader = leader.member_id
+        return True
+
+    def select_protocol(self) -> str:
+        """The one with most votes among those that all have; each member votes for its first. Ties: the first name."""
+        candidates = self.candidates()
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return min(votes, key=lambda name: (-votes[name], name))
+
+    def read_subscriptions(self) -> None:
+        """Which topics the members read, where that can be told."""
+        self.subscribed = None
+        if self.protocol_type != CONSUMER_PROTOCOL or self.protocol is None:
+            return
+        topics: set[str] = set()
+        for member in self.members.values():
+            found = subscribed_topics(member.metadata(self.protocol))
+            if found is None:
+                return
+            topics |= found
+        self.subscribed = topics
+
+    def rebalance_timeout_ms(self) -> int:
+        """Return the longest rebalance timeout of a member, 0 without members."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def identity_error(self, member_id: str, instance_id: str | None) -> int:
+        """Return 0 for a member under its present id, else why it is none."""
+        if instance_id is not None:
+            holder = self.static_ids.get(instance_id)
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return 0 if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def member_error(self, member_id: str, instance_id: str | None, generation: int) -> int:
+        """Return 0 for a member of the present generation of a group that lives, else why it is none."""
+        if self.state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code = self.identity_error(member_id, instance_id)
+        if code == 0 and generation != self.generation:
+            code = ErrorCode.ILLEGAL_GENERATION
+        return code
+
+    def record(self, assignments: dict[str, bytes]) -> Record:
+        """Return the group as `__consumer_offsets` keeps it."""
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            current_state_timestamp=self.state_ms,
+            members=[
+                member.stored(self.protocol, assignments.get(member.member_id, b"")) for member in self.members.values()
+            ],
+        )
+        return group_record(self.group_id, value)

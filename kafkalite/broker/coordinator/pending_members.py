@@ -1,0 +1,61 @@
+"""Member ids that were promised (MEMBER_ID_REQUIRED, KIP-394) and are not used yet.
+
+Thread rule: guarded by the group's lock; its timers call `forget` without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.broker.limits.shares import Shares, note_refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.broker.coordinator.base import Environment
+    from kafkalite.broker.coordinator.timers import Timer
+    from kafkalite.broker.limits.holder import Holder
+
+
+class PendingMembers:
+    """The pending ids of one group, at most group.max.pending.members, of which each client has its share."""
+
+    def __init__(self, environment: Environment, forget: Callable[[str], None]) -> None:
+        """`forget` is called with an id that was not used within its session timeout."""
+        self._environment = environment
+        self._forget = forget
+        self._ids: dict[str, tuple[Timer, Holder | None]] = {}
+        self._shares = Shares()
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def admits(self, holder: Holder | None) -> bool:
+        """Return whether a client may be promised one more id; a refusal is logged."""
+        limit = self._environment.pending_max
+        if self._shares.admits(holder, len(self._ids), limit):
+            return True
+        note_refusal(holder, "group.max.pending.members", limit, self._shares.of(holder))
+        return False
+
+    def add(self, member_id: str, timeout_ms: int, holder: Holder | None) -> None:
+        """Promise an id to a client, for as long as its session timeout."""
+        timer = self._environment.timers.timer(lambda: self._forget(member_id), awaits_client=True)
+        timer.set(timeout_ms / 1000)
+        self._ids[member_id] = timer, holder
+        self._shares.add(holder)
+
+    def remove(self, member_id: str) -> bool:
+        """Take an id out of the pending ones; return whether it was one."""
+        found = self._ids.pop(member_id, None)
+        if found is not None:
+            self._shares.remove(found[1])
+        return found is not None
+
+    def clear(self) -> None:
+        """Take all ids out."""
+        for member_id in list(self._ids):
+            self.remove(member_id)
