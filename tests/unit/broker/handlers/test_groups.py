@@ -476,7 +476,8 @@ def test_a_group_that_is_dropped_while_its_offsets_are_told_has_not_lost_them(br
     groups, elsewhere = broker.calls.groups, ErrorCode.NOT_COORDINATOR
     led = SimpleNamespace(error_of=lambda _number: 0, home=lambda number: ShardEpoch(number, 5))
     monkeypatch.setattr(groups.log, "led", led)
-    question = getattr(groups, asks)
+    asked_of = groups if version < 8 else groups.offsets
+    question = getattr(asked_of, asks)
 
     def asked(*arguments, **named):
         code = question(*arguments, **named)
@@ -484,7 +485,7 @@ def test_a_group_that_is_dropped_while_its_offsets_are_told_has_not_lost_them(br
         led.error_of, led.home = lambda _number: elsewhere, lambda number: ShardEpoch(number, -1)
         return code
 
-    monkeypatch.setattr(groups, asks, asked)
+    monkeypatch.setattr(asked_of, asks, asked)
     if version < 8:
         topic = fetches.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])
         request = fetches.OffsetFetchRequest(group_id="g", topics=[topic])
