@@ -41,6 +41,11 @@ def register(part: Inherited) -> None:
     _registered.add(part)
 
 
+def unregister(part: Inherited) -> None:
+    """A part that has ended by itself has nothing to leave. Idempotent."""
+    _registered.discard(part)
+
+
 def refusal(part: str, process: int) -> str:
     """Why a child may not use a part that another process made."""
     return f"this {part} belongs to process {process}, and this is process {os.getpid()}: make one after the fork"
@@ -101,7 +106,8 @@ def _is_bound_to(descriptor: int, addresses: set[tuple[str, int]]) -> bool:
 
 def _after_fork() -> None:
     for part in list(_registered):
-        part.leave()
+        with contextlib.suppress(OSError, ValueError):  # it is just being closed; the others are left all the same
+            part.leave()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -533,6 +533,7 @@ class Composition:
         """
         self._crash = crash
         self._stops.close()
+        forks.unregister(self)
         return self._clean
 
     def _leave_cluster(self, cluster: ClusterParts, logs: LogManager) -> None:

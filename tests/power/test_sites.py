@@ -88,14 +88,18 @@ KNOWN: dict[str, str] = {
     f"{LOG}files:write_atomically#0": "found: posix, seed 1: meta.properties is empty, no start",
     f"{LOG}files:write_atomically#1": "found: posix, seed 1: records that were deleted are there again",
     f"{LOG}partition_log:PartitionLog._sync_names#0": f"found: {REMOVALS}test_what_is_left_is_the_end_of_the_log",
-    f"{LOG}truncation:_begin_anew#0": (
+    f"{LOG}log_truncation:_begin_anew#0": (
         "none: an index that comes back vouches for bytes of the old log, which are whole wherever that comes back"
     ),
-    f"{LOG}truncation:_begin_anew#1": f"found: {REPLICAS}, durable, seed 5105",
-    f"{LOG}truncation:_cut#0": f"found: {REPLICAS}::test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name",
-    f"{LOG}truncation:_cut#1": f"found: {REPLICAS}::test_segments_above_a_cut_do_not_come_back",
-    f"{LOG}truncation:_cut#2": f"found: {REPLICAS}::test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name",
-    f"{LOG}truncation:_replace_by_copy#0": (
+    f"{LOG}log_truncation:_begin_anew#1": f"found: {REPLICAS}, durable, seed 5105",
+    f"{LOG}log_truncation:_cut#0": (
+        f"found: {REPLICAS}::test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name"
+    ),
+    f"{LOG}log_truncation:_cut#1": f"found: {REPLICAS}::test_segments_above_a_cut_do_not_come_back",
+    f"{LOG}log_truncation:_cut#2": (
+        f"found: {REPLICAS}::test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name"
+    ),
+    f"{LOG}log_truncation:_replace_by_copy#0": (
         f"found: {REPLICAS}::test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name"
     ),
     f"{LOG}leader_epochs:LeaderEpochs._replace#0": f"found: {REPLICAS}, durable, seed 5002: epochs are missing",

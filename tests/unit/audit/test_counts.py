@@ -1,9 +1,9 @@
 """What producers count, what stages have, and the comparison: against plain dictionaries, and at each edge."""
 
-import os
 import random
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -270,7 +270,7 @@ def test_a_process_that_was_forked_has_a_run_of_its_own(monkeypatch: pytest.Monk
     tally = SentTally("web1")
     tally.mark_one("t", 0)
     run = tally.run
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    monkeypatch.setattr(tally_module, "os", SimpleNamespace(getpid=lambda: -1))
     assert not tally.due(0)
     assert tally.take() == []
     tally.mark_one("t", 0)
