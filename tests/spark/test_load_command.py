@@ -77,6 +77,38 @@ def test_once_with_avro_and_a_summary(kafka_broker: Broker, client: Client, kafk
     assert "schema id" in rows[100]["avro_error"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "level", "values"),
+    [
+        ([], "read_committed", [b"committed", b"plain"]),
+        (["--isolation", "read_uncommitted"], "read_uncommitted", [b"committed", b"aborted", b"plain"]),
+    ],
+    ids=["by default", "uncommitted"],
+)
+def test_records_of_aborted_transactions_are_not_loaded_unless_that_is_asked_for(
+    kafka_broker: Broker,
+    client: Client,
+    kafka_topic: str,
+    tmp_path: Path,
+    flags: list[str],
+    level: str,
+    values: list[bytes],
+) -> None:
+    with client.twin() as own, own.producer(transactional_id=kafka_topic) as producer:
+        producer.init_transactions()
+        for value in (b"committed", b"aborted"):
+            producer.begin_transaction()
+            producer.send(kafka_topic, 0, [value])
+            producer.flush()
+            producer.commit_transaction() if value == b"committed" else producer.abort_transaction()
+    client.produce(kafka_topic, 0, [b"plain"])
+    arguments = ["--topics", kafka_topic, "--json", *flags]
+    told = json.loads(ended(started("kafkalite load", kafka_broker, tmp_path, *arguments), tmp_path))
+    assert (told["isolation_level"], told["records"], told["lag"]) == (level, len(values), 0)
+    table = load.dataset(tmp_path / "loaded").to_table(columns=["offset", "value"]).sort_by("offset")
+    assert table.column("value").to_pylist() == values
+
+
 def test_followed_until_a_signal(kafka_broker: Broker, client: Client, kafka_topic: str, tmp_path: Path) -> None:
     process = started("kafkalite load", kafka_broker, tmp_path, "--topics", f"{kafka_topic}.*", "--follow", "0.2")
 
