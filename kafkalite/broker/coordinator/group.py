@@ -157,7 +157,7 @@ class Group(GroupBase):
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         """SyncGroup: answered when the leader's assignment is durable."""
-        return self._syncs.sync(request)
+        return self._syncs.request(request)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> int:
         """Heartbeat: keeps the member; the code tells it whether to join again."""

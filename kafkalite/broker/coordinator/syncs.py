@@ -47,7 +47,7 @@ class Syncs:
         self._environment = environment
         self._changing = changing
 
-    def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    def request(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         """SyncGroup: answered when the leader's assignment is durable."""
         answer: Deferred[SyncGroupResponse] = Deferred()
         with self._changing():
