@@ -2,13 +2,13 @@
 
     fork ─▶ in the child: leave() of everything registered ─▶ abandon(): its descriptors become /dev/null
 
-The child has the objects, but none of the threads behind them, and its descriptors share their sockets, locks and
-files with the parent's. A descriptor that were merely closed would be closed again by the object that has it, when the
-number may be another file's; so /dev/null takes its place. What is only told, not opened (EPOLL_CTL_DEL, a shutdown,
-close_notify), would reach the parent's sockets: nothing of that is done.
+The child has the objects, but none of the threads behind them, and its descriptors share sockets, locks and files with
+the parent's. Closing a descriptor would not do: the object that has it closes it again later, when its number may be
+another file's. So /dev/null replaces it. EPOLL_CTL_DEL, shutdown and close_notify would reach the parent's sockets,
+so the child uses none of them.
 
-A process that was made without Python's knowledge (a C program's fork) does not call `leave`. So who stops, flushes or
-sends compares process ids as well.
+A C program's fork does not run the hook. So a part also compares process ids (`Origin`) before it stops, flushes or
+sends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
 def register(part: Inherited) -> None:
-    """A child of this process leaves this part to the parent. Its life is not prolonged."""
+    """A child of this process will leave the part to the parent. The registration does not keep the part alive."""
     _registered.add(part)
 
 
@@ -46,13 +46,27 @@ def unregister(part: Inherited) -> None:
     _registered.discard(part)
 
 
-def refusal(part: str, process: int) -> str:
-    """Why a child may not use a part that another process made."""
-    return f"this {part} belongs to process {process}, and this is process {os.getpid()}: make one after the fork"
+class Origin:
+    """The process that made a part."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this process, and not its parent."""
+        return self._process == os.getpid()
+
+    def refusal(self, part: str) -> str:
+        """Why a child may not use the part."""
+        here = os.getpid()
+        return f"this {part} belongs to process {self._process}, and this is process {here}: make one after the fork"
 
 
 def abandon(descriptors: Iterable[int]) -> None:
-    """Puts /dev/null in the place of descriptors, without a word to whom they lead to. -1 is left out."""
+    """Replaces descriptors with /dev/null without telling their peers. Skips -1."""
     wanted = [descriptor for descriptor in descriptors if descriptor >= 0]
     if not wanted:
         return

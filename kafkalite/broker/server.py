@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import threading
 import time
 from pathlib import Path
@@ -85,7 +84,7 @@ class Broker:
         **settings: object,
     ) -> None:
         self._temporary: str | None = None
-        self._process = os.getpid()  # who stops it
+        self._origin = forks.Origin()
         self._companions = tuple(companions)
         if isinstance(config, BrokerConfig):
             if settings:
@@ -194,7 +193,7 @@ class Broker:
     @property
     def running(self) -> bool:
         """Whether it was started and not stopped since."""
-        return self._process == os.getpid() and self._parts is not None and self._parts.acceptor is not None
+        return self._origin.is_here and self._parts is not None and self._parts.acceptor is not None
 
     @property
     def connection_count(self) -> int:
@@ -223,8 +222,8 @@ class Broker:
         self.logs.delete_topic(name)
 
     def _check_own(self) -> None:
-        if self._process != os.getpid():
-            raise RuntimeError(forks.refusal("broker", self._process))
+        if not self._origin.is_here:
+            raise RuntimeError(self._origin.refusal("broker"))
 
     def _check_alone(self) -> None:
         self._check_own()
@@ -241,7 +240,7 @@ class Broker:
         with self._life:
             if self.running:
                 raise RuntimeError("the broker is running")
-            self._process = os.getpid()
+            self._origin = forks.Origin()
             self._given_up.clear()
             forget_repeats()
             descriptor_count_max = raise_descriptor_limit()
@@ -314,7 +313,7 @@ class Broker:
 
     def stop(self, reason: str = "stop was called") -> None:
         """Answers what is parked, closes every connection, flushes every log. Idempotent; the log tells the reason."""
-        if self._process != os.getpid():
+        if not self._origin.is_here:
             return
         self.give_up_start()
         with self._life:

@@ -13,7 +13,6 @@ and is for good.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import struct
 import threading
@@ -57,7 +56,7 @@ class Channel:
         self._connecting: socket.socket | None = None
         self._interrupted = threading.Event()
         self._reached = False
-        self._process = os.getpid()
+        self._origin = forks.Origin()
         forks.register(self)
 
     @property
@@ -114,8 +113,8 @@ class Channel:
                     current.shutdown(socket.SHUT_RDWR)
 
     def _connection(self) -> socket.socket:
-        if self._process != os.getpid():
-            raise ConnectionFailed(forks.refusal("channel", self._process))
+        if not self._origin.is_here:
+            raise ConnectionFailed(self._origin.refusal("channel"))
         if self._socket is None:
             self._socket = self._connect()
             if self._interrupted.is_set():  # looked at once the socket is where `interrupt` finds it

@@ -86,7 +86,7 @@ class ConsumerConnector:
         self._client.add_listener(self._on_state)
         if config.auto_commit:
             self._start_thread(self._commit_often, "commit")
-        self._inherited = False
+        self._origin = forks.Origin()
         forks.register(self)
 
     # --- the application's side ---------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class ConsumerConnector:
 
     def leave(self) -> None:
         """In a forked child: the session and what it owns are the parent's."""
-        self._stopping = self._inherited = True
+        self._stopping = True
 
     def shutdown(self) -> None:
         """Ends the streams, commits if auto-commit is on, and leaves the group. Idempotent.
@@ -138,7 +138,7 @@ class ConsumerConnector:
         Where ZooKeeper has not taken that within LEAVE_TIMEOUT_S seconds, a daemon thread goes on with it: without an
         answer the session ends by itself, and what was not committed comes again. In a forked child nothing happens.
         """
-        if self._inherited:
+        if not self._origin.is_here:
             return
         with self._wake:
             if self._stopping:

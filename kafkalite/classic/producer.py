@@ -93,12 +93,12 @@ class Producer:
         self._sync: dict[Address, SyncProducer] = {}  # guarded by _lock
         self._async: dict[Address, AsyncProducer] = {}  # guarded by _lock
         self._closed = False
-        self._inherited = False
+        self._origin = forks.Origin()
         forks.register(self)
 
     def leave(self) -> None:
         """In a forked child: queues and connections are the parent's."""
-        self._closed = self._inherited = True
+        self._closed = True
 
     def send(self, *data: ProducerData) -> None:
         """Sends, or queues, all events.
@@ -144,7 +144,7 @@ class Producer:
 
     def close(self) -> None:
         """Sends what is queued and closes every connection. Idempotent; in a forked child nothing happens."""
-        if self._inherited:
+        if not self._origin.is_here:
             return
         with self._lock:
             if self._closed:

@@ -12,7 +12,6 @@ Thread rule: a Cluster, and whatever asks by it, belongs to one thread at a time
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
@@ -136,12 +135,12 @@ class Cluster:
         self._reached: set[tuple[str, int]] = set()
         """Where a broker was connected to."""
         self._interrupted = False
-        self._process = os.getpid()
+        self._origin = forks.Origin()
 
     @property
     def inherited(self) -> bool:
         """Whether another process made it, and this one is its forked child."""
-        return self._process != os.getpid()
+        return not self._origin.is_here
 
     def twin(self) -> Self:
         """Another one of the same settings, with connections of its own: for another thread."""
@@ -437,8 +436,7 @@ class Cluster:
 
     def any_connection(self) -> Connection:
         """A connection to any broker that can be reached: open ones, then known brokers, then the bootstrap list."""
-        if self.inherited:
-            raise ForeignProcess(forks.refusal("client", self._process))
+        self._check_own()
         for (_, _, lane), connection in self._connections.items():
             if lane == SHARED and not connection.stale:
                 return connection
@@ -452,14 +450,17 @@ class Cluster:
         kind = BrokerGone if self._reached else BrokerUnreachable
         raise kind("; ".join(dict.fromkeys(failures)))
 
+    def _check_own(self) -> None:
+        if self.inherited:
+            raise ForeignProcess(self._origin.refusal("client"))
+
     def close_lane(self, lane: str) -> None:
         """Drops the connections of one Reader or Producer."""
         for key in [key for key in self._connections if key[2] == lane]:
             self._connections.pop(key).close()
 
     def _connection(self, host: str, port: int, lane: str) -> Connection:
-        if self.inherited:
-            raise ForeignProcess(forks.refusal("client", self._process))
+        self._check_own()
         connection = self._connections.get((host, port, lane))
         if connection is not None and connection.stale:
             connection.close()

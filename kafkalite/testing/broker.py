@@ -11,7 +11,6 @@ refused then, and find it again where it was.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,7 +54,7 @@ class KafkaBroker(Broker):
 
     def stop(self, reason: str = "stop was called") -> None:
         """As Broker.stop; the port is free again."""
-        if self._process != os.getpid():
+        if not self._origin.is_here:
             return
         super().stop(reason)
         for kept in self._kept.values():

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from typing import TYPE_CHECKING, Final
 
 from kazoo.client import KazooClient
@@ -76,7 +75,7 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
 
     def __init__(self, **arguments: object) -> None:
         super().__init__(**arguments)
-        self.process = os.getpid()
+        self.origin = forks.Origin()
         forks.register(self)
 
     def leave(self) -> None:
@@ -128,7 +127,7 @@ def _make_chroot(servers: str, connection_timeout_s: float) -> None:
 
 def close(client: KazooClient) -> None:
     """Ends the session, and with it every ephemeral node it made. Does not raise; nothing is done in a forked child."""
-    if isinstance(client, _Client) and client.process != os.getpid():
+    if isinstance(client, _Client) and not client.origin.is_here:
         return
     try:
         client.stop()

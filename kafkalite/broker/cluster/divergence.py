@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 Key = tuple[bytes, int]
 """A partition: its topic's id, its number."""
 UNDEFINED: Final = -1
-"""In place of an epoch or offset that nobody knows."""
+"""Stands for an unknown epoch or offset."""
 
 
 class Diverged(NamedTuple):
@@ -26,8 +26,10 @@ class Diverged(NamedTuple):
 
 
 def truncation_offset(diverged: Diverged, own: tuple[int, int], log_end: int) -> int | None:
-    """Where a log is to be cut whose leader answered with `diverged`; `own` is what the log itself says of that epoch
-    (LeaderEpochs.end_offset_for). None: nowhere."""
+    """Return the offset at which to cut a log whose leader answered with `diverged`, None for no cut.
+
+    `own` is the log's own (epoch, end offset) for that epoch: LeaderEpochs.end_offset_for.
+    """
     if diverged.end_offset < 0:
         return None
     epoch, end = own

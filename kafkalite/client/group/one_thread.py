@@ -9,7 +9,6 @@ Thread rule: any thread; state is guarded by `_changed`, and nothing is called u
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,7 @@ class OneThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._process = os.getpid()
+        self._origin = forks.Origin()
         self._changed = threading.Condition()
         self._inside: int | None = None
         self._depth = 0
@@ -39,8 +38,8 @@ class OneThread:
     def entered(self) -> Iterator[None]:
         """Inside; the same thread may come again. RuntimeError when another one is, ReaderClosed after `shut`,
         ForeignProcess in a forked child, which has no thread that keeps the membership."""
-        if self._process != os.getpid():
-            raise ForeignProcess(forks.refusal("reader", self._process))
+        if not self._origin.is_here:
+            raise ForeignProcess(self._origin.refusal("reader"))
         me = threading.get_ident()
         with self._changed:
             if self._inside not in {None, me}:
