@@ -32,6 +32,7 @@
     transaction_records   the records of transactional ids, in Kafka's schemas
     marker_writer         brings a transaction's outcome into the logs of its partitions
     producer_ids  ids for producers, none given twice
+    outbox        the lock of a group or id, and answers that wait until it is free
     shards        the life of the partitions of both coordinators: loading, serving, elections
     state_log     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reading it
     migrated_state        what a standalone broker's groups and ids need to go into a cluster

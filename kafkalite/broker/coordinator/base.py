@@ -12,19 +12,18 @@ are collected in an outbox and delivered when the lock is given back.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from kafkalite.base.dataclass import dataclass
 from kafkalite.broker.coordinator.member_memory import MemberMemory
 from kafkalite.broker.coordinator.offsets import GroupOffsets
+from kafkalite.broker.coordinator.outbox import Outbox
 from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.base.clock import Clock
@@ -85,27 +84,25 @@ def write_error(code: int) -> int:
     return int(ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-class GroupBase(ABC):
+class GroupBase(Outbox, ABC):
     """One group and its committed offsets."""
 
     kind: ClassVar[str]
     """As ListGroups names it (KIP-848)."""
 
     def __init__(self, group_id: str, environment: Environment, predecessor: GroupBase | None = None) -> None:
+        super().__init__(predecessor)
         self.group_id = group_id
         self.holder: Holder | None = None if predecessor is None else predecessor.holder
         """Who began the group, and is charged for it; None: it was read from the log."""
         self._environment = environment
-        self._outbox: list[Callable[[], object]] = []
         if predecessor is None:
             self._memory = MemberMemory(environment.memory)
-            self._lock = threading.Lock()
             self.offsets = GroupOffsets()
             self.open_commits: Counter[TopicPartition] = Counter()
             """Commits handed over and not durable yet."""
         else:
             self._memory = MemberMemory(environment.memory, predecessor._memory)  # noqa: SLF001 - the same group
-            self._lock = predecessor._lock  # noqa: SLF001 - the same group, under another protocol
             self.offsets = predecessor.offsets
             self.open_commits = predecessor.open_commits
 
@@ -113,18 +110,6 @@ class GroupBase(ABC):
     def environment(self) -> Environment:
         """What it shares with the groups that were read or begun with it."""
         return self._environment
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Holds the lock; what was answered meanwhile is delivered after it."""
-        self._lock.acquire()
-        try:
-            yield
-        finally:
-            outbox, self._outbox = self._outbox, []
-            self._lock.release()
-            for deliver in outbox:
-                deliver()
 
     @property
     @abstractmethod

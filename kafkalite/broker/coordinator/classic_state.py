@@ -33,6 +33,21 @@ class State(Enum):
 class ClassicState:
     """See the module. All parts of a `Group` share one."""
 
+    __slots__ = (
+        "_clock",
+        "generation",
+        "group_id",
+        "leader",
+        "members",
+        "protocol",
+        "protocol_type",
+        "state",
+        "state_ms",
+        "static_ids",
+        "subscribed",
+        "unsynced",
+    )
+
     def __init__(self, group_id: str, clock: Clock) -> None:
         self.group_id = group_id
         self._clock = clock

@@ -199,7 +199,7 @@ class Turns(GroupBase):
             if not code and successor is not None and not self._dead:
                 self._give_way_locked(successor)
             if self._queue:
-                self._outbox.append(lambda: self._consumers.run_soon(self._next_turn))
+                self.later_locked(lambda: self._consumers.run_soon(self._next_turn))
 
     def _give_way_locked(self, successor: Successor) -> None:
         """The classic group begins; what was asked meanwhile is asked of it."""
@@ -239,12 +239,12 @@ class Turns(GroupBase):
         if answer is None:
             return
         if move.elsewhere and not move.refused and again is not None:
-            self._outbox.append(lambda: self._consumers.run_soon(lambda: again().then(answer.complete)))
+            self.later_locked(lambda: self._consumers.run_soon(lambda: again().then(answer.complete)))
             return
         if move.response is None:
             self._refuse_locked(move, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         response = move.response
-        self._outbox.append(lambda: answer.complete(response))
+        self.later_locked(lambda: answer.complete(response))
 
     def _play_later(self, play: Callable[[], None]) -> None:
         with self.changing():

@@ -44,7 +44,7 @@ from kafkalite.broker.coordinator.syncs import Syncs
 from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from kafkalite.base.deferred import Deferred
     from kafkalite.broker.coordinator.base import Environment
@@ -76,7 +76,7 @@ class Group(GroupBase):
         super().__init__(group_id, environment, predecessor)
         memory, changing = self._memory, self.changing
         classic = self._classic = ClassicState(group_id, environment.clock)
-        answers = MemberAnswers(classic, self._deliver_later)
+        answers = MemberAnswers(classic, self.later_locked)
         self._sessions = MemberSessions(classic, answers, memory, environment.timers, changing, self._timed_out_locked)
         self.pending = PendingMembers(environment, self.forget_pending)
         """Ids that were promised and are not used yet."""
@@ -85,9 +85,6 @@ class Group(GroupBase):
             classic, answers, self._sessions, self.pending, self._rebalance, memory, environment, changing
         )
         self._syncs = Syncs(classic, answers, self._sessions, self._rebalance, memory, environment, changing)
-
-    def _deliver_later(self, deliver: Callable[[], object]) -> None:
-        self._outbox.append(deliver)
 
     def _timed_out_locked(self, member: Member) -> None:
         self._rebalance.member_gone_locked(member, "timed out")

@@ -37,6 +37,18 @@ NEW_MEMBER_TIMEOUT_S: Final = 300.0
 class Joins:
     """The joins of one group."""
 
+    __slots__ = (
+        "_answers",
+        "_changing",
+        "_classic",
+        "_environment",
+        "_memory",
+        "_pending",
+        "_rebalance",
+        "_sessions",
+        "_static",
+    )
+
     def __init__(
         self,
         classic: ClassicState,

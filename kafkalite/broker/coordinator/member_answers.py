@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class MemberAnswers:
     """The answers of one group."""
 
+    __slots__ = ("_classic", "defer")
+
     def __init__(self, classic: ClassicState, defer: Callable[[Callable[[], object]], None]) -> None:
         self._classic = classic
         self.defer = defer

@@ -32,6 +32,8 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 class MemberSessions:
     """The members of one group."""
 
+    __slots__ = ("_answers", "_changing", "_classic", "_memory", "_timed_out", "_timers")
+
     def __init__(
         self,
         classic: ClassicState,

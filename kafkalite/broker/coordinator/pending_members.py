@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class PendingMembers:
     """The pending ids of one group, at most group.max.pending.members, of which each client has its share."""
 
+    __slots__ = ("_environment", "_forget", "_ids", "_shares")
+
     def __init__(self, environment: Environment, forget: Callable[[str], None]) -> None:
         """`forget` is called with an id that was not used within its session timeout."""
         self._environment = environment

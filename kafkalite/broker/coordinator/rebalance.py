@@ -35,6 +35,19 @@ GENERATION_MAX: Final = (1 << 31) - 1
 class Rebalance:
     """The rebalances of one group."""
 
+    __slots__ = (
+        "_answers",
+        "_changing",
+        "_classic",
+        "_environment",
+        "_initial_left_ms",
+        "_join_timer",
+        "_more_came",
+        "_pending",
+        "_sessions",
+        "_sync_timer",
+    )
+
     def __init__(
         self,
         classic: ClassicState,

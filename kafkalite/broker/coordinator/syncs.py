@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class Syncs:
     """The syncs of one group."""
 
+    __slots__ = ("_answers", "_changing", "_classic", "_environment", "_memory", "_rebalance", "_sessions")
+
     def __init__(
         self,
         classic: ClassicState,

@@ -6,12 +6,12 @@ Thread rule: any thread; names that end in `_locked` are called under the lock, 
 from __future__ import annotations
 
 import math
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kafkalite.broker.coordinator.outbox import Outbox
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from kafkalite.base.deferred import Deferred
     from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
@@ -63,12 +63,13 @@ class Change(Wait):
         self.attempt = attempt
 
 
-class Transaction:
+class Transaction(Outbox):
     """One transactional id. `now` is what is durable, `coming` what is being written."""
 
     def __init__(
         self, transactional_id: str, now: Metadata, home: ShardEpoch | None = None, holder: Holder | None = None
     ) -> None:
+        super().__init__()
         self.transactional_id = transactional_id
         self.holder = holder
         """Who began it, and is charged for it; None: it was read from the log."""
@@ -90,23 +91,9 @@ class Transaction:
         self.timer: Timer | None = None
         self.dropped = False
         """Whether another coordinator has it now, or this one from its log again."""
-        self._lock = threading.Lock()
-        self._outbox: list[Callable[[], object]] = []
 
     def __repr__(self) -> str:
         return f"<Transaction {self.transactional_id!r} {self.now.state.label}>"
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Holds the lock; what was put into the outbox meanwhile is called after it."""
-        self._lock.acquire()
-        try:
-            yield
-        finally:
-            outbox, self._outbox = self._outbox, []
-            self._lock.release()
-            for deliver in outbox:
-                deliver()
 
     @property
     def waits(self) -> bool:
@@ -123,7 +110,3 @@ class Transaction:
         self.changes = [change for change in self.changes if change not in taken]
         self.adds = [add for add in self.adds if add not in taken]
         return taken
-
-    def later_locked(self, deliver: Callable[[], object]) -> None:
-        """To be called once the lock is given back."""
-        self._outbox.append(deliver)

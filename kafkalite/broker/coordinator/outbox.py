@@ -1,0 +1,37 @@
+"""A lock whose holder's answers are delivered once it is free again, so that what they call may take any lock.
+
+Thread rule: any thread; `later_locked` needs the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Outbox:
+    """What a group, and a transactional id, has of this. `same` is another one whose lock it shares."""
+
+    def __init__(self, same: Outbox | None = None) -> None:
+        self._lock: threading.Lock = threading.Lock() if same is None else same._lock  # noqa: SLF001 - of this class
+        self._deliveries: list[Callable[[], object]] = []
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock; then call what was put off meanwhile."""
+        self._lock.acquire()
+        try:
+            yield
+        finally:
+            deliveries, self._deliveries = self._deliveries, []
+            self._lock.release()
+            for deliver in deliveries:
+                deliver()
+
+    def later_locked(self, deliver: Callable[[], object]) -> None:
+        """Put a call off until the lock is free."""
+        self._deliveries.append(deliver)
