@@ -40,6 +40,8 @@ SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "300",
 }
 COMMAND = (sys.executable, "-m", "kafkalite")
+MORE_KILLS_MAX = 20
+"""Kills beyond the count of a test, none of whose own met a backup in the middle."""
 
 
 def backup_of(broker: BrokerProcess, target: Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -224,11 +226,16 @@ def test_backups_killed_in_the_middle(make_broker: MakeBroker, tmp_path: Path, s
     producers = Producers(broker.bootstrap, "load", ledger, PARTITION_COUNT, seed=seed, sizes=(500,)).start()
     wait_until(lambda: ledger.acknowledged_count > 5000, 120, "something to copy")
     halves = 0
-    for number in range(kill_count):
+    for number in range(kill_count + MORE_KILLS_MAX):
+        if number >= kill_count and halves:
+            break
         target = tmp_path / f"half-{number}"
         command = [*COMMAND, "backup", str(target), "--data-dir", str(broker.data_dir)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if number % 3:
+        if number >= kill_count:  # all of them ended too early or too late
+            unfinished = target / "backup.unfinished"
+            wait_until(lambda u=unfinished, p=process: u.exists() or p.poll() is not None, 60, "begun", 0.001)
+        elif number % 3:
             wait_until(
                 lambda t=target, p=process: (t / "meta.properties").exists() or p.poll() is not None, 60, "begun"
             )
