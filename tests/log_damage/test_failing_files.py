@@ -15,7 +15,8 @@ import pytest
 
 from kafkalite._native.base.mapped_faults import MappedFile, fault_count, watch_count
 from kafkalite._native.log.scan import SegmentScan, batch_headers, header_at
-from kafkalite._native.log.segment import READ_REFUSED, SegmentUnreadable
+from kafkalite._native.log.segment import SegmentUnreadable
+from kafkalite._native.log.segment_read import READ_REFUSED
 from kafkalite.errors import ErrorCode, KafkaError, StorageError
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release, split
 

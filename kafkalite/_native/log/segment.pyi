@@ -3,12 +3,6 @@ from types import TracebackType
 from kafkalite._native.log.index import SegmentIndex
 from kafkalite._native.log.record_format import RecordFormat
 
-READ_FOUND: int
-READ_NOTHING: int
-READ_REFUSED: int
-READ_DEFER: int
-READ_PAST_END: int
-
 class SegmentUnreadable(OSError): ...
 
 class FileCache:

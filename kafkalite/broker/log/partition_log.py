@@ -28,7 +28,8 @@ from kafkalite._native.base import file_ops
 from kafkalite._native.log.log_core import APPEND_ASK, LogCore
 from kafkalite._native.log.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
 from kafkalite._native.log.scan import header_at
-from kafkalite._native.log.segment import READ_DEFER, FileCache, Segment, SegmentUnreadable
+from kafkalite._native.log.segment import FileCache, Segment, SegmentUnreadable
+from kafkalite._native.log.segment_read import READ_DEFER
 from kafkalite.base import randomness
 from kafkalite.base.clock import Clock, SystemClock
 from kafkalite.base.dataclass import dataclass

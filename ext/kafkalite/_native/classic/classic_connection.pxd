@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
-from kafkalite._native.log.segment cimport ReadResult
+from kafkalite._native.log.segment_read cimport ReadResult
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.connection cimport Connection
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable

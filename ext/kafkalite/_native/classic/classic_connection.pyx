@@ -29,7 +29,7 @@ from kafkalite._native.classic.message_set cimport (
 )
 from kafkalite._native.log.log_core cimport APPEND_DEFER, LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
-from kafkalite._native.log.segment cimport READ_DEFER, READ_REFUSED, ReadResult
+from kafkalite._native.log.segment_read cimport READ_DEFER, READ_REFUSED, ReadResult
 from kafkalite._native.serve.access cimport ACCESS_READ, ACCESS_WRITE, AccessView
 from kafkalite._native.serve.connection cimport Connection
 from kafkalite._native.serve.request_parts cimport add_part

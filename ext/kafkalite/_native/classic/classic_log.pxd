@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.log.record_format cimport RecordFormat
-from kafkalite._native.log.segment cimport ReadResult
+from kafkalite._native.log.segment_read cimport ReadResult
 
 cdef struct SetAppend:
     int error                       # Kafka's code where the set was refused, otherwise 0

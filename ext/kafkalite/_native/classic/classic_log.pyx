@@ -27,9 +27,8 @@ from kafkalite._native.classic.message_set cimport (
 from kafkalite._native.log.log_core cimport APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, LogCore
 from kafkalite._native.log.log_slice cimport LogSlice, make_slice
 from kafkalite._native.log.record_format cimport PARSE_INCOMPLETE, PARSE_INVALID, PARSED, ItemInfo, RecordFormat
-from kafkalite._native.log.segment cimport (
-    READ_DEFER, READ_FOUND, READ_NOTHING, ReadResult, Segment, refuse_read,
-)
+from kafkalite._native.log.segment cimport Segment
+from kafkalite._native.log.segment_read cimport READ_DEFER, READ_FOUND, READ_NOTHING, ReadResult, refuse_read
 from kafkalite._native.wire.batch cimport (
     ATTRIBUTES_AT,
     BASE_OFFSET_AT,

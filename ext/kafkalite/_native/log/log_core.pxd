@@ -8,7 +8,8 @@ from kafkalite._native.log.followers cimport Followers, OffsetWaits
 from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.log.producers cimport Marker, ProducerTable
 from kafkalite._native.log.record_format cimport ItemFault, ItemInfo, RecordFormat, RecordsVerdict
-from kafkalite._native.log.segment cimport ReadResult, Segment
+from kafkalite._native.log.segment cimport Segment
+from kafkalite._native.log.segment_read cimport ReadResult
 
 # What became of an append, for Python too.
 cpdef enum:

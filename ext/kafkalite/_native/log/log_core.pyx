@@ -64,8 +64,9 @@ from kafkalite._native.log.producers cimport (
 from kafkalite._native.log.record_format cimport (
     ITEM_GOOD, ITEM_MAGIC, ITEM_NUMBERS, ItemFault, ItemInfo, RecordFormat, RecordsVerdict,
 )
-from kafkalite._native.log.segment cimport (
-    READ_DEFER, READ_FOUND, READ_NOTHING, READ_PAST_END, ReadResult, Segment, refuse_read,
+from kafkalite._native.log.segment cimport Segment
+from kafkalite._native.log.segment_read cimport (
+    READ_DEFER, READ_FOUND, READ_NOTHING, READ_PAST_END, ReadResult, refuse_read, slice_segment,
 )
 from kafkalite._native.wire.batch cimport CODEC_MASK, CONTROL
 from kafkalite._native.wire.error_codes cimport (
@@ -592,7 +593,7 @@ cdef class LogCore:
                     return None
                 out.outcome = READ_DEFER
                 try:
-                    segment.slice(offset, size_max, whole_first_batch, upper_offset, segment.size, out)
+                    slice_segment(segment, offset, size_max, whole_first_batch, upper_offset, segment.size, out)
                     if segment.has_fault() or (segment.index is not None and segment.index.has_fault()):
                         self.after_fault(segment, out)
                 finally:

@@ -6,26 +6,6 @@ from kafkalite._native.base.mapped_faults cimport fault_raised
 from kafkalite._native.log.index cimport SegmentIndex
 from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat
 
-# What became of a read, for Python too.
-cpdef enum:
-    READ_FOUND = 0              # bytes
-    READ_NOTHING = 1            # none that may be given, or none yet
-    READ_REFUSED = 2            # the result's `error` says why
-    READ_DEFER = 3              # would have to block: do the blocking form on the io pool, then ask again
-    READ_PAST_END = 4           # of one segment alone: the offset lies after its last batch, look in the next one
-
-cdef struct ReadResult:
-    int outcome                 # one of READ_...
-    int error                   # Kafka's code where it was refused, otherwise 0
-    int64_t start               # READ_FOUND: where the bytes are in their segment
-    int64_t end
-
-cdef inline int refuse_read(ReadResult* out, int error) noexcept nogil:
-    """A read ends with an error code of Kafka's."""
-    out.error = error
-    out.outcome = READ_REFUSED
-    return READ_REFUSED
-
 cdef class FileCache:
     cdef readonly int64_t open_count
     cdef public int64_t open_max
@@ -91,10 +71,3 @@ cdef class Segment:
     cdef int set_index(self, SegmentIndex index, int64_t bytes_since_entry, int64_t max_timestamp,
                        int64_t max_timestamp_offset, int64_t last_position) except -1
     cdef bint is_verified(self, int64_t position, int64_t end) noexcept
-    cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,
-                   ReadResult* out) except -1
-    cdef int _slice_whole(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
-                          int64_t size_limit, ReadResult* out) except -1
-    cdef int64_t end_offset_at(self, int64_t position, int64_t end) except -1
-    cdef int _slice_damaged(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
-                            int64_t size_limit, ReadResult* out) except -1

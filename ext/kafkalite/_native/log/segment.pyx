@@ -40,9 +40,8 @@ from kafkalite._native.base.file_ops cimport (
     file_unlink,
 )
 from kafkalite._native.base.mapped_faults cimport forget_map, watch_map
-from kafkalite._native.log.index cimport IndexView, SegmentIndex, bisect_last, bisect_last_below
-from kafkalite._native.log.record_format cimport PARSED, ItemInfo, RecordFormat
-from kafkalite._native.wire.error_codes cimport CORRUPT_MESSAGE
+from kafkalite._native.log.index cimport SegmentIndex, bisect_last, bisect_last_below
+from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat
 
 import os as _os
 
@@ -84,10 +83,6 @@ cdef enum:
     ZEROS_STEP_MAX = 128 * 1024             # twice as much made each write dearer: its cost grows with the page's size
     ZEROS_BATCH_MAX = 64 * 1024             # a larger batch gets large pages by itself
     ZEROS_SIZE_MAX = ZEROS_STEP_MAX + ZEROS_BATCH_MAX
-
-    FOUND = 0
-    PASSED_END = 1
-    MET_INVALID = 2
 
 
 cdef unsigned char zeros[ZEROS_SIZE_MAX]
@@ -138,34 +133,6 @@ cdef class FileCache:
         segment.slot = -1
         self.open_count -= 1
         return 0
-
-
-cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
-                     int64_t offset, ItemInfo* info) noexcept nogil:
-    """Walks headers from a batch boundary to the first batch that ends above `offset`."""
-    cdef int result
-    while position < limit:
-        result = format.parse(map + position, limit - position, base + position, info)
-        if result != PARSED:
-            return MET_INVALID
-        if info.next_offset > offset:
-            info.position = position
-            return FOUND
-        position += info.size
-    return PASSED_END
-
-
-cdef int64_t last_boundary(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
-                           int64_t target, int64_t upper_offset) noexcept nogil:
-    """The last batch boundary at or below `target` with all batches before it below upper_offset; walks from one."""
-    cdef ItemInfo info
-    while position < limit:
-        if format.parse(map + position, limit - position, base + position, &info) != PARSED:
-            break
-        if position + info.size > target or info.next_offset > upper_offset:
-            break
-        position += info.size
-    return position
 
 
 cdef class Segment:
@@ -734,125 +701,6 @@ cdef class Segment:
         return False
 
     # ---- reading ----------------------------------------------------------------------------------------------------
-
-    cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,
-                   ReadResult* out) except -1:
-        """The positions of whole batches from the one that holds `offset`, all below upper_offset; pinned. One of
-        READ_..., to the caller and in `out`; the error is CORRUPT_MESSAGE, inside quarantined bytes.
-        """
-        out.error = 0
-        out.start = out.end = 0
-        if self.index is None:
-            out.outcome = READ_DEFER
-        elif self.damage is not None:
-            out.outcome = self._slice_damaged(offset, size_max, whole_first, upper_offset, size_limit, out)
-        else:
-            out.outcome = self._slice_whole(offset, size_max, whole_first, upper_offset, size_limit, out)
-        return out.outcome
-
-    cdef int _slice_whole(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
-                          int64_t size_limit, ReadResult* out) except -1:
-        """slice() where no bytes are quarantined."""
-        cdef IndexView view
-        cdef ItemInfo info
-        cdef int64_t i, position, granule_end, target, first_end, boundary
-        cdef int result
-        cdef RecordFormat format = self.format
-        cdef const unsigned char* map = self.map
-        cdef int64_t base = self.base_offset
-        _owner = self.index.view(&view)     # keeps the columns alive while they are bisected without the GIL
-        i = bisect_last(view.offsets, view.count, offset)
-        position = view.positions[i] if i >= 0 else 0
-        granule_end = view.positions[i + 1] if i + 1 < view.count else size_limit
-        if not self.is_verified(position, granule_end):
-            return READ_DEFER
-        with nogil:
-            result = find_offset(format, map, base, position, size_limit, offset, &info)
-        if result == PASSED_END:
-            return READ_PAST_END
-        if result == MET_INVALID:
-            if self.is_verified(position, size_limit):
-                self.distrust()             # they were batches once: somebody changed the file
-            return READ_DEFER
-        if not self.is_verified(info.position, info.position + info.size):
-            return refuse_read(out, CORRUPT_MESSAGE) if self.is_verified(position, size_limit) else READ_DEFER
-        if info.next_offset > upper_offset:
-            return READ_NOTHING
-        first_end = info.position + info.size
-        target = min(info.position + min(size_max, INT64_MAX - info.position), size_limit)
-        out.start = info.position
-        if target < first_end:
-            out.end = first_end
-            return READ_FOUND if whole_first else READ_NOTHING
-        if not self.is_verified(info.position, target):
-            return READ_DEFER
-        if target == size_limit and upper_offset == INT64_MAX:
-            out.end = size_limit
-            return READ_FOUND
-        with nogil:
-            i = bisect_last(view.positions, view.count, target)
-            if upper_offset != INT64_MAX:
-                i = min(i, bisect_last(view.offsets, view.count, upper_offset))
-            boundary = max(first_end, view.positions[i]) if i >= 0 else first_end
-            boundary = last_boundary(format, map, base, boundary, size_limit, target, upper_offset)
-        out.end = boundary
-        return READ_FOUND
-
-    cdef int64_t end_offset_at(self, int64_t position, int64_t end) except -1:
-        """The first offset after the batches in [position, end), both of them batch boundaries; pinned."""
-        cdef ItemInfo info
-        cdef IndexView view
-        cdef int64_t i
-        cdef int64_t base = self.base_offset
-        info.next_offset = base
-        _owner = self.index.view(&view)
-        with nogil:
-            i = bisect_last(view.positions, view.count, end - 1)
-            if i >= 0:
-                position = max(position, view.positions[i])
-            while position < end and self.format.parse(
-                    self.map + position, end - position, base + position, &info) == PARSED:
-                position += info.size
-        return info.next_offset
-
-    cdef int _slice_damaged(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
-                            int64_t size_limit, ReadResult* out) except -1:
-        """slice() where bytes are quarantined: steps over them, ends before them. Rare, so simple rather than fast."""
-        cdef ItemInfo info
-        cdef int64_t position, bound, target, first_end
-        cdef int result
-        cdef tuple damage = self.damage
-        position = self.index.position_of_offset(offset)
-        while True:
-            bound = size_limit
-            for damage_start, damage_end, _, _ in damage:
-                if damage_start <= position < damage_end:
-                    position = damage_end
-                elif damage_start > position and damage_end > damage_start:
-                    bound = min(bound, <int64_t>damage_start)
-            if position >= size_limit:
-                return READ_PAST_END
-            if not self.is_verified(position, min(position + 1, size_limit)):
-                return READ_DEFER
-            result = find_offset(self.format, self.map, self.base_offset, position, bound, offset, &info)
-            if result == FOUND:
-                break
-            if result == MET_INVALID:
-                return refuse_read(out, CORRUPT_MESSAGE) if self.is_verified(position, bound) else READ_DEFER
-            position = bound
-        first_end = info.position + info.size
-        target = min(info.position + min(size_max, INT64_MAX - info.position), bound)
-        if not self.is_verified(info.position, max(target, first_end)):
-            return READ_DEFER
-        if self.damage is not damage:
-            return READ_DEFER               # found meanwhile: look again
-        if info.next_offset > upper_offset or (target < first_end and not whole_first):
-            return READ_NOTHING
-        out.start = info.position
-        out.end = first_end
-        if target >= first_end:
-            out.end = last_boundary(self.format, self.map, self.base_offset, first_end, bound, target, upper_offset)
-        return READ_FOUND
 
     def read_bytes(self, int64_t position, int64_t size):
         """A copy of a readable range, whatever is in it."""

@@ -31,7 +31,7 @@ from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.log.log_core cimport HAS_REPLICAS, LOOK_AGAIN, REPLICATED, LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.log.producers cimport ProducerTable
-from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
+from kafkalite._native.log.segment_read cimport READ_DEFER, ReadResult, end_offset_at
 from kafkalite._native.serve.access cimport ACCESS_READ, AccessView, is_allowed
 from kafkalite._native.serve.counters cimport KEY_OF_FETCH, RequestCounters
 from kafkalite._native.serve.fetch_session cimport (
@@ -484,7 +484,7 @@ cdef class FetchPlan(FetchParts):
             self.size += piece.size
             if self.aborted is not None and producers.aborted.count > 0:
                 self.aborted[i] = producers.aborted.overlapping(
-                    part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
+                    part.offset, end_offset_at(piece.segment, piece.position, piece.position + piece.size))
                 if piece.segment.has_fault() or piece.segment.index.has_fault():
                     log.after_fault(piece.segment, &found)
                     self.drop_part(i)

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
-from kafkalite._native.log.segment cimport ReadResult
+from kafkalite._native.log.segment_read cimport ReadResult
 from kafkalite._native.serve.fetch_session cimport FetchPart
 from kafkalite._native.serve.quota cimport Meter
 

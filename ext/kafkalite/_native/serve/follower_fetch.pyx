@@ -14,7 +14,7 @@ from kafkalite._native.log.followers cimport Followers
 from kafkalite._native.log.leading cimport find_epoch_end, note_fetch
 from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
-from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
+from kafkalite._native.log.segment_read cimport READ_DEFER, ReadResult
 from kafkalite._native.wire.error_codes cimport (
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic.message_set import MessageSetError
 from kafkalite._native.log.producers import ProducerTable
-from kafkalite._native.log.segment import READ_DEFER, Segment, SegmentUnreadable
+from kafkalite._native.log.segment import Segment, SegmentUnreadable
+from kafkalite._native.log.segment_read import READ_DEFER
 from kafkalite.base.logging import RepeatLogger, fields
 from kafkalite.broker.log import files
 from kafkalite.broker.log.classic.view import UNPACKING, BatchView, segment_at

@@ -12,7 +12,7 @@ from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic import message_set
 from kafkalite._native.classic.message_set import Message
 from kafkalite._native.log.log_core import APPEND_DEFER, APPEND_DONE
-from kafkalite._native.log.segment import READ_REFUSED
+from kafkalite._native.log.segment_read import READ_REFUSED
 from kafkalite.broker.log.classic.log import ClassicLog
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.errors import CorruptMessage, ErrorCode, MessageTooLarge, OffsetOutOfRange, StorageError

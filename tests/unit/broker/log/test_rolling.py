@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kafkalite._native.log.segment import READ_NOTHING
+from kafkalite._native.log.segment_read import READ_NOTHING
 from kafkalite.broker.log import index_file, snapshots
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all

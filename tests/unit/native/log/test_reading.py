@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native.log.segment import READ_DEFER, READ_FOUND, READ_NOTHING, READ_REFUSED, FileCache
+from kafkalite._native.log.segment import FileCache
+from kafkalite._native.log.segment_read import READ_DEFER, READ_FOUND, READ_NOTHING, READ_REFUSED
 from tests.kit.harness.log_harness import LogHarness, PlainLog, make_batch, read_all, release, split
 
 
