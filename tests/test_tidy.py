@@ -25,7 +25,6 @@ CLASS_LINES_MAX = 900
 BLOB_SIZE_MAX = 100 * 1024
 
 LARGE_CLASSES = {
-    "ext/kafkalite/_native/log/log_core.pyx:LogCore methods": 61,
     "ext/kafkalite/_native/serve/connection.pyx:Connection lines": 1086,
     "ext/kafkalite/_native/serve/connection.pyx:Connection methods": 76,
     "kafkalite/broker/log/partition_log.py:PartitionLog methods": 74,

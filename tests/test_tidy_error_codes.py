@@ -12,13 +12,13 @@ from tests.kit.sources import name_of, python_files
 ERROR_VALUES = frozenset(code.value for code in ErrorCode if code != ErrorCode.NONE)
 ERROR_WORD = re.compile(r"(?:^|_)(?:errors?|codes?)(?:_|$)")
 ANSWERS_OF_LOGS = frozenset({"append_batch", "append_internal", "read_copy"})
-"""Methods whose results have an error code at a place of a tuple."""
+"""Methods and functions whose results have an error code at a place of a tuple."""
 
 
 def tells_an_error(node: ast.expr) -> bool:
     """Whether an expression's value is an error code, as its last name says: `answer.error_code`, `codes[0]`."""
     match node:
-        case ast.Subscript(value=ast.Call(func=ast.Attribute(attr=name)), slice=index):
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)), slice=index):
             places = {"0", "1", "1::5"} if name in ANSWERS_OF_LOGS else set()
             return ast.unparse(index) in places or ERROR_WORD.search(name) is not None
         case ast.Attribute(attr=name) | ast.Name(id=name):
@@ -132,8 +132,8 @@ def test_tests_give_error_codes_by_name() -> None:
         "assert {row.error for row in rows} == {1}",
         "assert (row.name, row.error_code) == ('t', 3)",
         "assert [(row.name, row.error_code) for row in rows] == [('t', 0), ('u', 42)]",
-        "assert log.append_batch(batch)[1] == 87",
-        "assert log.append_batch(batch)[1::5] == (32, 0)",
+        "assert append_batch(log, batch)[1] == 87",
+        "assert append_batch(log, batch)[1::5] == (32, 0)",
         "code = code or (36 if there else 0)",
         "answer = Answer(error_code=-1)",
         "INVALID_EPOCH, OTHER = 47, 5",
@@ -155,7 +155,7 @@ def test_a_number_for_an_error_is_found(line: str) -> None:
         "assert status.code == 40401",
         "assert codes == [ErrorCode.NONE] * 2",
         "PARTITION_COUNT = 3",
-        "assert log.append_batch(batch)[1::5] == (ErrorCode.INVALID_TIMESTAMP, 2)",
+        "assert append_batch(log, batch)[1::5] == (ErrorCode.INVALID_TIMESTAMP, 2)",
     ],
 )
 def test_other_numbers_are_no_errors(line: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.base.clock import SystemClock
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.settings.broker import BrokerConfig
@@ -37,7 +38,7 @@ def test_append(
 
     def append() -> None:
         data[:8] = bytes(8)
-        log.core.append_batch(data)
+        append_batch(log.core, data)
 
     benchmark(append)
     assert (log.log_end_offset - before) % count == 0
@@ -50,7 +51,7 @@ def test_read_slice(
     """Locating 64 KiB of whole batches in the middle of 1,000; no byte is copied."""
     data = bytes(make_batch(count, 200))
     for _ in range(1000):
-        log.core.append_batch(bytearray(data))
+        append_batch(log.core, bytearray(data))
 
     def read() -> None:
         _, _, found = log.core.slice_at(500 * count, 65_536)

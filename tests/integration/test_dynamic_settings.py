@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from kafkalite import Broker
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.errors import ErrorCode
 from kafkalite.wire import protocol
 from kafkalite.wire.protocol import api, header
@@ -83,8 +84,8 @@ def test_batch_limit_of_topics_follows_the_brokers(tmp_path):
         broker.create_topic("own", max_message_bytes=10_000)
         with connect(broker) as connection:
             change(connection, "message.max.bytes", "300")
-        assert broker.logs.topics["inherits"].partitions[0].core.append_batch(batch)[1] == ErrorCode.MESSAGE_TOO_LARGE
-        assert broker.logs.topics["own"].partitions[0].core.append_batch(batch)[1] == 0
+        assert append_batch(broker.logs.topics["inherits"].partitions[0].core, batch)[1] == ErrorCode.MESSAGE_TOO_LARGE
+        assert append_batch(broker.logs.topics["own"].partitions[0].core, batch)[1] == 0
 
 
 def network_threads(broker):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kafkalite._native.log.log_append import append_batch
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic
 from tests.kit.harness.log_harness import LogHarness, make_batch
@@ -35,7 +36,7 @@ MARKER = re.compile(r"offset: (\d+) .*endTxnMarker: (COMMIT|ABORT) coordinatorEp
 
 def put(log: PartitionLog, producer_id: int, sequence: int) -> None:
     batch = make_batch(2, producer_id=producer_id, epoch=3, sequence=sequence, attributes=0x10)
-    assert log.core.append_batch(batch, admitted=log.core.marker_count())[1] == 0
+    assert append_batch(log.core, batch, admitted=log.core.marker_count())[1] == 0
 
 
 def test_kafkas_dump_tool_reads_markers_aborted_transactions_and_snapshots(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.broker import Broker
 from kafkalite.broker.cluster import metadata_types as types
 from kafkalite.broker.log.replica_log import ReplicaLog
@@ -139,7 +140,7 @@ def test_a_leader_names_the_replica_in_a_consumers_rack(controller: ScriptedCont
     ):
         log = log_of(broker)
         for _ in range(10):
-            log.core.append_batch(make_batch())
+            append_batch(log.core, make_batch())
         assert told(reader, 0, rack="b").preferred_read_replica == NOBODY, "nobody has told what it has"
         follow(broker, TWO, 6)
         follow(broker, THREE, 4)
@@ -170,7 +171,7 @@ def test_a_session_tells_each_time_who_is_to_be_asked(controller: ScriptedContro
 
 def test_without_a_selector_the_leader_is_read(controller: ScriptedController, tmp_path: Path) -> None:
     with broker_with(controller, tmp_path, OWN, (OWN, TWO)) as broker, connect(broker) as reader:
-        log_of(broker).core.append_batch(make_batch())
+        append_batch(log_of(broker).core, make_batch())
         follow(broker, TWO, 1)
         part = told(reader, 0, rack="b")
         assert (part.preferred_read_replica, count(part)) == (NOBODY, 1)

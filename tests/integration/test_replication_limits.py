@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.broker import Broker
 from kafkalite.broker.cluster import metadata_types as types
 from kafkalite.broker.log.replica_log import ReplicaLog
@@ -110,7 +111,7 @@ def test_a_leader_holds_back_who_is_not_in_sync(controller: ScriptedController, 
     with Broker({**settings, **NEVER_PAID}) as broker:
         wait_until(lambda: "orders" in broker.logs.topics, WAIT_S, "the partition is here")
         for _ in range(10):
-            log_of(broker).core.append_batch(make_batch())
+            append_batch(log_of(broker).core, make_batch())
         with closing(Connection.connect("127.0.0.1", broker.port, client_id="test")) as connection:
             for offset in range(3):
                 assert count(fetched(connection, TWO, offset)) == 1

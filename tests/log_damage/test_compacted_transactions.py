@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalite._native.base import file_ops
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.broker.log.compaction import Compaction, CompactionStopped, SegmentDamaged
 from kafkalite.broker.log.swap import SwapAbandoned
 from kafkalite.errors import KafkaError
@@ -84,7 +85,7 @@ class Run:
             sequence=self.sequences[producer_id],
         )
         self.log.ensure_producers()
-        found = self.log.core.append_batch(batch, admitted=self.log.core.marker_count())
+        found = append_batch(self.log.core, batch, admitted=self.log.core.marker_count())
         assert found[1:3] == (0, end)
         self.sequences[producer_id] += len(pairs)
         self.model.entries.append(Entry(end, len(pairs), producer_id, transactional))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.errors import ErrorCode, StartupError
 from tests.kit.harness.log_harness import PlainLog, abandon, make_batch, make_manager, read_all
 from tests.kit.harness.samples import sample
@@ -133,7 +134,7 @@ def test_unreadable_log_takes_its_partition_offline_only(tmp_path: Path) -> None
     manager = make_manager(path)
     manager.open()
     bad, good = manager.topics["t"].partitions
-    assert bad.core.append_batch(make_batch())[1] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert append_batch(bad.core, make_batch())[1] == ErrorCode.KAFKA_STORAGE_ERROR
     assert bad.core.read_copy(0, 10)[1] == ErrorCode.KAFKA_STORAGE_ERROR
     assert good.append(make_batch()).base_offset == 1
     manager.close()

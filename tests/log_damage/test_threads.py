@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.base.clock import SystemClock
 from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import ErrorCode
@@ -149,7 +150,7 @@ def test_topics_come_and_go_under_appends(tmp_path: Path) -> None:
         for number in range(rounds):
             manager.create_topic("t", 2, {"file.delete.delay.ms": "0"})
             for _ in range(10):
-                code = manager.topics["t"].partitions[0].core.append_batch(make_batch(value=b"round %d;" % number))[1]
+                code = append_batch(manager.topics["t"].partitions[0].core, make_batch(value=b"round %d;" % number))[1]
                 assert code == 0
             for _, _, covered in follow(manager.topics["t"].partitions[0], 0):
                 assert b"round %d;" % number in covered
@@ -159,7 +160,7 @@ def test_topics_come_and_go_under_appends(tmp_path: Path) -> None:
         while not crowd.over.is_set():
             topic = manager.topics.get("t")
             if topic is not None:
-                assert topic.partitions[1].core.append_batch(make_batch())[1] in {
+                assert append_batch(topic.partitions[1].core, make_batch())[1] in {
                     0,
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 }

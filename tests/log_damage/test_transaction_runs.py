@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kafkalite._native.log.log_append import append_batch
 from kafkalite._native.log.producers import ProducerTable
 from kafkalite.broker.log import formats, producer_state, snapshots
 from kafkalite.broker.log.partition_log import PartitionLog
@@ -68,7 +69,7 @@ class TransactionsRun(RuleBasedStateMachine):
             attributes=TRANSACTIONAL if transactional else 0,
             value_size=5,
         )
-        _, error, base_offset, *_ = self.log.core.append_batch(batch, admitted=token)
+        _, error, base_offset, *_ = append_batch(self.log.core, batch, admitted=token)
         return error, base_offset
 
     @rule(producer_id=PRODUCERS, count=st.integers(1, 4), transactional=st.booleans())
@@ -116,7 +117,7 @@ class TransactionsRun(RuleBasedStateMachine):
         self.newest.pop(producer_id, None)
         batch = make_batch(1, producer_id=producer_id, epoch=older, sequence=0, attributes=TRANSACTIONAL)
         assert (
-            self.log.core.append_batch(batch, admitted=self.log.core.marker_count())[1]
+            append_batch(self.log.core, batch, admitted=self.log.core.marker_count())[1]
             == ErrorCode.INVALID_PRODUCER_EPOCH
         )
 

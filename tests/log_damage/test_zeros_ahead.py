@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalite._native.base import file_ops
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.errors import ErrorCode
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release
@@ -201,7 +202,7 @@ def test_a_full_disk_while_zeros_are_written(tmp_path: Path, after: int, written
     refused = 0
     for _ in range(20):
         batch = make_batch(value_size=VALUE_SIZE)
-        _, error, base_offset, *_ = log.core.append_batch(batch)
+        _, error, base_offset, *_ = append_batch(log.core, batch)
         refused += error == ErrorCode.KAFKA_STORAGE_ERROR
         if error == 0:
             model.append(base_offset, batch)

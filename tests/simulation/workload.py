@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkalite._native.log.log_core import APPEND_ASK
+from kafkalite._native.log.log_append import APPEND_ASK, append_batch
 from kafkalite._native.log.producers import FROM_CLIENT
 from kafkalite.base.deferred import Deferred, completed
 from kafkalite.broker.coordinator.committed_offsets import Offset
@@ -59,7 +59,7 @@ def produce(node: Node, topic: str, partition: int, batch: bytes, admitted: int 
         log = node.log(topic, partition)
     except KeyError:
         return completed((OTHER_CODE, -1))
-    outcome, error, offset, _, _, end_offset, _ = log.core.append_batch(batch, origin=FROM_CLIENT, admitted=admitted)
+    outcome, error, offset, _, _, end_offset, _ = append_batch(log.core, batch, origin=FROM_CLIENT, admitted=admitted)
     if error or outcome == APPEND_ASK:
         return completed((error or int(ErrorCode.INVALID_TXN_STATE), -1))
     answer: Deferred[tuple[int, int]] = Deferred()

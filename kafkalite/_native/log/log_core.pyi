@@ -9,12 +9,6 @@ from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import RecordFaults
 from kafkalite.base.clock import Clock
 
-APPEND_DONE: int
-APPEND_DUPLICATE: int
-APPEND_REFUSED: int
-APPEND_DEFER: int
-APPEND_ASK: int
-
 class LockedLog:
     def __enter__(self) -> None: ...
     def __exit__(self, *_error: object) -> None: ...
@@ -88,18 +82,6 @@ class LogCore:
         system_clock: bool = False,
         replicated: bool = False,
     ) -> None: ...
-    def append_batch(
-        self,
-        batch: bytes | bytearray | memoryview,
-        *,
-        may_block: bool = True,
-        origin: int = 0,
-        admitted: int = -1,
-        in_epoch: int = -1,
-    ) -> tuple[int, int, int, int, int, int, int]: ...
-    def append_marker_batch(
-        self, batch: bytes | bytearray | memoryview, *, strict: bool = False, in_epoch: int = -1
-    ) -> tuple[int, int]: ...
     def marker_count(self) -> int: ...
     def gauges(self) -> tuple[int, int, int, int, int]: ...
     def read_copy(

@@ -25,7 +25,8 @@ import threading
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kafkalite._native.base import file_ops
-from kafkalite._native.log.log_core import APPEND_ASK, LogCore
+from kafkalite._native.log.log_append import APPEND_ASK, append_batch, append_marker_batch
+from kafkalite._native.log.log_core import LogCore
 from kafkalite._native.log.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
 from kafkalite._native.log.scan import header_at
 from kafkalite._native.log.segment import FileCache, Segment, SegmentUnreadable
@@ -245,8 +246,8 @@ class PartitionLog(LogState):
         return self._append(batch, FROM_COORDINATOR, in_epoch)
 
     def _append(self, batch: bytes | bytearray | memoryview, origin: int, in_epoch: int) -> AppendInfo:
-        outcome, error, base_offset, append_time_ms, log_start, end_offset, bad_index = self.core.append_batch(
-            batch, origin=origin, in_epoch=in_epoch
+        outcome, error, base_offset, append_time_ms, log_start, end_offset, bad_index = append_batch(
+            self.core, batch, origin=origin, in_epoch=in_epoch
         )
         if outcome == APPEND_ASK:
             error = ErrorCode.INVALID_TXN_STATE  # only a coordinator can admit a transaction
@@ -481,7 +482,7 @@ class PartitionLog(LogState):
             producer_id, producer_epoch, coordinator_epoch, self.services.clock.time_ms(), commit=commit
         )
         strict = transaction_version >= STRICT_EPOCHS_SINCE
-        error, end_offset = self.core.append_marker_batch(batch, strict=strict, in_epoch=in_epoch)
+        error, end_offset = append_marker_batch(self.core, batch, strict=strict, in_epoch=in_epoch)
         if error:
             raise error_for(error, f"{self.name} refused a marker of producer {producer_id}: {ErrorCode(error).name}")
         return end_offset

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite import __version__
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.broker.log import transaction_index
 from tests.kit.harness.log_harness import LogHarness, make_batch
 from tests.kit.processes.broker import REPOSITORY, free_port, wait_until
@@ -393,7 +394,7 @@ def with_transactions(tmp_path: Path) -> Path:
     log.ensure_producers()
     for producer_id in (1, 2):
         batch = make_batch(2, producer_id=producer_id, epoch=0, sequence=0, attributes=0x10)
-        assert log.core.append_batch(batch, admitted=log.core.marker_count())[1] == 0
+        assert append_batch(log.core, batch, admitted=log.core.marker_count())[1] == 0
         log.append_marker(producer_id, 0, 5, commit=producer_id == 1)
     log.close()
     return harness.path

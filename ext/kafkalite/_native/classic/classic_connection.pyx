@@ -27,7 +27,8 @@ from kafkalite._native.classic.classic_log cimport SetAppend, append_set, read_r
 from kafkalite._native.classic.message_set cimport (
     ANY_PARTITION, TYPE_FETCH, TYPE_MULTIFETCH, TYPE_MULTIPRODUCE, TYPE_OFFSETS, TYPE_PRODUCE,
 )
-from kafkalite._native.log.log_core cimport APPEND_DEFER, LogCore
+from kafkalite._native.log.log_append cimport APPEND_DEFER
+from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.log.segment_read cimport READ_DEFER, READ_REFUSED, ReadResult
 from kafkalite._native.serve.access cimport ACCESS_READ, ACCESS_WRITE, AccessView

@@ -24,7 +24,8 @@ from kafkalite._native.classic.message_set cimport (
     read_entry,
     walk_set,
 )
-from kafkalite._native.log.log_core cimport APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, LogCore
+from kafkalite._native.log.log_append cimport APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, note_failed, writable_locked
+from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.log_slice cimport LogSlice, make_slice
 from kafkalite._native.log.record_format cimport PARSE_INCOMPLETE, PARSE_INVALID, PARSED, ItemInfo, RecordFormat
 from kafkalite._native.log.segment cimport Segment
@@ -122,7 +123,7 @@ cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint m
         with nogil:
             out.error = check_set(data, size, log.message_size_max, &found)
     if out.error != 0:
-        log.note_failed(out.error, size)
+        note_failed(log, out.error, size)
         return APPEND_REFUSED
     if found.valid_size == 0:
         return APPEND_DONE
@@ -191,7 +192,7 @@ cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, 
         return refuse(out, UNKNOWN_TOPIC_OR_PARTITION)
     if log.offline:
         return refuse(out, KAFKA_STORAGE_ERROR)
-    segment = log.writable_locked(info, may_block, log.now_ms())
+    segment = writable_locked(log, info, may_block, log.now_ms())
     if segment is None:
         return refuse(out, KAFKA_STORAGE_ERROR) if may_block else APPEND_DEFER
     segment.pin()

@@ -1,23 +1,15 @@
-"""The hot half of a partition's log: append, read, listeners. kafkalite.broker.log.partition_log owns it, and has the
-rest."""
+"""The hot half of a partition's log: offsets, segments, reads, listeners. log_append has the write path, and
+kafkalite.broker.log.partition_log, which owns a core, the rest."""
 
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log.followers cimport Followers, OffsetWaits
 from kafkalite._native.log.log_slice cimport LogSlice
-from kafkalite._native.log.producers cimport Marker, ProducerTable
-from kafkalite._native.log.record_format cimport ItemFault, ItemInfo, RecordFormat, RecordsVerdict
+from kafkalite._native.log.producers cimport ProducerTable
+from kafkalite._native.log.record_format cimport RecordFormat
 from kafkalite._native.log.segment cimport Segment
 from kafkalite._native.log.segment_read cimport ReadResult
-
-# What became of an append, for Python too.
-cpdef enum:
-    APPEND_DONE = 0             # it stands in the log
-    APPEND_DUPLICATE = 1        # it stood there already: the result is the original's
-    APPEND_REFUSED = 2          # the result's `error` says why
-    APPEND_DEFER = 3            # would have to block (create, roll, unpack): again with may_block=True on the io pool
-    APPEND_ASK = 4              # would begin a transaction: again with `admitted` once that is admitted
 
 # What an append that has just succeeded must look at besides; 0 for most logs and most of the time.
 cdef enum:
@@ -31,27 +23,6 @@ cdef enum:
 
 cdef enum:
     NOT_YET = -1                # in place of an error code: the high watermark is below
-    ANY_EPOCH = -1              # an append is good in whatever leader epoch it comes
-
-# What an append asks of the log at the moment at which it is written.
-cdef struct AppendTerms:
-    int origin                  # one of FROM_..., see producers
-    int64_t admitted            # what marker_count() said when the batch's transaction was about to be admitted
-    int32_t in_epoch            # the leader epoch in which alone it is good, ANY_EPOCH
-    bint acks_all               # as many in sync as the topic wants, or it is refused
-
-cdef struct AppendResult:
-    int error                   # Kafka's code where it was refused, otherwise 0
-    int64_t base_offset         # of the batch's first record (of the original's, for a duplicate); -1 on error
-    int64_t append_time_ms      # the time stamped on LogAppendTime topics, otherwise -1
-    int64_t log_start_offset    # -1 on error
-    int64_t end_offset          # first offset after the batch: what acks=all waits to see flushed
-    int32_t leader_epoch        # in which it stands there, -1 on error
-    bint replicates             # others followed the log when it was appended: acks=all waits for them
-    int64_t record_error_index  # index of the first bad record (KIP-467), -1 none
-    int64_t timestamp_min       # where there is a bad record: the bounds it was held against, ms, inclusive
-    int64_t timestamp_max
-    bint flush_due              # log.flush.interval.messages asks that the batch be flushed before any acknowledgement
 
 # What went in and out of a log since it was loaded. Guarded by the GIL.
 cdef struct Traffic:
@@ -93,8 +64,6 @@ cdef class LogCore:
     cdef readonly ProducerTable producers   # None until the first append or fetch
     cdef public dict admissions             # producer id → the question whether its transaction may begin, or None
 
-    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
-                    const AppendTerms* terms) except -1
     cpdef int64_t marker_count(self) noexcept
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
                              ReadResult* out, bint followed=*)
@@ -105,7 +74,7 @@ cdef class LogCore:
     cdef OffsetWaits waits                  # for the high watermark; None: nobody has waited yet
     cdef OffsetWaits low_waits              # for the low watermark
 
-    # For log_core and classic_log alone:
+    # For log_core, log_append, replica and classic_log alone:
     cdef readonly Segment active            # the last segment
     cdef PyThread_type_lock lock
     cdef tuple listeners
@@ -127,31 +96,14 @@ cdef class LogCore:
     cdef int64_t now_ms(self) except? -1
     cdef int lock_acquire(self) except -1
     cdef int lock_release(self) except -1
-    cdef int note_failed(self, int error, int64_t size, ItemFault fault=*) noexcept
     cdef int shut_error(self) noexcept
-    cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
-                           int origin) except? -32000
-    cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out) except -1
-    cdef int _check_compressed(self, const unsigned char* batch, const ItemInfo* info, int64_t timestamp_min,
-                               int64_t timestamp_max, RecordsVerdict* out) except -1
-    cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
-                             const AppendTerms* terms) except -1
-    cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out, const AppendTerms* terms) except -1
-    cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
-                                   int32_t in_epoch, int64_t now_ms, AppendResult* out) except -1
-    cdef int _ready_locked(self, bint may_block, int* error) except -1
-    cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
-                           int64_t now_ms, AppendResult* out) except -1
-    cdef int _after_write_locked(self) except -1
+    cdef int after_write_locked(self) except -1
     cdef bint _advance_locked(self, double now) except -1
-    cdef int _settle_waits(self) except -1
+    cdef int settle_waits(self) except -1
     cdef int settle_low_waits(self) except -1
-    cdef int _move_stable(self) except -1
+    cdef int move_stable(self) except -1
     cdef int move_stable_locked(self) except -1
     cdef int _check_offsets(self) except -1
-    cdef Segment writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms)
     cdef int notify(self, int64_t appended_bytes) except -1
     cdef Segment segment_of(self, int64_t offset, tuple segments)
     cdef int _check_contiguous(self, tuple segments) except -1

@@ -1,5 +1,5 @@
-"""The hot half of a partition's log: append, read, listeners. kafkalite.broker.log.partition_log owns it, and has the
-rest.
+"""The hot half of a partition's log: offsets, segments, reads, listeners. log_append has the write path, and
+kafkalite.broker.log.partition_log, which owns a core, the rest.
 
     log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
     log_start <= high_watermark <= log_end   standalone: equal to log_end; replicated: moved by set_high_watermark();
@@ -43,37 +43,20 @@ from cpython.pythread cimport (
     WAIT_LOCK,
 )
 from libc.errno cimport EIO
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t
 
 from kafkalite._native.base.debug cimport KL_DEBUG, kl_assert
 from kafkalite._native.log.followers cimport Followers
 from kafkalite._native.log.log_slice cimport LogSlice, make_slice
-from kafkalite._native.log.producers cimport (
-    CHECK_ASK,
-    CHECK_DUPLICATE,
-    CHECK_GOOD,
-    FROM_CLIENT,
-    FROM_COORDINATOR,
-    MARKER_EMPTY,
-    NOT_ADMITTED,
-    Marker,
-    ProducerTable,
-    SequenceSpan,
-    read_marker,
-)
-from kafkalite._native.log.record_format cimport (
-    ITEM_GOOD, ITEM_MAGIC, ITEM_NUMBERS, ItemFault, ItemInfo, RecordFormat, RecordsVerdict,
-)
+from kafkalite._native.log.producers cimport ProducerTable
+from kafkalite._native.log.record_format cimport RecordFormat
 from kafkalite._native.log.segment cimport Segment
 from kafkalite._native.log.segment_read cimport (
     READ_DEFER, READ_FOUND, READ_NOTHING, READ_PAST_END, ReadResult, refuse_read, slice_segment,
 )
-from kafkalite._native.wire.batch cimport CODEC_MASK, CONTROL
 from kafkalite._native.wire.error_codes cimport (
     CORRUPT_MESSAGE,
-    INVALID_RECORD,
     KAFKA_STORAGE_ERROR,
-    NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
@@ -88,16 +71,6 @@ cdef extern from "<time.h>" nogil:
         long tv_nsec
     int clock_gettime(int clock, timespec* out)
     int CLOCK_REALTIME
-
-cdef enum:
-    # Below this a CRC takes less than giving the GIL away and back would cost another thread.
-    CRC_WITHOUT_GIL_MIN = 16 * 1024
-
-
-cdef inline int refuse(AppendResult* out, int error) noexcept nogil:
-    """An append ends with an error code of Kafka's."""
-    out.error = error
-    return APPEND_REFUSED
 
 
 @cython.final
@@ -201,72 +174,11 @@ cdef class LogCore:
             return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
         return self.clock.time_ms()
 
-    # ---- append -----------------------------------------------------------------------------------------------------
+    # ---- state -------------------------------------------------------------------------------------------------------
 
-    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
-                    const AppendTerms* terms) except -1:
-        """Appends the records field of one partition; what became of it.
-
-        The bytes are patched in place. They must stay alive and unshared for the call.
-        """
-        cdef ItemInfo info
-        cdef int outcome
-        cdef int64_t now_ms
-        out.base_offset = out.append_time_ms = out.log_start_offset = out.end_offset = out.record_error_index = -1
-        out.flush_due = out.replicates = False
-        out.leader_epoch = -1
-        out.error = 0
-        if self.format.positional:
-            self.note_failed(UNSUPPORTED_FOR_MESSAGE_FORMAT, size)
-            return refuse(out, UNSUPPORTED_FOR_MESSAGE_FORMAT)
-        kl_assert(self.deferred_appends >= 0)
-        if self.deferred_appends > 0 and not may_block:
-            return APPEND_DEFER
-        out.error = self._check_header(batch, size, &info, terms.origin)
-        if out.error != 0:
-            self.note_failed(out.error, size, info.fault)
-            return APPEND_REFUSED
-        now_ms = self.now_ms()
-        outcome = self._check_records(batch, &info, may_block, now_ms, out)
-        if outcome != APPEND_DONE:
-            if outcome == APPEND_REFUSED:
-                self.note_failed(out.error, size)
-            return outcome
-        if self.codec >= 0 and (info.attributes & CODEC_MASK) != self.codec:
-            if not may_block:
-                return APPEND_DEFER
-            outcome = self._append_recoded(batch, &info, now_ms, out, terms)
-        else:
-            self.lock_acquire()
-            try:
-                outcome = self._append_locked(batch, &info, may_block, now_ms, out, terms)
-            finally:
-                self.lock_release()
-        if outcome == APPEND_DONE or outcome == APPEND_DUPLICATE:
-            out.log_start_offset = self.log_start_offset
-            self.traffic.appends += 1
-            if outcome == APPEND_DONE:
-                self.traffic.records_in += info.record_count
-                self.traffic.bytes_in += info.size
-                if self.listeners:
-                    self.notify(info.size)
-                if self.waits is not None:
-                    self._settle_waits()            # it may have been the only one in sync
-            if out.flush_due:
-                self.owner.flush_due(out.end_offset)
-        elif outcome == APPEND_REFUSED:
-            self.note_failed(out.error, size)
-        return outcome
-
-    cdef int note_failed(self, int error, int64_t size, ItemFault fault=ITEM_GOOD) noexcept:
-        """Counts a batch that is refused."""
-        self.traffic.appends += 1
-        self.traffic.appends_failed += 1
-        self.traffic.bytes_refused += size
-        self.traffic.checksums_failed += error == CORRUPT_MESSAGE
-        self.traffic.magics_failed += fault == ITEM_MAGIC
-        self.traffic.numbers_failed += fault == ITEM_NUMBERS
-        return 0
+    cdef int shut_error(self) noexcept:
+        """The Kafka error code of a log that is shut."""
+        return UNKNOWN_TOPIC_OR_PARTITION if self.deleted else NOT_LEADER_OR_FOLLOWER
 
     def gauges(self):
         """(bytes, segments, first offset, end offset, bytes not flushed yet)"""
@@ -284,230 +196,9 @@ cdef class LogCore:
         next as `admitted`: a marker that is written in between takes the admission back."""
         return self.producers.marker_count if self.producers is not None else 0
 
-    cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
-                           int origin) except? -32000:
-        cdef bint intact
-        cdef int error = self.format.check(batch, size, self.message_size_max, info)
-        if error != 0:
-            return error
-        if size >= CRC_WITHOUT_GIL_MIN:
-            format = self.format
-            with nogil:
-                intact = format.intact(batch, info)
-        else:
-            intact = self.format.intact(batch, info)
-        if not intact:
-            return CORRUPT_MESSAGE
-        return self.format.check_fields(info, origin == FROM_COORDINATOR)
+    # ---- watermarks --------------------------------------------------------------------------------------------------
 
-    cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out) except -1:
-        """The checks that may need a look at records, APPEND_DONE when they pass; header and checksum are known to be
-        right."""
-        cdef RecordsVerdict verdict
-        cdef RecordFormat format
-        cdef int64_t timestamp_min = INT64_MIN
-        cdef int64_t timestamp_max = INT64_MAX
-        cdef bint key_required = self.compacted
-        cdef bint stamped = self.log_append_time
-        cdef bint look = self.validate_records or key_required
-        if not stamped:
-            if self.timestamp_after_max_ms < INT64_MAX - now_ms:
-                timestamp_max = now_ms + self.timestamp_after_max_ms
-            if self.timestamp_before_max_ms != INT64_MAX:
-                timestamp_min = now_ms - self.timestamp_before_max_ms
-            look = look or info.max_timestamp > timestamp_max or timestamp_min != INT64_MIN
-        if not look:
-            return APPEND_DONE
-        format = self.format
-        if info.attributes & CODEC_MASK:
-            if not may_block:
-                return APPEND_DEFER
-            self._check_compressed(batch, info, timestamp_min, timestamp_max, &verdict)
-        elif info.size >= CRC_WITHOUT_GIL_MIN:
-            with nogil:
-                format.check_records(batch, info, key_required, timestamp_min, timestamp_max, &verdict)
-        else:
-            format.check_records(batch, info, key_required, timestamp_min, timestamp_max, &verdict)
-        if verdict.error != 0:
-            out.record_error_index = verdict.bad_index
-            out.timestamp_min = timestamp_min
-            out.timestamp_max = timestamp_max
-            return refuse(out, verdict.error)
-        if verdict.max_timestamp != info.max_timestamp and not stamped:
-            format.correct_timestamp(batch, info, verdict.max_timestamp)
-        return APPEND_DONE
-
-    cdef int _check_compressed(self, const unsigned char* batch, const ItemInfo* info, int64_t timestamp_min,
-                               int64_t timestamp_max, RecordsVerdict* out) except -1:
-        error, index, max_timestamp = self.owner.check_compressed(
-            <bytes>batch[:info.size], self.compacted, timestamp_min, timestamp_max)
-        out.error = error
-        out.bad_index = index
-        out.max_timestamp = max_timestamp
-        return 0
-
-    cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
-                             const AppendTerms* terms) except -1:
-        """Appends the batch in the codec that the topic prescribes. It was checked; the new form is ours."""
-        cdef bytearray recoded = self.owner.recode(<bytes>batch[:info.size], self.codec)
-        cdef unsigned char* data = <unsigned char*><char*>recoded
-        cdef int64_t size = len(recoded)
-        # Its size may have grown: Kafka holds the stored batch against the limit too.
-        out.error = self.format.check(data, size, self.message_size_max, info)
-        if out.error != 0:
-            return APPEND_REFUSED
-        self.lock_acquire()
-        try:
-            return self._append_locked(data, info, True, now_ms, out, terms)
-        finally:
-            self.lock_release()
-
-    cdef int shut_error(self) noexcept:
-        """The Kafka error code of a log that is shut."""
-        return UNKNOWN_TOPIC_OR_PARTITION if self.deleted else NOT_LEADER_OR_FOLLOWER
-
-    cdef int _ready_locked(self, bint may_block, int* error) except -1:
-        """APPEND_DONE when the log takes appends and knows its producers."""
-        if self.shut:
-            error[0] = self.shut_error()
-            return APPEND_REFUSED
-        if self.offline:
-            error[0] = KAFKA_STORAGE_ERROR
-            return APPEND_REFUSED
-        if self.producers is None:
-            if not may_block:
-                return APPEND_DEFER
-            if not self.owner.load_producers_locked():
-                error[0] = KAFKA_STORAGE_ERROR
-                return APPEND_REFUSED
-        return APPEND_DONE
-
-    cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out, const AppendTerms* terms) except -1:
-        cdef SequenceSpan original
-        cdef Segment segment
-        cdef int verdict
-        cdef int outcome = self._ready_locked(may_block, &out.error)
-        if outcome != APPEND_DONE:
-            return outcome
-        if terms.in_epoch != self.leader_epoch and terms.in_epoch != ANY_EPOCH:
-            return refuse(out, NOT_LEADER_OR_FOLLOWER)
-        if self.followers is not None:
-            if terms.acks_all and self.followers.in_sync_count < self.followers.enough():
-                return refuse(out, NOT_ENOUGH_REPLICAS)
-            out.replicates = True
-            out.leader_epoch = self.leader_epoch
-        if info.producer_id >= 0:
-            verdict = self.producers.check(info, terms.origin, terms.admitted, &original, &out.error)
-            if verdict == CHECK_DUPLICATE:
-                out.base_offset = original.first_offset
-                out.end_offset = original.last_offset + 1
-                out.append_time_ms = original.timestamp if self.log_append_time else -1
-                return APPEND_DUPLICATE
-            if verdict != CHECK_GOOD:
-                return APPEND_ASK if verdict == CHECK_ASK else APPEND_REFUSED
-        segment = self.writable_locked(info, may_block, now_ms)
-        if segment is None:
-            return refuse(out, KAFKA_STORAGE_ERROR) if may_block else APPEND_DEFER
-        segment.pin()
-        try:
-            return self._write_locked(segment, batch, info, NULL, now_ms, out)
-        finally:
-            segment.unpin()
-
-    cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
-                                   int32_t in_epoch, int64_t now_ms, AppendResult* out) except -1:
-        cdef Segment segment
-        cdef int outcome = self._ready_locked(True, &out.error)
-        if outcome != APPEND_DONE:
-            return outcome
-        if in_epoch != self.leader_epoch and in_epoch != ANY_EPOCH:
-            return refuse(out, NOT_LEADER_OR_FOLLOWER)
-        out.error = self.producers.check_marker(info, marker, strict)
-        if out.error != 0:
-            return APPEND_REFUSED
-        segment = self.writable_locked(info, True, now_ms)
-        if segment is None:
-            return refuse(out, KAFKA_STORAGE_ERROR)
-        segment.pin()
-        try:
-            return self._write_locked(segment, batch, info, marker, now_ms, out)
-        finally:
-            segment.unpin()
-
-    cdef Segment writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms):
-        """The segment that takes the batch, open. None: it could not be made, or not without blocking."""
-        cdef Segment segment = self.active
-        cdef bint roll
-        roll = segment.sealed
-        if segment.has_file and not roll and segment.index is not None:
-            roll = (
-                (segment.size > 0 and (
-                    segment.size + (0 if self.format.positional else info.size) > self.segment_size_max
-                    or segment.index.count >= self.index_count_max
-                    or now_ms - segment.created_ms > self.segment_ms - self.roll_jitter_ms))
-                or self.log_end_offset + info.last_offset_delta - segment.base_offset > INT32_MAX)
-        elif not may_block:
-            return None
-        if roll or not segment.has_file or segment.index is None or not self.epoch_recorded:
-            if not may_block:
-                return None
-            segment = self.owner.prepare_segment_locked(roll)
-            return segment
-        if segment.fd < 0 and not may_block:
-            return None
-        return segment
-
-    cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
-                           int64_t now_ms, AppendResult* out) except -1:
-        """Places, writes and publishes the batch at the end of a pinned segment; `marker`: what it says, if it is one.
-        """
-        cdef int64_t written
-        cdef RecordFormat format = self.format
-        cdef bint stamp = self.log_append_time
-        cdef int64_t offset = self.log_end_offset
-        cdef int32_t epoch = self.leader_epoch
-        cdef int64_t size_max = self.segment_size_max
-        cdef bint whole = self.preallocate
-        kl_assert(not PyThread_acquire_lock(self.lock, NOWAIT_LOCK))
-        kl_assert(segment.pins > 0)
-        kl_assert(<void*>segment == <void*>self.active)
-        kl_assert(segment.base_offset <= offset)
-        # The caller keeps `batch` alive, the pin keeps the descriptor, the lock keeps the end where it is.
-        with nogil:
-            if stamp:
-                format.stamp(batch, info, now_ms)
-            format.place(batch, info, offset, epoch)
-            written = segment.write(batch, info.size, size_max, whole)
-        if written < 0:
-            self.owner.write_failed_locked(<int>-written)
-            return refuse(out, KAFKA_STORAGE_ERROR)
-        if marker != NULL:
-            self.producers.update_marker(info, marker, now_ms)
-        elif info.producer_id >= 0:
-            self.producers.update(info, now_ms)
-        kl_assert(written == info.size)
-        kl_assert(info.base_offset == offset)
-        kl_assert(info.next_offset > offset)
-        segment.advance(info, self.index_interval)
-        self.log_end_offset = info.next_offset
-        if self.after_write:
-            self._after_write_locked()
-        else:
-            self.high_watermark = info.next_offset
-            self._move_stable()
-        self.unflushed_count += info.record_count
-        if self.unflushed_since == 0.0:
-            self.unflushed_since = self.clock.monotonic()
-            self.dirty_logs.add(self.owner)
-        out.base_offset = offset
-        out.end_offset = info.next_offset
-        out.append_time_ms = now_ms if stamp else -1
-        out.flush_due = self.unflushed_count >= self.flush_messages
-        return APPEND_DONE
-
-    cdef int _after_write_locked(self) except -1:
+    cdef int after_write_locked(self) except -1:
         """What follows a write that succeeded, where that is more than usual."""
         if self.after_write & DISK_WAS_FULL:
             self.owner.storage_recovered_locked()
@@ -518,16 +209,16 @@ cdef class LogCore:
         return self.move_stable_locked()
 
     cdef int move_stable_locked(self) except -1:
-        """As _move_stable, in any log."""
+        """As move_stable, in any log."""
         cdef int64_t offset
         if not self.after_write & HAS_REPLICAS:
-            return self._move_stable()
+            return self.move_stable()
         offset = min(self.producers.first_undecided(), self.high_watermark)
         if offset > self.last_stable_offset:
             self.last_stable_offset = offset
         return self._check_offsets()
 
-    cdef int _move_stable(self) except -1:
+    cdef int move_stable(self) except -1:
         """Publishes how far read_committed clients may read. It never goes back."""
         cdef int64_t offset = min(self.producers.first_open_offset, self.high_watermark)
         # A log start inside an open transaction has moved it past that one's first offset already.
@@ -649,7 +340,7 @@ cdef class LogCore:
         """
         self.notify(LOOK_AGAIN)
         if self.waits is not None:
-            self._settle_waits()
+            self.settle_waits()
         if self.low_waits is not None:
             self.settle_low_waits()
 
@@ -672,7 +363,7 @@ cdef class LogCore:
             self.lock_release()
         self.notify(REPLICATED)
         if self.waits is not None:
-            self._settle_waits()
+            self.settle_waits()
         return True
 
     cdef bint _advance_locked(self, double now) except -1:
@@ -698,7 +389,7 @@ cdef class LogCore:
             return NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return 0
 
-    cdef int _settle_waits(self) except -1:
+    cdef int settle_waits(self) except -1:
         """Calls those whose wait for the high watermark is over: all of them, where nobody leads here any more."""
         cdef int error = self.replicated_error(0)
         cdef int64_t reached = INT64_MAX if self.shut or self.offline else self.high_watermark
@@ -716,49 +407,6 @@ cdef class LogCore:
         return self.low_waits.settle(reached, error)
 
     # ---- Python's view ----------------------------------------------------------------------------------------------
-
-    def append_batch(self, batch, *, bint may_block=True, int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED,
-                     int32_t in_epoch=ANY_EPOCH):
-        """Appends a copy of one batch: (outcome, error, base offset, append time ms, log start, end offset, bad record
-        index), where the outcome is one of APPEND_... and the error, Kafka's code, is 0 unless it was refused.
-
-        APPEND_DEFER: may_block=False would have had to block. APPEND_ASK: a transaction would begin that nobody has
-        `admitted`. `origin`: one of FROM_... of kafkalite._native.log.producers. `in_epoch`: in another leader epoch
-        it is refused with NOT_LEADER_OR_FOLLOWER, -1 any.
-        """
-        cdef AppendResult out
-        cdef AppendTerms terms = AppendTerms(origin, admitted, in_epoch, False)
-        cdef bytearray copy = bytearray(batch)
-        cdef int outcome = self.append(<unsigned char*><char*>copy, len(copy), may_block, &out, &terms)
-        return (outcome, out.error, out.base_offset, out.append_time_ms, out.log_start_offset, out.end_offset,
-                out.record_error_index)
-
-    def append_marker_batch(self, batch, *, bint strict=False, int32_t in_epoch=ANY_EPOCH):
-        """Appends a copy of a control batch that ends a transaction, blocking where need be: (error, end offset)."""
-        cdef AppendResult out
-        cdef ItemInfo info
-        cdef Marker marker
-        cdef bytearray copy = bytearray(batch)
-        cdef unsigned char* data = <unsigned char*><char*>copy
-        cdef int error = self.format.check(data, len(copy), INT64_MAX, &info)
-        if error == 0:
-            read_marker(data, &info, &marker)
-            if not info.attributes & CONTROL or marker.type == MARKER_EMPTY or info.producer_id < 0:
-                error = INVALID_RECORD
-        if error != 0:
-            return error, -1
-        out.end_offset = -1
-        out.error = 0
-        self.lock_acquire()
-        try:
-            self._append_marker_locked(data, &info, &marker, strict, in_epoch, self.now_ms(), &out)
-        finally:
-            self.lock_release()
-        if out.error == 0:
-            self.notify(LOOK_AGAIN)         # the last stable offset may have moved by far more than the marker
-            if self.waits is not None:
-                self._settle_waits()
-        return out.error, out.end_offset
 
     def read_copy(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True, upper_offset=None):
         """(outcome, error, bytes) of read_slice, where the outcome is one of READ_... and the error, Kafka's code, is 0

@@ -19,6 +19,7 @@ Thread rule: LogCore's.
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 
 from kafkalite._native.base.debug cimport kl_assert
+from kafkalite._native.log.log_append cimport writable_locked
 from kafkalite._native.log.log_core cimport DISK_WAS_FULL, HAS_REPLICAS, REPLICATED, LogCore
 from kafkalite._native.log.producers cimport Marker, read_marker
 from kafkalite._native.log.record_format cimport PARSE_INCOMPLETE, PARSED, ItemInfo, RecordFormat
@@ -158,7 +159,7 @@ cdef class Replica:
                 kl_assert(self.last_epoch == info.leader_epoch)
             if info.next_offset - 1 - log.active.base_offset > INT32_MAX:
                 log.log_end_offset = info.base_offset       # offsets that far apart do not fit into one segment
-            segment = log.writable_locked(&info, True, now_ms)
+            segment = writable_locked(log, &info, True, now_ms)
             if segment is None:
                 return FOLLOW_FAILED
             size_max = log.segment_size_max

@@ -36,7 +36,8 @@ import logging
 
 from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.log.leading cimport cancel_wait, wait_replicated
-from kafkalite._native.log.log_core cimport APPEND_ASK, LogCore
+from kafkalite._native.log.log_append cimport APPEND_ASK
+from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.producers cimport NOT_ADMITTED
 from kafkalite._native.wire.error_codes cimport REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR
 

@@ -1,7 +1,8 @@
 """Serving Produce without a Python object per request."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
-from kafkalite._native.log.log_core cimport AppendResult, AppendTerms, LogCore
+from kafkalite._native.log.log_append cimport AppendResult, AppendTerms
+from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.deferred_produce cimport Admission, AdmissionRequest, WaitingPart, WaitingRequest
 from kafkalite._native.serve.counters cimport RequestCounters

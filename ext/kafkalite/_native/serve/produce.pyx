@@ -17,9 +17,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free
 
 from kafkalite._native.base.debug cimport kl_assert
-from kafkalite._native.log.log_core cimport (
-    ANY_EPOCH, APPEND_ASK, APPEND_DEFER, APPEND_REFUSED, AppendTerms, LogCore,
+from kafkalite._native.log.log_append cimport (
+    ANY_EPOCH, APPEND_ASK, APPEND_DEFER, APPEND_REFUSED, AppendTerms, append_records,
 )
+from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED
 from kafkalite._native.serve.access cimport ACCESS_WRITE
 from kafkalite._native.serve.deferred_produce cimport (
@@ -356,7 +357,7 @@ cdef class ProduceServer:
             return log
         if self.transactional:
             self.append_transactional(part, log)
-        elif log.append(part.records, part.records_size, False, &part.result, &self.terms) == APPEND_DEFER:
+        elif append_records(log, part.records, part.records_size, False, &part.result, &self.terms) == APPEND_DEFER:
             part.state = QUEUED
         part.error = part.result.error
         part.wants_replicas = self.terms.acks_all and part.result.replicates
@@ -445,7 +446,7 @@ cdef class ProduceServer:
                 # What the pool still has of this log was there before and takes its place in the queue first.
                 part.state = QUEUED if log.deferred_appends > 0 else AFTER_ANOTHER
                 return 0
-        outcome = log.append(part.records, part.records_size, False, &part.result, &self.terms)
+        outcome = append_records(log, part.records, part.records_size, False, &part.result, &self.terms)
         if outcome == APPEND_ASK:
             self.admission = self.ask.send(log, producer_id, load_i16(part.records + PRODUCER_EPOCH_AT), &answered)
             self.admitted = answered.admitted
@@ -455,7 +456,7 @@ cdef class ProduceServer:
             if self.admission is not None or answered.error != 0:
                 return 0
             self.terms.admitted = answered.admitted
-            outcome = log.append(part.records, part.records_size, False, &part.result, &self.terms)
+            outcome = append_records(log, part.records, part.records_size, False, &part.result, &self.terms)
             kl_assert(outcome != APPEND_ASK)
         if outcome == APPEND_DEFER:
             part.state = QUEUED
@@ -671,7 +672,7 @@ cdef class PendingProduce(WaitingRequest):
         if log.followers is not None and terms.acks_all and has_too_few(log):
             pending.error = part.error = NOT_ENOUGH_REPLICAS
             return APPEND_REFUSED
-        outcome = log.append(&view[0], view.shape[0], True, &part.result, &terms)
+        outcome = append_records(log, &view[0], view.shape[0], True, &part.result, &terms)
         pending.wants_replicas = terms.acks_all and part.result.replicates
         pending.leader_epoch = part.result.leader_epoch
         part.error = part.result.error

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic import message_set
 from kafkalite._native.classic.message_set import Message
-from kafkalite._native.log.log_core import APPEND_DEFER, APPEND_DONE
+from kafkalite._native.log.log_append import APPEND_DEFER, APPEND_DONE, append_batch
 from kafkalite._native.log.segment_read import READ_REFUSED
 from kafkalite.broker.log.classic.log import ClassicLog
 from kafkalite.broker.log.manager import LogManager
@@ -543,7 +543,7 @@ def test_modern_producers_and_readers_of_batches_are_refused(harness: LogHarness
     from tests.kit.harness.log_harness import make_batch
 
     log = opened(harness)
-    assert log.core.append_batch(make_batch())[1] == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert append_batch(log.core, make_batch())[1] == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert log.core.read_copy(0, 100) == (READ_REFUSED, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, b"")
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.leading import wait_replicated
+from kafkalite._native.log.log_append import append_batch
 from kafkalite.broker.log import checkpoints
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.errors import (
@@ -131,7 +132,7 @@ def test_deleted_topic_is_gone_and_its_successor_empty(tmp_path: Path) -> None:
     first = manager.create_topic("t", 2, {})
     first.partitions[0].append(make_batch(5))
     manager.delete_topic("t")
-    assert first.partitions[0].core.append_batch(make_batch())[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert append_batch(first.partitions[0].core, make_batch())[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(UnknownTopicOrPartition):
         manager.delete_topic("t")
     second = manager.create_topic("t", 1, {})
@@ -180,7 +181,7 @@ def test_settings_change_live_and_stay(tmp_path: Path) -> None:
     manager.open()
     manager.create_topic("t", 1, {"retention.ms": "7"})
     log = manager.alter_topic("t", {"max.message.bytes": "500"}).partitions[0]
-    assert log.core.append_batch(make_batch(1, value_size=600))[1] == ErrorCode.MESSAGE_TOO_LARGE
+    assert append_batch(log.core, make_batch(1, value_size=600))[1] == ErrorCode.MESSAGE_TOO_LARGE
     with pytest.raises(InvalidConfig):
         manager.alter_topic("t", {"max.message.bytes": "many"})
     manager.alter_broker({"log.retention.ms": "12345"})
@@ -409,7 +410,7 @@ def test_first_append_that_met_a_full_disk_leaves_a_whole_directory(tmp_path: Pa
     topic = manager.create_topic("t", 1, {})
     log = topic.partitions[0]
     seams.arm(("mkdir", "open", "write"), after=after, error=errno.ENOSPC)
-    code = log.core.append_batch(make_batch())[1]
+    code = append_batch(log.core, make_batch())[1]
     hit = file_ops.disarm()
     assert code == (ErrorCode.KAFKA_STORAGE_ERROR if hit else 0)
     assert not log.offline

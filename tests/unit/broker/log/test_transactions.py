@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native.log.log_core import APPEND_ASK
+from kafkalite._native.log.log_append import APPEND_ASK, append_batch
 from kafkalite.broker.log import transaction_index
 from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import (
@@ -55,7 +55,7 @@ def put(
         attributes=TRANSACTIONAL if transactional else 0,
     )
     token = admitted if admitted is not None else log.core.marker_count() if admit else -1
-    outcome, error, base_offset, *_ = log.core.append_batch(batch, origin=origin, admitted=token)
+    outcome, error, base_offset, *_ = append_batch(log.core, batch, origin=origin, admitted=token)
     return ASK if outcome == APPEND_ASK else error, base_offset
 
 
@@ -147,7 +147,7 @@ def test_coordinators_own_batch_has_no_sequence_and_nobody_is_asked(log: Partiti
     older = make_batch(1, producer_id=7, epoch=1, sequence=-1, attributes=TRANSACTIONAL)
     with pytest.raises(InvalidProducerEpoch):
         log.append_internal(older)
-    assert log.core.append_batch(batch)[1] == ErrorCode.INVALID_RECORD, "a client's must have one"
+    assert append_batch(log.core, batch)[1] == ErrorCode.INVALID_RECORD, "a client's must have one"
     end(log, commit=True, epoch=2)
     assert log.open_transactions() == []
 
@@ -162,7 +162,7 @@ def test_control_batch_of_a_client_is_refused(log: PartitionLog) -> None:
     put(log)
     batch = make_batch(1, producer_id=7, epoch=0, sequence=1, attributes=0x30, key=b"\0\0\0\1", value=bytes(6))
     for origin in (CLIENT, CLIENT_V2, COORDINATOR):
-        assert log.core.append_batch(batch, origin=origin)[1] == ErrorCode.INVALID_RECORD
+        assert append_batch(log.core, batch, origin=origin)[1] == ErrorCode.INVALID_RECORD
 
 
 # ---- markers ---------------------------------------------------------------------------------------------------------

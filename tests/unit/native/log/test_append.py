@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base.crc32c import crc32c
-from kafkalite._native.log.log_core import APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED
+from kafkalite._native.log.log_append import APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, append_batch
 from kafkalite.errors import ErrorCode
 from kafkalite.wire.record.compression import Codec, compress
 from tests.kit.fakes.clock import FakeClock
@@ -84,11 +84,11 @@ REFUSED = [
 @pytest.mark.parametrize(("batch", "code"), REFUSED)
 def test_bad_batch_is_refused_and_leaves_nothing(tmp_path: Path, batch: bytes, code: int) -> None:
     log = LogHarness(tmp_path, max_message_bytes=2000).open()
-    outcome, error, base_offset, append_time, log_start, _, _ = log.core.append_batch(batch)
+    outcome, error, base_offset, append_time, log_start, _, _ = append_batch(log.core, batch)
     assert outcome == (APPEND_ASK if code == ASKED else APPEND_REFUSED)
     assert (error, base_offset, append_time, log_start) == (code, -1, -1, -1)
     assert log.log_end_offset == 0
-    assert log.core.append_batch(GOOD)[1:3] == (0, 0)
+    assert append_batch(log.core, GOOD)[1:3] == (0, 0)
 
 
 def test_offsets_are_dense_and_the_rest_of_the_batch_is_kept(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_offsets_are_dense_and_the_rest_of_the_batch_is_kept(tmp_path: Path) -> 
 
 def test_first_append_defers_where_it_may_not_block(tmp_path: Path) -> None:
     log = LogHarness(tmp_path, segment_bytes=1000).open()
-    assert log.core.append_batch(GOOD, may_block=False)[0] == APPEND_DEFER
-    assert log.core.append_batch(GOOD)[1] == 0
-    results = [log.core.append_batch(GOOD, may_block=False)[0] for _ in range(20)]
+    assert append_batch(log.core, GOOD, may_block=False)[0] == APPEND_DEFER
+    assert append_batch(log.core, GOOD)[1] == 0
+    results = [append_batch(log.core, GOOD, may_block=False)[0] for _ in range(20)]
     assert 0 < results.index(APPEND_DEFER) < 10, "a roll must not happen on a thread that may not block"
     assert set(results[results.index(APPEND_DEFER) :]) == {APPEND_DEFER}
     assert log.log_end_offset == 3 * (1 + results.count(APPEND_DONE))
@@ -119,17 +119,17 @@ def test_compressed_batch_defers_only_where_records_are_looked_at(tmp_path: Path
         directory.mkdir()
         log = LogHarness(directory, record_validation=validation).open()
         log.append(GOOD)
-        assert log.core.append_batch(compressed(GOOD, Codec.LZ4), may_block=False)[0] == expected
+        assert append_batch(log.core, compressed(GOOD, Codec.LZ4), may_block=False)[0] == expected
 
 
 def test_appends_waiting_elsewhere_make_later_ones_wait(tmp_path: Path) -> None:
     log = LogHarness(tmp_path).open()
     log.append(GOOD)
     log.core.deferred_appends += 1
-    assert log.core.append_batch(GOOD, may_block=False)[0] == APPEND_DEFER
-    assert log.core.append_batch(GOOD)[1] == 0
+    assert append_batch(log.core, GOOD, may_block=False)[0] == APPEND_DEFER
+    assert append_batch(log.core, GOOD)[1] == 0
     log.core.deferred_appends -= 1
-    assert log.core.append_batch(GOOD, may_block=False)[1] == 0
+    assert append_batch(log.core, GOOD, may_block=False)[1] == 0
 
 
 def test_log_append_time_stamps_header_and_crc(tmp_path: Path) -> None:
@@ -159,28 +159,28 @@ def test_header_that_claims_a_wrong_largest_timestamp_is_corrected(tmp_path: Pat
 def test_time_bounds_name_the_record(tmp_path: Path) -> None:
     settings = {"message_timestamp_before_max_ms": 1000, "message_timestamp_after_max_ms": 1000}
     log = LogHarness(tmp_path, **settings).open()
-    assert log.core.append_batch(make_batch(4, timestamp=TIME_MS, step_ms=1000))[1::5] == (
+    assert append_batch(log.core, make_batch(4, timestamp=TIME_MS, step_ms=1000))[1::5] == (
         ErrorCode.INVALID_TIMESTAMP,
         2,
     )
-    assert log.core.append_batch(make_batch(4, timestamp=TIME_MS - 1001, step_ms=1))[1::5] == (
+    assert append_batch(log.core, make_batch(4, timestamp=TIME_MS - 1001, step_ms=1))[1::5] == (
         ErrorCode.INVALID_TIMESTAMP,
         0,
     )
     late = compressed(make_batch(4, timestamp=TIME_MS, step_ms=1000), Codec.GZIP)
-    assert log.core.append_batch(late)[1::5] == (ErrorCode.INVALID_TIMESTAMP, 2)
-    assert log.core.append_batch(make_batch(3, timestamp=TIME_MS - 1000, step_ms=1000))[1] == 0
-    assert log.core.append_batch(make_batch(1, timestamp=-1))[1] == 0, "no timestamp is no lie about time"
+    assert append_batch(log.core, late)[1::5] == (ErrorCode.INVALID_TIMESTAMP, 2)
+    assert append_batch(log.core, make_batch(3, timestamp=TIME_MS - 1000, step_ms=1000))[1] == 0
+    assert append_batch(log.core, make_batch(1, timestamp=-1))[1] == 0, "no timestamp is no lie about time"
 
 
 def test_compacted_topic_requires_keys(tmp_path: Path) -> None:
     log = LogHarness(tmp_path, cleanup_policy="compact", record_validation="header").open()
-    assert log.core.append_batch(make_batch(3, key=None))[1::5] == (ErrorCode.INVALID_RECORD, 0)
-    assert log.core.append_batch(compressed(make_batch(3, key=None), Codec.SNAPPY))[1::5] == (
+    assert append_batch(log.core, make_batch(3, key=None))[1::5] == (ErrorCode.INVALID_RECORD, 0)
+    assert append_batch(log.core, compressed(make_batch(3, key=None), Codec.SNAPPY))[1::5] == (
         ErrorCode.INVALID_RECORD,
         0,
     )
-    assert log.core.append_batch(make_batch(3, key=b""))[1] == 0
+    assert append_batch(log.core, make_batch(3, key=b""))[1] == 0
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
@@ -213,10 +213,10 @@ def test_bomb_is_refused(tmp_path: Path) -> None:
     harness.services.decompressed_size_max = 100_000
     log = harness.open()
     assert (
-        log.core.append_batch(compressed(make_batch(1, value=bytes(200_000)), Codec.ZSTD))[1]
+        append_batch(log.core, compressed(make_batch(1, value=bytes(200_000)), Codec.ZSTD))[1]
         == ErrorCode.INVALID_RECORD
     )
-    assert log.core.append_batch(compressed(make_batch(1, value=bytes(90_000)), Codec.ZSTD))[1] == 0
+    assert append_batch(log.core, compressed(make_batch(1, value=bytes(90_000)), Codec.ZSTD))[1] == 0
 
 
 def test_settings_hold_from_the_next_append_on(tmp_path: Path) -> None:
@@ -226,17 +226,17 @@ def test_settings_hold_from_the_next_append_on(tmp_path: Path) -> None:
     large = make_batch(1, value_size=5000)
     log.append(large)
     log.configure(topic_config({"max_message_bytes": 1000}))
-    assert log.core.append_batch(large)[1] == ErrorCode.MESSAGE_TOO_LARGE
+    assert append_batch(log.core, large)[1] == ErrorCode.MESSAGE_TOO_LARGE
     log.configure(topic_config({}))
-    assert log.core.append_batch(large)[1] == 0
+    assert append_batch(log.core, large)[1] == 0
 
 
 def test_offline_and_deleted_logs_say_so(tmp_path: Path) -> None:
     log = LogHarness(tmp_path).open()
     log.append(GOOD)
     log.go_offline("a test says so")
-    assert log.core.append_batch(GOOD)[1] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert append_batch(log.core, GOOD)[1] == ErrorCode.KAFKA_STORAGE_ERROR
     assert log.core.read_copy(0, 10)[1] == ErrorCode.KAFKA_STORAGE_ERROR
     log.mark_deleted()
-    assert log.core.append_batch(GOOD)[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert append_batch(log.core, GOOD)[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert log.core.read_copy(0, 10)[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

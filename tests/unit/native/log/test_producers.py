@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base.crc32c import crc32c
-from kafkalite._native.log.log_core import APPEND_DONE, APPEND_DUPLICATE
+from kafkalite._native.log.log_append import APPEND_DONE, APPEND_DUPLICATE, append_batch
 from kafkalite._native.log.producers import ProducerTable
 from kafkalite.broker.log import markers, snapshots
 from kafkalite.broker.log.partition_log import PartitionLog
@@ -46,14 +46,14 @@ class Model:
 
 def send(log: PartitionLog, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> tuple[int, int]:
     batch = make_batch(count, producer_id=producer_id, epoch=epoch, sequence=sequence)
-    _, error, base_offset, *_ = log.core.append_batch(batch)
+    _, error, base_offset, *_ = append_batch(log.core, batch)
     return error, base_offset
 
 
 def test_a_batch_sent_again_is_a_duplicate_with_the_first_ones_offsets(tmp_path: Path) -> None:
     log = LogHarness(tmp_path).open()
     batch = make_batch(3, producer_id=7, epoch=0, sequence=0)
-    first, again = log.core.append_batch(batch), log.core.append_batch(batch)
+    first, again = append_batch(log.core, batch), append_batch(log.core, batch)
     assert (first[0], again[0]) == (APPEND_DONE, APPEND_DUPLICATE)
     assert first[1:] == again[1:]
     assert log.log_end_offset == 3

@@ -1,0 +1,43 @@
+"""The write path of a log: a batch is checked, placed, written and published."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kafkalite._native.log.log_core cimport LogCore
+from kafkalite._native.log.record_format cimport ItemFault, ItemInfo
+from kafkalite._native.log.segment cimport Segment
+
+# What became of an append, for Python too.
+cpdef enum:
+    APPEND_DONE = 0             # it stands in the log
+    APPEND_DUPLICATE = 1        # it stood there already: the result is the original's
+    APPEND_REFUSED = 2          # the result's `error` says why
+    APPEND_DEFER = 3            # would have to block (create, roll, unpack): again with may_block=True on the io pool
+    APPEND_ASK = 4              # would begin a transaction: again with `admitted` once that is admitted
+
+cdef enum:
+    ANY_EPOCH = -1              # an append is good in whatever leader epoch it comes
+
+# What an append asks of the log at the moment at which it is written.
+cdef struct AppendTerms:
+    int origin                  # one of FROM_..., see producers
+    int64_t admitted            # what marker_count() said when the batch's transaction was about to be admitted
+    int32_t in_epoch            # the leader epoch in which alone it is good, ANY_EPOCH
+    bint acks_all               # as many in sync as the topic wants, or it is refused
+
+cdef struct AppendResult:
+    int error                   # Kafka's code where it was refused, otherwise 0
+    int64_t base_offset         # of the batch's first record (of the original's, for a duplicate); -1 on error
+    int64_t append_time_ms      # the time stamped on LogAppendTime topics, otherwise -1
+    int64_t log_start_offset    # -1 on error
+    int64_t end_offset          # first offset after the batch: what acks=all waits to see flushed
+    int32_t leader_epoch        # in which it stands there, -1 on error
+    bint replicates             # others followed the log when it was appended: acks=all waits for them
+    int64_t record_error_index  # index of the first bad record (KIP-467), -1 none
+    int64_t timestamp_min       # where there is a bad record: the bounds it was held against, ms, inclusive
+    int64_t timestamp_max
+    bint flush_due              # log.flush.interval.messages asks that the batch be flushed before any acknowledgement
+
+cdef int append_records(LogCore log, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
+                        const AppendTerms* terms) except -1
+cdef int note_failed(LogCore log, int error, int64_t size, ItemFault fault=*) noexcept
+cdef Segment writable_locked(LogCore log, const ItemInfo* info, bint may_block, int64_t now_ms)
