@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalite.broker.log import segment_removal
 from kafkalite.cli import main
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.log_harness import make_batch, make_manager, read_all
@@ -143,7 +144,7 @@ def test_what_was_taken_out_of_a_segments_end_is_not_missed(data: Path, capsys: 
         kept.unlink()
 
     def misses_nothing(log: PartitionLog) -> None:
-        log.apply_retention(0)
+        segment_removal.apply_retention(log, 0)
         assert len(read_all(log)) == BATCHES - 1
         assert not any(segment.damage for segment in log.segments)
 

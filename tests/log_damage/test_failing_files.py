@@ -17,6 +17,7 @@ from kafkalite._native.base.mapped_faults import MappedFile, fault_count, watch_
 from kafkalite._native.log.scan import SegmentScan, batch_headers, header_at
 from kafkalite._native.log.segment import SegmentUnreadable
 from kafkalite._native.log.segment_read import READ_REFUSED
+from kafkalite.broker.log import segment_removal
 from kafkalite.errors import ErrorCode, KafkaError, StorageError
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release, split
 
@@ -122,7 +123,7 @@ def test_a_cut_active_segment_is_noticed_at_the_next_flush(tmp_path: Path) -> No
 def test_a_cut_sealed_segment_that_nobody_reads_is_noticed_by_retention(harness: LogHarness) -> None:
     log, _ = filled(harness)
     os.truncate(log.segments[1].path, 8192)
-    log.apply_retention(harness.clock.time_ms())
+    segment_removal.apply_retention(log, harness.clock.time_ms())
     assert log.offline
 
 
@@ -316,7 +317,7 @@ def test_a_good_copy_put_in_place_is_served(harness: LogHarness) -> None:
 def test_the_memory_goes_with_its_segment(harness: LogHarness) -> None:
     log, _, _ = with_damage(harness)
     assert len(harness.files(".quarantine")) == 1
-    log.delete_records(log.segments[1].base_offset)
+    segment_removal.delete_records(log, log.segments[1].base_offset)
     assert not harness.files(".quarantine")
     assert [path for path in harness.removed if path.endswith(".quarantine.deleted")]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.broker.log import segment_removal
 from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import CorruptMessage
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release
@@ -70,13 +71,13 @@ def test_missing_offsets_are_remembered(tmp_path: Path, caplog: pytest.LogCaptur
     harness, _ = stopped(tmp_path)
     without_its_end(harness.files()[CUT])
     log = start(harness, clean=True)
-    log.apply_retention(harness.clock.time_ms())
+    segment_removal.apply_retention(log, harness.clock.time_ms())
     assert damage_ranges(log) == GAP, "retention looks at all segments soon after a start"
     release(log)
     caplog.clear()
     log = start(harness, clean=True)
     assert damage_ranges(log) == GAP
-    log.apply_retention(harness.clock.time_ms())
+    segment_removal.apply_retention(log, harness.clock.time_ms())
     assert len(told(caplog)) == 1
     assert "since an earlier run" in told(caplog)[0].message
 
@@ -87,7 +88,7 @@ def test_end_that_was_put_back_is_served(tmp_path: Path) -> None:
     whole = path.read_bytes()
     without_its_end(path)
     log = start(harness, clean=True)
-    log.apply_retention(harness.clock.time_ms())
+    segment_removal.apply_retention(log, harness.clock.time_ms())
     release(log)
     path.write_bytes(whole)
     log = start(harness, clean=True)
@@ -135,6 +136,6 @@ def test_offsets_below_the_log_start_are_not_missed(tmp_path: Path) -> None:
     harness, model = stopped(tmp_path)
     without_its_end(harness.files()[CUT])
     log = harness.open(recovery_point=END, log_start=GAP[0][1])
-    log.apply_retention(harness.clock.time_ms())
+    segment_removal.apply_retention(log, harness.clock.time_ms())
     assert not damage_ranges(log)
     assert read_all(log) == model.from_offset(GAP[0][1])

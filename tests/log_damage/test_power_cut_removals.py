@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.broker.log import segment_removal
 from kafkalite.broker.log.manager import LogManager
 from tests.kit.harness.log_harness import TIME_MS, abandon, make_batch, read_all, started
 from tests.kit.oracles.compaction_model import keyed_batch
@@ -48,9 +49,9 @@ def take_front(manager: LogManager, how: str, kind: str) -> None:
     if how == "retention":
         size = sum(segment.size for segment in log.segments[-LEFT:])
         manager.alter_topic("t", {**SETTINGS[kind], "retention.bytes": str(size)})
-        assert log.apply_retention(TIME_MS) == SEGMENTS - LEFT
+        assert segment_removal.apply_retention(log, TIME_MS) == SEGMENTS - LEFT
     else:
-        log.delete_records(log.segments[-LEFT].base_offset)
+        segment_removal.delete_records(log, log.segments[-LEFT].base_offset)
 
 
 @pytest.mark.parametrize(

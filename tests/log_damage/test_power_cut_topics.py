@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base import file_ops
-from kafkalite.broker.log import checkpoints, files
+from kafkalite.broker.log import checkpoints, files, segment_removal
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.errors import StorageError
 from tests.kit.harness import seams
@@ -273,7 +273,7 @@ def test_successor_begins_at_offset_0_whatever_the_checkpoints_said(root: Path) 
     log = manager.create_topic("t", 1, {}).partitions[0]
     for _ in range(10):
         log.append(make_batch())
-    log.delete_records(7)
+    segment_removal.delete_records(log, 7)
     manager.housekeeper.checkpoint()
     manager.delete_topic("t")
     log = manager.create_topic("t", 1, {}).partitions[0]
@@ -295,7 +295,7 @@ def test_deleted_records_stay_deleted(root: Path, recorder: NameRecorder, tmp_pa
         log.append(make_batch())
         log.roll()
     log.flush()
-    log.delete_records(2)
+    segment_removal.delete_records(log, 2)
     assert log.segments[0].base_offset == 2
     manager.housekeeper.checkpoint()
     image = recorder.image(tmp_path / "image")
@@ -320,7 +320,7 @@ def test_segments_that_come_back_cost_none_of_those_behind_them(
         log.roll()
     log.flush()
     manager.alter_topic("t", {"retention.bytes": str(2 * log.segments[0].size)})
-    assert log.apply_retention(TIME_MS) == 2
+    assert segment_removal.apply_retention(log, TIME_MS) == 2
     image = recorder.image(tmp_path / "image")
     for path in (image / "t-0").glob(f"{1:020d}.*"):
         path.unlink()

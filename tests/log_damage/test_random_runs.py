@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalite.broker.log import segment_removal
 from tests.kit.harness.log_harness import LogHarness, PlainLog, make_batch, read_all, release
 
 if TYPE_CHECKING:
@@ -97,10 +98,11 @@ class Run:
         self.flushed = self.log.flushed_offset
 
     def delete_records(self) -> None:
-        self.start = self.log.delete_records(
+        self.start = segment_removal.delete_records(
+            self.log,
             self.random.randint(self.log.log_start_offset, self.log.log_start_offset + 5)
             if self.log.log_end_offset >= self.log.log_start_offset + 5
-            else self.log.log_start_offset
+            else self.log.log_start_offset,
         )
 
     def restart_clean(self) -> None:

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from kafkalite._native.log.log_append import append_batch
 from kafkalite._native.log.producers import ProducerTable
-from kafkalite.broker.log import formats, producer_state, snapshots
+from kafkalite.broker.log import formats, producer_state, segment_removal, snapshots
 from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.log_harness import LogHarness, make_batch, release
@@ -181,7 +181,7 @@ class TransactionsRun(RuleBasedStateMachine):
     def delete_records(self, share: float) -> None:
         target = self.model.log_start + int((self.model.end - self.model.log_start) * share / 2)
         self.log.ensure_producers()
-        self.log.delete_records(target)
+        segment_removal.delete_records(self.log, target)
         self.model.log_start = target
 
     @invariant()

@@ -20,6 +20,7 @@ from kafkalite.base.deferred import Deferred
 from kafkalite.broker.handlers.permissions import DELETE, TOPIC, allowed_names
 from kafkalite.broker.handlers.topics import find_partition
 from kafkalite.broker.limits.pace import checkpointed
+from kafkalite.broker.log import segment_removal
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import INTERNAL_TOPICS
 from kafkalite.wire.protocol.messages.delete_records import (
@@ -147,6 +148,6 @@ def _delete(
     if _only_compacted(context, topic_name):
         return None, NO_LOW_WATERMARK, ErrorCode.POLICY_VIOLATION
     try:
-        return log, log.delete_records(item.offset), ErrorCode.NONE
+        return log, segment_removal.delete_records(log, item.offset), ErrorCode.NONE
     except KafkaError as failure:
         return None, NO_LOW_WATERMARK, failure.code

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite.base.logging import fields
-from kafkalite.broker.log import disk, files
+from kafkalite.broker.log import disk, files, segment_removal
 from kafkalite.broker.log.expiry_checkpoint import STORE_INTERVAL_MAX
 from kafkalite.broker.log.flusher import flush_together
 from kafkalite.errors import KafkaError
@@ -178,7 +178,7 @@ class Housekeeper:
             if self.stopping():
                 break
             try:
-                count += log.apply_retention(now_ms)
+                count += segment_removal.apply_retention(log, now_ms)
             except (OSError, KafkaError) as error:
                 logger.warning("retention failed for a log", extra=fields(log=log.name, reason=str(error)))
         return count

@@ -35,7 +35,7 @@ from kafkalite._native.log.replica import FOLLOWS_ANYBODY, epoch_starts
 from kafkalite._native.log.scan import SegmentScan, batch_headers, header_at
 from kafkalite._native.log.segment import Segment, SegmentUnreadable
 from kafkalite.base.logging import fields
-from kafkalite.broker.log import disk, files, index_file, quarantine_file, transaction_index
+from kafkalite.broker.log import disk, files, index_file, quarantine_file, segment_removal, transaction_index
 from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import StorageError, UnknownTopicOrPartition
 
@@ -314,7 +314,7 @@ def _take_away(log: TruncatableLog, segments: tuple[Segment, ...]) -> None:
     log.entries.removal_began()
     for segment in segments:
         if segment.has_file:
-            log.remove_files(segment)
+            segment_removal.remove_files(log, segment)
     log.entries.removal_ended()
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import logging
 import os
 import threading
@@ -41,19 +40,10 @@ from kafkalite.broker.log.indexes import SegmentIndexes
 from kafkalite.broker.log.log_state import LogState
 from kafkalite.broker.log.markers import marker_batch
 from kafkalite.broker.log.producer_state import CapturedProducers, ProducerState
-from kafkalite.broker.log.retention import (
-    RetentionPolicy,
-    SegmentAge,
-    SizeRetention,
-    StartRetention,
-    TimeRetention,
-    ask,
-)
 from kafkalite.broker.log.time_lookup import SearchedLog, find_newest, find_timestamp
 from kafkalite.errors import (
     ErrorCode,
     KafkaError,
-    OffsetOutOfRange,
     StorageError,
     UnknownTopicOrPartition,
     error_for,
@@ -67,6 +57,7 @@ if TYPE_CHECKING:
     from kafkalite._native.log.record_format import RecordFormat
     from kafkalite._native.wire.batch import RecordFaults
     from kafkalite.broker.log.assignment import Leading
+    from kafkalite.broker.log.retention import RetentionPolicy
     from kafkalite.model import OffsetAndTimestamp
     from kafkalite.settings.topic_config import TopicConfig
 
@@ -824,144 +815,6 @@ class PartitionLog(LogState):
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size for segment in self.segments)
-
-    def delete_records(self, offset: int) -> int:
-        """Moves the log start up to `offset` (-1: the high watermark), durably; the new log start. May block.
-
-        UnknownTopicOrPartition; OffsetOutOfRange; KafkaError (NOT_LEADER_OR_FOLLOWER) where this broker does not lead.
-        """
-        with self.core.locked():
-            target = self.high_watermark if offset == -1 else offset
-            if self.deleted:
-                raise UnknownTopicOrPartition(f"{self.name} was deleted")
-            if not self.led:
-                raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led here")
-            if target < 0 or target > self.high_watermark:
-                raise OffsetOutOfRange(f"{self.name} ends at {self.high_watermark}: cannot delete up to {target}")
-            if target > self.log_start_offset:
-                self.core.set_log_start(target)
-        self.services.log_start_moved(self)
-        try:
-            segments, ages = self._judged()
-        except SegmentUnreadable as error:
-            raise self.unreadable(error) from error
-        self._remove_front(segments, StartRetention(self.log_start_offset).deletable_count(ages, 0))
-        self.core.wake_listeners()
-        return self.log_start_offset
-
-    def apply_retention(self, now_ms: int) -> int:
-        """Deletes segments that the topic's policies allow to go; how many. May block."""
-        if self.offline or self.deleted:
-            return 0
-        policies: list[RetentionPolicy] = [StartRetention(self.log_start_offset)]
-        if "delete" in self.config.cleanup_policy:
-            policies += [TimeRetention(self.config.retention_ms), SizeRetention(self.config.retention_bytes)]
-            policies += self.services.policies
-        try:
-            segments, ages = self._judged()
-        except UnknownTopicOrPartition:
-            return 0
-        except SegmentUnreadable as error:
-            self.storage_failed(error, "a segment cannot be read")
-            return 0
-        count = max(ask(policy, ages, now_ms) for policy in policies)
-        if self.core.replicated:
-            count = min(count, sum(age.end_offset <= self.high_watermark for age in ages))
-        if count == 0:
-            return 0
-        if count >= len(ages):
-            self.roll()
-        removed = self._remove_front(segments, count)
-        self.core.wake_listeners()
-        return removed
-
-    def _judged(self) -> tuple[tuple[Segment, ...], list[SegmentAge]]:
-        """The segments, and what there is to know of each; looked at again where some went away meanwhile. OSError;
-        UnknownTopicOrPartition."""
-        while True:
-            segments = self.segments
-            try:
-                return segments, self._ages(segments)
-            except FileNotFoundError as error:
-                if self.deleted:
-                    raise UnknownTopicOrPartition(f"{self.name} was deleted") from error
-                if segments is self.segments:
-                    raise
-
-    def _ages(self, segments: tuple[Segment, ...]) -> list[SegmentAge]:
-        ages = []
-        for i, segment in enumerate(segments):
-            self.indexes.ensure_summary(segment)
-            active = i + 1 == len(segments)
-            behind = self.log_end_offset if active else segments[i + 1].base_offset
-            ages.append(
-                SegmentAge(
-                    segment.base_offset,
-                    behind,
-                    segment.size,
-                    segment.max_timestamp,
-                    segment.modified_ms(),
-                    active,
-                    self.topic,
-                    self.partition,
-                )
-            )
-        return ages
-
-    def _remove_front(self, judged: tuple[Segment, ...], count: int) -> int:
-        """Takes the first `count` of the segments `judged` out of the log; their files go after file.delete.delay.ms.
-
-        How many went: one that compaction or somebody else replaced since they were judged stays, and so do later ones.
-        The log start is written down first, and stays so until the names are on the disk: they may get there in any
-        order, and a start that finds some of them removes all that ends below the log start. Where it cannot be written
-        down, each name is on the disk before the next segment's goes.
-        """
-        if count <= 0:
-            return 0
-        with self.core.locked():
-            present = zip(self.segments[:-1], judged[:count], strict=False)
-            removed = tuple(now for now, _ in itertools.takewhile(lambda pair: pair[0] is pair[1], present))
-            count = len(removed)
-            if not removed:
-                return 0
-            kept = self.segments[count:]
-            if kept[0].base_offset > self.log_start_offset:
-                self.core.set_log_start(kept[0].base_offset)
-            self.core.set_segments(kept)
-            self.entries.removal_began()
-        written = self.services.front_goes(self)
-        for segment in removed:
-            if not written:
-                self._sync_names()
-            self.remove_files(segment)
-        with self.core.locked():
-            self.entries.removal_ended()
-        repeats.info(
-            "segments deleted", extra=fields(log=self.name, count=len(removed), log_start_offset=self.log_start_offset)
-        )
-        return count
-
-    def _sync_names(self) -> None:
-        """What has changed in the directory is on the disk, as far as the system can say."""
-        try:
-            file_ops.sync_directory(self.directory)
-        except OSError as error:
-            logger.warning("the log's directory could not be synced", extra=fields(log=self.name, reason=str(error)))
-
-    def remove_files(self, segment: Segment) -> None:
-        """Renames a segment's files out of the way; readers that hold it go on."""
-        segment.mark_deleted()
-        paths = []
-        for suffix in (self.format.suffix, *files.COMPANION_SUFFIXES):
-            path = f"{segment.directory}/{segment.name}{suffix}"
-            try:
-                file_ops.rename(path, path + files.DELETED_SUFFIX)
-                paths.append(path + files.DELETED_SUFFIX)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                logger.warning("deleted segment could not be renamed", extra=fields(path=path, reason=str(error)))
-        self.services.remove_later(paths, self.config.file_delete_delay_ms)
 
     def mark_deleted(self) -> None:
         """The topic is gone: appends and reads answer UNKNOWN_TOPIC_OR_PARTITION, who waits is told."""

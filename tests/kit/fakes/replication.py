@@ -18,6 +18,7 @@ from kafkalite.broker.cluster.connection import ConnectionFailed
 from kafkalite.broker.cluster.fetchers import Fetchers, OwnBroker
 from kafkalite.broker.cluster.image import EMPTY
 from kafkalite.broker.cluster.quorum import Address
+from kafkalite.broker.log import segment_removal
 from kafkalite.broker.log.assignment import Assignment
 from kafkalite.broker.log.replica_log import ReplicaChange, ReplicaLog
 from kafkalite.errors import ErrorCode, KafkaError
@@ -353,7 +354,9 @@ class World:
     def delete(self, node: Node) -> None:
         """Records go at the front."""
         if node.log.led and self.draw.random() < 0.5:
-            node.log.delete_records(self.draw.randint(node.log.log_start_offset, node.log.high_watermark))
+            segment_removal.delete_records(
+                node.log, self.draw.randint(node.log.log_start_offset, node.log.high_watermark)
+            )
 
     def die(self, node: Node) -> None:
         """It is killed, may lose what was not flushed, is out of sync, and starts again."""

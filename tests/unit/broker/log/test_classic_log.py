@@ -13,6 +13,7 @@ from kafkalite._native.classic import message_set
 from kafkalite._native.classic.message_set import Message
 from kafkalite._native.log.log_append import APPEND_DEFER, APPEND_DONE, append_batch
 from kafkalite._native.log.segment_read import READ_REFUSED
+from kafkalite.broker.log import segment_removal
 from kafkalite.broker.log.classic.log import ClassicLog
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.errors import CorruptMessage, ErrorCode, MessageTooLarge, OffsetOutOfRange, StorageError
@@ -385,21 +386,21 @@ def test_a_time_is_looked_up_by_segments(aged: tuple[LogHarness, ClassicLog]) ->
 def test_retention_by_age_looks_at_files_and_may_take_the_active_segment(aged: tuple[LogHarness, ClassicLog]) -> None:
     harness, log = aged
     log.configure(LogHarness(harness.path.parent, message_format="classic", retention_ms=1500).config)
-    assert log.apply_retention(TIME_MS) == 2
+    assert segment_removal.apply_retention(log, TIME_MS) == 2
     assert (log.log_start_offset, log.log_end_offset) == (30, 45)
     with pytest.raises(OffsetOutOfRange):
         log.read_range(15, 10)
-    assert log.apply_retention(TIME_MS + 10_000) == 1
+    assert segment_removal.apply_retention(log, TIME_MS + 10_000) == 1
     assert (log.log_start_offset, log.log_end_offset, log.flushed_offset) == (45, 45, 45)
     assert [path.name for path in harness.files(".kafka")] == [f"{45:020d}.kafka"]
-    assert log.apply_retention(TIME_MS + 20_000) == 0
+    assert segment_removal.apply_retention(log, TIME_MS + 20_000) == 0
     assert log.append_set(HELLO_1).base_offset == 45
 
 
 def test_retention_by_size_keeps_at_least_the_limit(aged: tuple[LogHarness, ClassicLog]) -> None:
     harness, log = aged
     log.configure(LogHarness(harness.path.parent, message_format="classic", retention_bytes=16).config)
-    assert log.apply_retention(TIME_MS) == 1
+    assert segment_removal.apply_retention(log, TIME_MS) == 1
     assert log.log_start_offset == 15
 
 

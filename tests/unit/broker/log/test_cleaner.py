@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base import file_ops
-from kafkalite.broker.log import checkpoints, files
+from kafkalite.broker.log import checkpoints, files, segment_removal
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import InvalidRecord
@@ -205,7 +205,7 @@ def test_compact_and_delete_does_both(setup: Setup) -> None:
     assert len(read_from(log, 0)) == 3
     setup.clock.advance(7200)
     fill(log, 20, timestamp=TIME_MS + 2 * HOUR_MS)
-    log.apply_retention(setup.clock.time_ms())
+    segment_removal.apply_retention(log, setup.clock.time_ms())
     assert log.log_start_offset >= 20
     setup.clean_all()
     assert [record.offset for record in read_from(log, log.log_start_offset)] == [37, 38, 39]
@@ -216,7 +216,7 @@ def test_retention_judging_old_segments_never_takes_their_replacement(setup: Set
     fill(log, 20)
     judged = log.segments
     setup.clean_all()
-    assert log._remove_front(judged, len(judged) - 1) == 0
+    assert segment_removal.remove_front(log, judged, len(judged) - 1) == 0
     assert [record.offset for record in read_from(log, 0)] == [17, 18, 19]
 
 

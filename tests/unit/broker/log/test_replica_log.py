@@ -10,7 +10,7 @@ import pytest
 
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.serve.topic_table import Topic
-from kafkalite.broker.log import snapshots
+from kafkalite.broker.log import segment_removal, snapshots
 from kafkalite.broker.log.assignment import Assignment
 from kafkalite.broker.log.log_truncation import LeaderChanged
 from kafkalite.broker.log.markers import marker_batch
@@ -167,21 +167,21 @@ def test_retention_keeps_what_replicas_may_not_have(tmp_path: Path) -> None:
     log.append_as_follower(leaders(0, 12), 0)
     assert len(log.segments) == 4
     log.advance_high_watermark(log.segments[2].base_offset)
-    assert log.apply_retention(TIME_MS) == 2
+    assert segment_removal.apply_retention(log, TIME_MS) == 2
     assert log.log_start_offset == log.high_watermark
     with pytest.raises(OffsetOutOfRange):
-        log.delete_records(log.high_watermark + 1)
+        segment_removal.delete_records(log, log.high_watermark + 1)
 
 
 def test_who_does_not_lead_any_more_deletes_nothing(tmp_path: Path) -> None:
     log = opened(LogHarness(tmp_path))
     log.lead(led(1, 7))
     log.append(make_batch(4))
-    assert log.delete_records(1) == 1
+    assert segment_removal.delete_records(log, 1) == 1
     log.resign(followed(2))
     for offset in (2, -1):
         with pytest.raises(KafkaError) as refused:
-            log.delete_records(offset)
+            segment_removal.delete_records(log, offset)
         assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert log.log_start_offset == 1
 
@@ -223,7 +223,7 @@ def test_a_leader_of_the_only_replica_shows_all_it_has(tmp_path: Path) -> None:
     assert (log.high_watermark, log.last_stable_offset) == (1, 0)
     log.append_marker(1, 0, 0, commit=True)
     assert (log.high_watermark, log.last_stable_offset, log.epochs.entries) == (2, 2, ((4, 0),))
-    assert log.apply_retention(TIME_MS) == 1
+    assert segment_removal.apply_retention(log, TIME_MS) == 1
 
 
 def test_what_was_visible_stays_so_when_another_replica_comes(tmp_path: Path) -> None:

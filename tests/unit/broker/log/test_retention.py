@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.log.segment import Segment
-from kafkalite.broker.log import files, snapshots
+from kafkalite.broker.log import files, segment_removal, snapshots
 from kafkalite.broker.log.indexes import SegmentIndexes
 from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.broker.log.retention import SegmentAge, SizeRetention, StartRetention, TimeRetention, time_of
@@ -67,9 +67,9 @@ def test_age_deletes_whole_segments_and_moves_the_log_start(tmp_path: Path) -> N
     clock = FakeClock(TIME_MS)
     harness = LogHarness(tmp_path, clock=clock, retention_ms=2 * HOUR_MS + 1000)
     log = hourly_log(harness, clock)
-    assert log.apply_retention(clock.time_ms()) == 2
+    assert segment_removal.apply_retention(log, clock.time_ms()) == 2
     assert (log.log_start_offset, log.log_end_offset) == (4, 10)
-    assert log.apply_retention(clock.time_ms()) == 0
+    assert segment_removal.apply_retention(log, clock.time_ms()) == 0
     assert log.core.read_copy(3, 10)[1] == ErrorCode.OFFSET_OUT_OF_RANGE
     assert [path.name for path in harness.files(".log.deleted")] == [f"{0:020d}.log.deleted", f"{2:020d}.log.deleted"]
     assert {Path(path).name for path in harness.removed} >= {f"{0:020d}.log.deleted", f"{0:020d}.klindex.deleted"}
@@ -83,7 +83,7 @@ def test_everything_old_is_deleted_and_offsets_go_on(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path, clock=clock, retention_ms=HOUR_MS)
     log = hourly_log(harness, clock)
     clock.advance(7200)
-    assert log.apply_retention(clock.time_ms()) == 5
+    assert segment_removal.apply_retention(log, clock.time_ms()) == 5
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (10, 10, 0)
     log.close()
     log = harness.open(recovery_point=10, log_start=10)
@@ -96,17 +96,19 @@ def test_a_record_of_the_year_zero_keeps_its_company(tmp_path: Path) -> None:
     for timestamp in (0, -1, TIME_MS):
         log.append(make_batch(timestamp=timestamp))
     os.utime(log.active.path, (TIME_MS / 1000,) * 2)
-    assert log.apply_retention(clock.time_ms()) == 0
+    assert segment_removal.apply_retention(log, clock.time_ms()) == 0
     clock.jump(24 * 3600)
     log.append(make_batch(timestamp=0))
     os.utime(log.active.path, (clock.time_ms() / 1000,) * 2)
-    assert log.apply_retention(clock.time_ms()) == 0, "a clock set forward does not delete what was just written"
+    assert segment_removal.apply_retention(log, clock.time_ms()) == 0, (
+        "a clock set forward does not delete what was just written"
+    )
 
 
 def test_compacted_topics_are_not_deleted_by_age(tmp_path: Path) -> None:
     clock = FakeClock(TIME_MS)
     log = hourly_log(LogHarness(tmp_path, clock=clock, retention_ms=1, cleanup_policy="compact"), clock)
-    assert log.apply_retention(clock.time_ms() + 10 * HOUR_MS) == 0
+    assert segment_removal.apply_retention(log, clock.time_ms() + 10 * HOUR_MS) == 0
 
 
 def test_own_policy_is_asked_too(tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_own_policy_is_asked_too(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path, clock=clock)
     harness.services.policies = (KeepTwo(),)
     log = hourly_log(harness, clock)
-    assert log.apply_retention(clock.time_ms()) == 3
+    assert segment_removal.apply_retention(log, clock.time_ms()) == 3
     assert log.log_start_offset == 6
 
 
@@ -130,7 +132,7 @@ def test_own_policy_is_not_asked_for_what_is_compacted(tmp_path: Path) -> None:
     clock = FakeClock(TIME_MS)
     harness = LogHarness(tmp_path, clock=clock, cleanup_policy="compact")
     harness.services.policies = (All(),)
-    assert hourly_log(harness, clock).apply_retention(clock.time_ms()) == 0
+    assert segment_removal.apply_retention(hourly_log(harness, clock), clock.time_ms()) == 0
 
 
 @pytest.mark.parametrize("answer", [-1, "many", None, RuntimeError("an application's mistake")])
@@ -145,7 +147,7 @@ def test_own_policy_that_makes_no_sense_deletes_nothing(tmp_path: Path, answer: 
     harness = LogHarness(tmp_path, clock=clock, retention_ms=HOUR_MS)
     harness.services.policies = (Strange(),)
     log = hourly_log(harness, clock)
-    by_age = log.apply_retention(clock.time_ms())
+    by_age = segment_removal.apply_retention(log, clock.time_ms())
     assert by_age == 3, "the other policies are asked all the same"
 
 
@@ -159,7 +161,7 @@ def test_own_policy_may_take_everything(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path, clock=clock)
     harness.services.policies = (More(),)
     log = hourly_log(harness, clock)
-    assert log.apply_retention(clock.time_ms()) == 5
+    assert segment_removal.apply_retention(log, clock.time_ms()) == 5
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
 
 
@@ -167,15 +169,15 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path)
     clock = FakeClock(TIME_MS)
     harness = LogHarness(tmp_path, clock=clock)
     log = hourly_log(harness, clock)
-    assert log.delete_records(5) == 5
+    assert segment_removal.delete_records(log, 5) == 5
     assert [segment.base_offset for segment in log.segments] == [4, 6, 8]
-    assert log.delete_records(3) == 5, "the start never goes back"
+    assert segment_removal.delete_records(log, 3) == 5, "the start never goes back"
     assert log.core.read_copy(4, 100)[1] == ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.read(5, 100)
     for bad in (-2, 11):
         with pytest.raises(OffsetOutOfRange):
-            log.delete_records(bad)
-    assert log.delete_records(-1) == 10
+            segment_removal.delete_records(log, bad)
+    assert segment_removal.delete_records(log, -1) == 10
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
     assert log.append(make_batch()).base_offset == 10
     log.close()
@@ -194,7 +196,7 @@ def take_meanwhile(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
             for each in log.segments[: left[0]]:
                 each.forget_index()
                 each.set_summary(-1, -1, -1)
-            log._remove_front(log.segments, left.pop())
+            segment_removal.remove_front(log, log.segments, left.pop())
         ensure_summary(indexes, segment)
 
     monkeypatch.setattr(SegmentIndexes, "ensure_summary", delete_then_look)
@@ -208,7 +210,7 @@ def test_segments_deleted_while_retention_judges_are_not_missed(
     log = hourly_log(harness, clock)
     take_meanwhile(monkeypatch, 1)
     clock.advance(1)
-    assert log.apply_retention(clock.time_ms()) == 2
+    assert segment_removal.apply_retention(log, clock.time_ms()) == 2
     assert log.log_start_offset == 6
 
 
@@ -218,7 +220,7 @@ def test_segments_deleted_while_records_are_deleted_are_not_missed(
     clock = FakeClock(TIME_MS)
     log = hourly_log(LogHarness(tmp_path, clock=clock), clock)
     take_meanwhile(monkeypatch, 1)
-    assert log.delete_records(5) == 5
+    assert segment_removal.delete_records(log, 5) == 5
     assert [segment.base_offset for segment in log.segments] == [4, 6, 8]
 
 
@@ -226,7 +228,7 @@ def test_index_of_a_segment_that_is_deleted_is_no_news(tmp_path: Path, caplog: p
     clock = FakeClock(TIME_MS)
     log = hourly_log(LogHarness(tmp_path, clock=clock), clock)
     first = log.segments[0]
-    log._remove_front(log.segments, 1)
+    segment_removal.remove_front(log, log.segments, 1)
     caplog.clear()
     log.save_index(first)
     assert not caplog.records
@@ -244,7 +246,7 @@ def test_what_a_producer_wrote_and_retention_took_is_not_held_against_it(tmp_pat
         old = old or {path: path.read_bytes() for path in harness.files(f"{files.SNAPSHOT_SUFFIX}*")}
     assert old
     log.append(make_batch(producer_id=6, epoch=0, sequence=0))
-    log.delete_records(3)
+    segment_removal.delete_records(log, 3)
     assert [segment.base_offset for segment in log.segments] == [3]
     log.close()
     for offset in snapshots.offsets_in(log.directory):

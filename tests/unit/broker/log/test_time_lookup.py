@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.broker.log import segment_removal
 from kafkalite.wire.record.compression import Codec
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch
 from tests.unit.native.log.test_append import compressed, patched
@@ -31,7 +32,7 @@ def test_answers_equal_a_plain_list(tmp_path: Path, seed: int) -> None:
             log.close()
             log = harness.open(recovery_point=log.log_end_offset, log_start=log.log_start_offset)
         if rng.random() < 0.03:
-            log.delete_records(rng.randint(log.log_start_offset, log.log_end_offset))
+            segment_removal.delete_records(log, rng.randint(log.log_start_offset, log.log_end_offset))
     for _ in range(60):
         wanted = TIME_MS - 105_000 + rng.randrange(100_000)
         upper = rng.choice([None, rng.randrange(log.log_start_offset, log.log_end_offset + 1)])

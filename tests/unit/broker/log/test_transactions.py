@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.log.log_append import APPEND_ASK, append_batch
-from kafkalite.broker.log import transaction_index
+from kafkalite.broker.log import segment_removal, transaction_index
 from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import (
     ErrorCode,
@@ -290,7 +290,7 @@ def test_delete_records_moves_the_last_stable_offset_past_an_open_transaction(ha
     put(log, producer_id=1)
     for sequence in range(5):
         put(log, sequence, producer_id=2, transactional=False)
-    log.delete_records(3)
+    segment_removal.delete_records(log, 3)
     assert log.last_stable_offset == 3
     log.close()
     log = harness.open(log_start=3, recovery_point=log.log_end_offset)
@@ -309,7 +309,7 @@ def test_retention_takes_the_first_batch_of_an_open_transaction(tmp_path: Path, 
     for sequence in range(30):
         put(log, sequence, producer_id=2, transactional=False)
     assert log.last_stable_offset == 0
-    assert log.apply_retention(0) > 3
+    assert segment_removal.apply_retention(log, 0) > 3
     assert log.last_stable_offset == log.log_start_offset > 1
     start = log.log_start_offset
     log.close() if clean else release(log)
@@ -331,7 +331,7 @@ def test_index_of_aborted_transactions_goes_with_its_segment(tmp_path: Path) -> 
         end(log, commit=False)
     indexes = harness.files(".txnindex")
     assert len(indexes) > 3
-    log.delete_records(log.log_end_offset - 2)
+    segment_removal.delete_records(log, log.log_end_offset - 2)
     left = harness.files(".txnindex")
     assert [path for path in indexes if path not in left], "some went"
     assert all(int(path.stem) >= int(harness.files()[0].stem) for path in left)

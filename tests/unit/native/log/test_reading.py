@@ -7,6 +7,7 @@ import pytest
 
 from kafkalite._native.log.segment import FileCache
 from kafkalite._native.log.segment_read import READ_DEFER, READ_FOUND, READ_NOTHING, READ_REFUSED
+from kafkalite.broker.log import segment_removal
 from tests.kit.harness.log_harness import LogHarness, PlainLog, make_batch, read_all, release, split
 
 
@@ -48,7 +49,7 @@ def test_without_the_whole_first_batch_a_small_limit_gives_nothing(written: tupl
 def test_ends_and_out_of_range(written: tuple[LogHarness, PlainLog]) -> None:
     harness, model = written
     log = harness.open(recovery_point=model.end)
-    log.delete_records(20)
+    segment_removal.delete_records(log, 20)
     assert log.core.read_copy(model.end, 100) == (READ_NOTHING, 0, b"")
     assert log.core.read_copy(model.end + 1, 100) == (READ_REFUSED, 1, b"")
     assert log.core.read_copy(19, 100) == (READ_REFUSED, 1, b"")
@@ -84,7 +85,7 @@ def test_slice_outlives_the_deletion_of_its_segment(written: tuple[LogHarness, P
     before = piece.tobytes()
     segment = piece.segment
     assert segment is not None
-    log.delete_records(model.end)
+    segment_removal.delete_records(log, model.end)
     for path in harness.removed:
         Path(path).unlink()
     gc.collect()

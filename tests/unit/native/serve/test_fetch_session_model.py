@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from kafkalite.broker.log import segment_removal
 from kafkalite.errors import ErrorCode
 from tests.kit.harness import wire
 from tests.kit.harness.fetch_harness import IDS_FROM, FetchHarness, Key, Wanted, fetch_frame, partitions_of
@@ -80,7 +81,7 @@ class Sessions(RuleBasedStateMachine):
     def trim(self, topic: str, partition: int) -> None:
         log = self.log_of(topic, partition)
         if log is not None:
-            log.delete_records((log.log_start_offset + log.high_watermark + 1) // 2)
+            segment_removal.delete_records(log, (log.log_start_offset + log.high_watermark + 1) // 2)
 
     @rule(topic=topics)
     def delete(self, topic: str) -> None:

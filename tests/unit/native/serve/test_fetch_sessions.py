@@ -12,6 +12,7 @@ import pytest
 from kafkalite._native.serve.leaders import Leaders
 from kafkalite._native.serve.memory import MemoryCeiling
 from kafkalite._native.serve.quota import Meter
+from kafkalite.broker.log import segment_removal
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.fetch_harness import Client, FetchHarness, Wanted, errors_of, fetch_frame, partitions_of
 from tests.kit.harness.log_harness import make_batch
@@ -94,7 +95,7 @@ def test_high_watermark_and_log_start_are_news_without_records(harness: FetchHar
     produce(harness, "a", 0, 3)
     session = client.fetch(version, OPEN, Wanted(key, 3)).session_id
     log = harness.logs.topics["a"].partitions[0]
-    log.delete_records(2)
+    segment_removal.delete_records(log, 2)
     found = partitions_of(client.fetch(version, (session, 1)))
     assert (found[key].log_start_offset, found[key].high_watermark, found[key].records) == (2, 3, b"")
     # New records that do not fit: the first partition has taken the room, the second tells of its high watermark.
