@@ -46,7 +46,7 @@ FAULTS = [
     ),
     pytest.param(
         "log.core.deferred_appends = -1; log.append(make_batch())",
-        "log_core",
+        "log_append",
         "deferred_appends",
         id="fewer than no appends that wait",
     ),
