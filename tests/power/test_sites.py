@@ -87,7 +87,7 @@ KNOWN: dict[str, str] = {
     f"{LOG}files:sync_path#0": f"found: {SITES}test_where_an_epoch_ended_is_known",
     f"{LOG}files:write_atomically#0": "found: posix, seed 1: meta.properties is empty, no start",
     f"{LOG}files:write_atomically#1": "found: posix, seed 1: records that were deleted are there again",
-    f"{LOG}partition_log:PartitionLog._sync_names#0": f"found: {REMOVALS}test_what_is_left_is_the_end_of_the_log",
+    f"{LOG}segment_removal:_sync_names#0": f"found: {REMOVALS}test_what_is_left_is_the_end_of_the_log",
     f"{LOG}log_truncation:_begin_anew#0": (
         "none: an index that comes back vouches for bytes of the old log, which are whole wherever that comes back"
     ),
