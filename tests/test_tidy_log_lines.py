@@ -30,6 +30,7 @@ SERVING = [
     "kafkalite/broker/log/opening.py",
     "kafkalite/broker/log/partition_log.py",
     "kafkalite/broker/log/removals.py",
+    "kafkalite/broker/log/segment_removal.py",
     "kafkalite/broker/log/topic_source.py",
     "kafkalite/metrics/page.py",
     "kafkalite/broker/metrics/slow.py",
