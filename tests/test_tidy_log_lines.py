@@ -24,6 +24,7 @@ SERVING = [
     "kafkalite/broker/limits",
     "kafkalite/broker/log/classic",
     "kafkalite/broker/log/expiry_checkpoint.py",
+    "kafkalite/broker/log/indexes.py",
     "kafkalite/broker/log/manager.py",
     "kafkalite/broker/log/metadata_store.py",
     "kafkalite/broker/log/offset_checkpoints.py",

@@ -162,7 +162,7 @@ def test_compacted_segments_are_flushed_where_only_their_indexes_tell(tmp_path: 
     first.write_bytes(kept)
     first.with_suffix(".klindex").unlink()
     log = opened(harness, recovery_point=2)
-    log.save_index(log.segments[0])
+    log.indexes.save(log.segments[0])
     release(log)
     damaged = harness.files()[1]
     data = bytearray(damaged.read_bytes())

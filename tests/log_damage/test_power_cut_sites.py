@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.broker.log import files
+from kafkalite.broker.log import files, sealer
 from kafkalite.broker.log.partition_log import PartitionLog
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, damage_ranges, make_batch, read_all, release, started
@@ -34,7 +34,7 @@ def test_clean_marker_that_came_back_would_hide_a_hole(
     root: Path, recorder: NameRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name of a new segment is there, by chance, and not the end of the one before it."""
-    monkeypatch.setattr(PartitionLog, "finish_seal", lambda *_: None)  # the sealer has not come to it
+    monkeypatch.setattr(sealer, "finish_seal", lambda *_: None)  # the sealer has not come to it
     flushed = (root / "t-0" / f"{0:020d}.log").stat().st_size
     manager = started(root)
     log = manager.topics["t"].partitions[0]

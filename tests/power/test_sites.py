@@ -121,7 +121,7 @@ KNOWN: dict[str, str] = {
         f"found: {SITES}test_where_an_epoch_ended_is_known_while_the_next_one_is_written_down"
     ),
     f"{LOG}partition_log:PartitionLog._sync_unless_deleted#0": "found: ext4, seed 1: acknowledged records are gone",
-    f"{LOG}partition_log:PartitionLog.finish_seal#0": f"found: {SITES}test_saved_index_covers_no_hole",
+    f"{LOG}sealer:finish_seal#0": f"found: {SITES}test_saved_index_covers_no_hole",
     f"{LOG}partition_log:PartitionLog.flush#0": "found: posix, seed 1: acknowledged records are gone",
     f"{LOG}flusher:flush_together#0": "found: posix, seed 2: committed offsets cannot be read; 71 answers early",
     f"{LOG}producer_state:ProducerState.save_compacted#0": (

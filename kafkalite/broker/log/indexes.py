@@ -1,4 +1,5 @@
-"""The indexes of a log's segments: loaded from the files beside them when first asked for, made again where these fail.
+"""The indexes of a log's segments: loaded from the files beside them when first asked for, made again where these fail,
+saved there.
 
 Thread rule: any thread; what is loaded is published under the log's lock. All of it may block.
 """
@@ -6,11 +7,16 @@ Thread rule: any thread; what is loaded is published under the log's lock. All o
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING
 
+from kafkalite._native.log.scan import header_at
+from kafkalite._native.log.segment import SegmentUnreadable
+from kafkalite.base.logging import fields
 from kafkalite.broker.log import index_file, recovery
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Sequence
 
     from kafkalite._native.log.index import SegmentIndex
@@ -18,14 +24,21 @@ if TYPE_CHECKING:
     from kafkalite._native.log.segment import Segment
 
 
+logger = logging.getLogger(__name__)
+
+
 class SegmentIndexes:
-    """Loads the indexes of one log's segments."""
+    """Loads and saves the indexes of one log's segments.
 
-    __slots__ = ("_log", "_topic_id", "dense")
+    `cut_lock`: held by whoever cuts the log; None for a log that is never cut.
+    """
 
-    def __init__(self, log: LogCore, topic_id: bytes) -> None:
+    __slots__ = ("_cut_lock", "_log", "_topic_id", "dense")
+
+    def __init__(self, log: LogCore, topic_id: bytes, cut_lock: threading.Lock | None = None) -> None:
         self._log = log
         self._topic_id = topic_id
+        self._cut_lock = cut_lock
         self.dense = False
         """Set while loading: between segments that were there then no offset may be missing."""
 
@@ -99,3 +112,58 @@ class SegmentIndexes:
         for segment in failed:
             segment.forget_index()
         return bool(failed)
+
+    @staticmethod
+    def state_of(segment: Segment) -> dict[str, int] | None:
+        """What save_state() needs to know of a segment as it is now; its index may grow afterwards."""
+        if segment.index is None or segment.size == 0 or segment.damage is not None:
+            return None
+        return {
+            "count": len(segment.index),
+            "covered_size": segment.size,
+            "bytes_since_entry": segment.bytes_since_entry,
+            "max_timestamp": segment.max_timestamp,
+            "max_timestamp_offset": segment.max_timestamp_offset,
+            "last_position": segment.last_position,
+        }
+
+    def save(self, segment: Segment) -> None:
+        """Saves the index of a sealed segment that is on the disk."""
+        state = self.state_of(segment)
+        if state is not None:
+            self.save_state(segment, state)
+
+    def save_state(self, segment: Segment, state: dict[str, int]) -> None:
+        """Saves an index whose covered bytes are on the disk. It is a help, not the truth: failure is only logged.
+
+        Never of a segment that was cut meanwhile: another one has its name then.
+        """
+        if self._cut_lock is None:
+            self._save(segment, state)
+            return
+        with self._cut_lock:
+            if not segment.deleted:
+                self._save(segment, state)
+
+    def _save(self, segment: Segment, state: dict[str, int]) -> None:
+        index = segment.index
+        try:
+            last = header_at(segment, state["last_position"])
+            if index is None or last is None:
+                return
+            index_file.save(
+                segment,
+                index.columns()[:, : state.pop("count")],
+                topic_id=self._topic_id,
+                partition=self._log.partition,
+                end_offset=last["next_offset"],
+                interval=self._log.index_interval,
+                **state,
+            )
+            segment.indexed_size = state["covered_size"]
+        except SegmentUnreadable as error:
+            self._log.owner.storage_failed(error, "a segment cannot be read")
+        except OSError as error:
+            if segment.deleted or self._log.deleted:
+                return
+            logger.warning("index could not be saved", extra=fields(path=segment.path, reason=str(error)))

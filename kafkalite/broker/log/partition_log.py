@@ -34,7 +34,7 @@ from kafkalite.base import randomness
 from kafkalite.base.clock import Clock, SystemClock
 from kafkalite.base.dataclass import dataclass
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
-from kafkalite.broker.log import checkpoints, disk, files, index_file, record_checks, recovery
+from kafkalite.broker.log import checkpoints, disk, files, record_checks, recovery
 from kafkalite.broker.log.entries import DirectoryEntries
 from kafkalite.broker.log.indexes import SegmentIndexes
 from kafkalite.broker.log.log_state import LogState
@@ -185,7 +185,7 @@ class PartitionLog(LogState):
         """Whether Kafka wrote it last, nobody else has it, and no recovery point tells of all of it."""
         self.flush_lock = threading.Lock()
         self.entries = DirectoryEntries(directory, services.sync_root)
-        self.indexes = SegmentIndexes(self.core, topic_id)
+        self.indexes = SegmentIndexes(self.core, topic_id, self.flush_lock if self.REPLICATED else None)
         self._epochs: list[tuple[int, int]] = []
         self.producer_state = self.make_producer_state()
         self.configure(config)
@@ -554,77 +554,14 @@ class PartitionLog(LogState):
         """Flushes, and saves the active segment's index and the producers when enough has been added for that."""
         with self.core.locked():
             segment = self.active
-            state = self._index_state_locked(segment)
+            state = self.indexes.state_of(segment)
             due = self.producer_state.is_due_locked(stopping=False)
             captured = self.producer_state.capture_locked() if due else None
         self.flush()
         if captured is not None:
             self.producer_state.save_or_warn(captured)
         if state is not None and segment.size - segment.indexed_size > max(INDEX_SAVE_GROWTH_MIN, segment.size // 4):
-            self._save_index(segment, state)
-
-    def _index_state_locked(self, segment: Segment) -> dict[str, int] | None:
-        """What index_file.save must be told of a segment as it is now; its index may grow afterwards."""
-        if segment.index is None or segment.size == 0 or segment.damage is not None:
-            return None
-        return {
-            "count": len(segment.index),
-            "covered_size": segment.size,
-            "bytes_since_entry": segment.bytes_since_entry,
-            "max_timestamp": segment.max_timestamp,
-            "max_timestamp_offset": segment.max_timestamp_offset,
-            "last_position": segment.last_position,
-        }
-
-    def _save_index(self, segment: Segment, state: dict[str, int]) -> None:
-        """Saves an index whose covered bytes are on the disk. It is a help, not the truth: failure is only logged."""
-        index = segment.index
-        try:
-            last = header_at(segment, state["last_position"])
-            if index is None or last is None:
-                return
-            index_file.save(
-                segment,
-                index.columns()[:, : state.pop("count")],
-                topic_id=self.topic_id,
-                partition=self.partition,
-                end_offset=last["next_offset"],
-                interval=self.core.index_interval,
-                **state,
-            )
-            segment.indexed_size = state["covered_size"]
-        except SegmentUnreadable as error:
-            self.storage_failed(error, "a segment cannot be read")
-        except OSError as error:
-            if self._is_gone(segment):
-                return
-            logger.warning("index could not be saved", extra=fields(path=segment.path, reason=str(error)))
-
-    def save_index(self, segment: Segment) -> None:
-        """Saves the index of a sealed segment that is on the disk."""
-        state = self._index_state_locked(segment)
-        if state is not None:
-            self._save_index(segment, state)
-
-    def finish_seal(self, segment: Segment, state: CapturedProducers) -> None:
-        """The sealer's part of a roll: the old segment trimmed, on the disk, with index and producer snapshot."""
-        if self._is_gone(segment):
-            return
-        try:
-            segment.trim()
-            with self.flush_lock:
-                if self.offline:
-                    return
-                segment.sync()
-        except OSError as error:
-            if not self._is_gone(segment):
-                self.go_offline(f"a full segment could not be synced: {error}")
-            return
-        self.save_index(segment)
-        self.producer_state.save_or_warn(state)
-
-    def _is_gone(self, segment: Segment) -> bool:
-        return segment.deleted or self.deleted
+            self.indexes.save_state(segment, state)
 
     def close(self) -> None:
         """Clean stop: everything on the disk, blocks given back, index and producers saved. Appends must have ended."""
@@ -636,9 +573,9 @@ class PartitionLog(LogState):
         try:
             if segment.has_file:
                 segment.trim()
-            state = self._index_state_locked(segment)
+            state = self.indexes.state_of(segment)
             if state is not None and segment.indexed_size != segment.size:
-                self._save_index(segment, state)
+                self.indexes.save_state(segment, state)
             if self.producer_state.is_due_locked(stopping=True):
                 self.producer_state.save(self.producer_state.capture_locked())
         except OSError as error:

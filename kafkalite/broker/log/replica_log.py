@@ -349,9 +349,3 @@ class ReplicaLog(log_truncation.TruncatableLog):
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int | None = None) -> None:
         """Drops everything: the log starts, ends and has its high watermark at `offset`. StorageError. May block."""
         log_truncation.begin_anew(self, offset, leader_epoch)
-
-    def _save_index(self, segment: Segment, state: dict[str, int]) -> None:
-        """As any log, but never of a segment that was cut meanwhile: another one has its name then."""
-        with self.flush_lock:
-            if not segment.deleted:
-                super()._save_index(segment, state)

@@ -60,6 +60,28 @@ class Sealer:
                 if len(self._waiting) < SEAL_COUNT_MAX:
                     self._room.set()
             try:
-                log.finish_seal(segment, state)
+                finish_seal(log, segment, state)
             except Exception:  # the other logs still need this thread
                 logger.exception("a full segment could not be finished", extra=fields(path=segment.path))
+
+
+def finish_seal(log: PartitionLog, segment: Segment, state: CapturedProducers) -> None:
+    """The sealer's part of a roll: the old segment trimmed, on the disk, with index and producer snapshot."""
+    if _is_gone(log, segment):
+        return
+    try:
+        segment.trim()
+        with log.flush_lock:
+            if log.offline:
+                return
+            segment.sync()
+    except OSError as error:
+        if not _is_gone(log, segment):
+            log.go_offline(f"a full segment could not be synced: {error}")
+        return
+    log.indexes.save(segment)
+    log.producer_state.save_or_warn(state)
+
+
+def _is_gone(log: PartitionLog, segment: Segment) -> bool:
+    return segment.deleted or log.deleted

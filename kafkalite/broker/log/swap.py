@@ -61,7 +61,7 @@ def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
     for segment in old:
         segment.close()
     log.services.remove_later(paths, log.config.file_delete_delay_ms)
-    log.save_index(new)
+    log.indexes.save(new)
     log.core.wake_listeners()
 
 

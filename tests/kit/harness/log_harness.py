@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.log.segment import FileCache, Segment
+from kafkalite.broker.log import sealer
 from kafkalite.broker.log.assigned import AssignedTopic, AssignedTopics
 from kafkalite.broker.log.loading import LoadPlan, load
 from kafkalite.broker.log.manager import LogManager
@@ -125,7 +126,7 @@ class LogHarness:
             cache=FileCache(64),
             clock=self.clock,
             dirty_logs=set(),
-            seal=lambda log, segment, state: log.finish_seal(segment, state),
+            seal=sealer.finish_seal,
             remove_later=lambda paths, _delay: self.removed.extend(paths),
             request_flush=self._flush_now,
             log_start_moved=lambda log: self.log_starts.append(log.log_start_offset),

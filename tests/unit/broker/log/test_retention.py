@@ -230,7 +230,7 @@ def test_index_of_a_segment_that_is_deleted_is_no_news(tmp_path: Path, caplog: p
     first = log.segments[0]
     segment_removal.remove_front(log, log.segments, 1)
     caplog.clear()
-    log.save_index(first)
+    log.indexes.save(first)
     assert not caplog.records
     assert not Path(first.path).with_suffix(".klindex").exists()
 
