@@ -5,10 +5,12 @@
     opening         plans and opens logs                     removals   directories that are renamed and removed
     journal         topics, settings and ids, durably        metadata_store   what of them handlers read and change
     offset_checkpoints   recovery points, log starts, high watermarks
-    partition_log   one partition: rolls, flushes, retention; it owns a `_native.log.log_core`, which appends and reads
+    partition_log   one partition: rolls and flushes; it owns a `_native.log.log_core`, to which log_append appends
     log_state       what there is to see of a log
     loading         a partition directory → an open log      recovery   what to do with bytes that are no batches
     flusher         group commit                             retention  which segments may go
+    sealer          full segments, made durable              segment_removal   how they go
+    indexes         a log's indexes: loaded, saved
     entries         names a flush has to make durable        adoption   directories that the journal does not know
     record_checks   compressed records, and bad ones         quarantine damage that is remembered
     classic/        topics in Kafka 0.7's format
