@@ -2,8 +2,8 @@
 
 Modules, from the bottom up:
 
-    aborted, followers, index, key_map, record_format · segment, producers · scan, compaction, log_slice ·
-    log_core · log_traffic, leading, replica
+    aborted, followers, index, key_map, record_format · segment, producers · scan, compaction, log_slice,
+    segment_read · log_core · log_append, log_traffic, leading · replica
 """
 
 from __future__ import annotations
