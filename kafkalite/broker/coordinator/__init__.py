@@ -7,6 +7,7 @@
     member_memory what members hold, charged to their clients
     group         Group: one group of the classic protocol, of the eight parts that follow
     classic_state         its members, leader, generation and protocol
+    classic_parts         what its parts share
     joins         JoinGroup: who may join, under which id
     static_members        members with a group.instance.id that come back
     pending_members       member ids that were promised and are not used yet

@@ -32,6 +32,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL, GroupBase
+from kafkalite.broker.coordinator.classic_parts import ClassicParts
 from kafkalite.broker.coordinator.classic_state import ClassicState, State
 from kafkalite.broker.coordinator.joins import Joins
 from kafkalite.broker.coordinator.member_answers import MemberAnswers
@@ -80,11 +81,10 @@ class Group(GroupBase):
         self._sessions = MemberSessions(classic, answers, memory, environment.timers, changing, self._timed_out_locked)
         self.pending = PendingMembers(environment, self.forget_pending)
         """Ids that were promised and are not used yet."""
-        self._rebalance = Rebalance(classic, answers, self._sessions, self.pending, environment, changing)
-        self._joins = Joins(
-            classic, answers, self._sessions, self.pending, self._rebalance, memory, environment, changing
-        )
-        self._syncs = Syncs(classic, answers, self._sessions, self._rebalance, memory, environment, changing)
+        parts = ClassicParts(classic, answers, self._sessions, self.pending, memory, environment, changing)
+        self._rebalance = Rebalance(parts)
+        self._joins = Joins(parts, self._rebalance)
+        self._syncs = Syncs(parts, self._rebalance)
 
     def _timed_out_locked(self, member: Member) -> None:
         self._rebalance.member_gone_locked(member, "timed out")

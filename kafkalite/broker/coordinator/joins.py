@@ -17,16 +17,8 @@ from kafkalite.broker.coordinator.static_members import StaticMembers
 from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from kafkalite.broker.coordinator.base import Environment
-    from kafkalite.broker.coordinator.classic_state import ClassicState
-    from kafkalite.broker.coordinator.member_answers import MemberAnswers
-    from kafkalite.broker.coordinator.member_memory import MemberMemory
-    from kafkalite.broker.coordinator.member_sessions import MemberSessions
+    from kafkalite.broker.coordinator.classic_parts import ClassicParts
     from kafkalite.broker.coordinator.members import Caller, Member, Protocols
-    from kafkalite.broker.coordinator.pending_members import PendingMembers
     from kafkalite.broker.coordinator.rebalance import Rebalance
     from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -37,46 +29,21 @@ NEW_MEMBER_TIMEOUT_S: Final = 300.0
 class Joins:
     """The joins of one group."""
 
-    __slots__ = (
-        "_answers",
-        "_changing",
-        "_classic",
-        "_environment",
-        "_memory",
-        "_pending",
-        "_rebalance",
-        "_sessions",
-        "_static",
-    )
+    __slots__ = ("_classic", "_parts", "_rebalance", "_static")
 
-    def __init__(
-        self,
-        classic: ClassicState,
-        answers: MemberAnswers,
-        sessions: MemberSessions,
-        pending: PendingMembers,
-        rebalance: Rebalance,
-        memory: MemberMemory,
-        environment: Environment,
-        changing: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._classic = classic
-        self._answers = answers
-        self._sessions = sessions
-        self._pending = pending
+    def __init__(self, parts: ClassicParts, rebalance: Rebalance) -> None:
+        self._parts = parts
+        self._classic = parts.classic
         self._rebalance = rebalance
-        self._memory = memory
-        self._environment = environment
-        self._changing = changing
-        self._static = StaticMembers(classic, answers, sessions, rebalance, memory, environment, changing)
+        self._static = StaticMembers(parts, rebalance)
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> Deferred[JoinGroupResponse]:
         """JoinGroup: answered when the rebalance it belongs to has everybody."""
         answer: Deferred[JoinGroupResponse] = Deferred()
-        with self._changing():
+        with self._parts.changing():
             code = self._join_locked(request, caller, answer)
             if code:
-                self._answers.refuse_join(answer, code, request.member_id)
+                self._parts.answers.refuse_join(answer, code, request.member_id)
             self._rebalance.try_complete_locked()
         return answer
 
@@ -87,7 +54,7 @@ class Joins:
         if not self._has_room_locked(request.member_id):
             member = self._classic.members.get(request.member_id)
             if member is not None:
-                self._sessions.drop_locked(member)
+                self._parts.sessions.drop_locked(member)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
         if not self._classic.supports(request.protocol_type, protocols):
@@ -98,7 +65,7 @@ class Joins:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not request.member_id:
             return self._first_join_locked(request, caller, protocols, answer)
-        if request.member_id in self._pending and request.group_instance_id is None:
+        if request.member_id in self._parts.pending and request.group_instance_id is None:
             self._add_locked(request.member_id, request, caller, protocols, answer)
             return 0
         code = self._classic.identity_error(request.member_id, request.group_instance_id)
@@ -107,7 +74,7 @@ class Joins:
         return self._rejoin_locked(self._classic.members[request.member_id], request, protocols, answer)
 
     def _has_room_locked(self, member_id: str) -> bool:
-        size_max = self._environment.size_max
+        size_max = self._parts.environment.size_max
         if self._classic.state is State.EMPTY:
             return True
         member = self._classic.members.get(member_id)
@@ -119,14 +86,14 @@ class Joins:
     def _admits_locked(self, request: JoinGroupRequest, protocols: Protocols, caller: Caller) -> bool:
         """Whether there is memory for what a member says of itself."""
         member_id = request.member_id or self._classic.static_ids.get(request.group_instance_id or "", "")
-        return self._memory.admits(member_id, MEMBER_SIZE + protocols_size(protocols), caller.holder)
+        return self._parts.memory.admits(member_id, MEMBER_SIZE + protocols_size(protocols), caller.holder)
 
     def _fits_locked(self, request: JoinGroupRequest, protocols: Protocols) -> bool:
         """Whether the group with this member could be written down, by the protocol in which each says least."""
         replaced = request.member_id or self._classic.static_ids.get(request.group_instance_id or "")
         others = (member.protocols for member in self._classic.members.values() if member.member_id != replaced)
         size = sum(min(len(metadata) for _, metadata in each) for each in (protocols, *others))
-        return size <= self._environment.record_size_max()
+        return size <= self._parts.environment.record_size_max()
 
     def _first_join_locked(
         self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, answer: Deferred[JoinGroupResponse]
@@ -137,13 +104,13 @@ class Joins:
             self._static.replace_locked(member_id, request, caller, protocols, answer)
             return 0
         if instance_id is None and caller.takes_member_id:
-            if not self._pending.admits(caller.holder):
+            if not self._parts.pending.admits(caller.holder):
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
-            self._pending.add(member_id, request.session_timeout_ms, caller.holder)
+            self._parts.pending.add(member_id, request.session_timeout_ms, caller.holder)
             promised = caller.promised
             if promised is not None:
-                self._answers.defer(lambda: promised(member_id))
-            self._answers.refuse_join(answer, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+                self._parts.answers.defer(lambda: promised(member_id))
+            self._parts.answers.refuse_join(answer, ErrorCode.MEMBER_ID_REQUIRED, member_id)
             return 0
         self._add_locked(member_id, request, caller, protocols, answer)
         return 0
@@ -156,7 +123,7 @@ class Joins:
         protocols: Protocols,
         answer: Deferred[JoinGroupResponse],
     ) -> None:
-        member = self._sessions.make(
+        member = self._parts.sessions.make(
             member_id,
             request.group_instance_id,
             caller.client_id,
@@ -168,7 +135,7 @@ class Joins:
         )
         member.is_new = True
         member.awaiting_join = answer
-        self._pending.remove(member_id)
+        self._parts.pending.remove(member_id)
         if not self._classic.members:
             self._classic.protocol_type = request.protocol_type
         self._classic.enlist(member)
@@ -182,10 +149,10 @@ class Joins:
         same = member.protocols == protocols
         follows = member.member_id != self._classic.leader
         if same and (self._classic.state is State.COMPLETING or (self._classic.state is State.STABLE and follows)):
-            self._answers.answer_join(answer, member)
+            self._parts.answers.answer_join(answer, member)
         elif self._classic.state is State.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
         else:
-            self._sessions.await_join_locked(member, request, protocols, answer)
+            self._parts.sessions.await_join_locked(member, request, protocols, answer)
             self._rebalance.start_locked(f"{member.member_id} joins again")
         return 0

@@ -17,15 +17,8 @@ from kafkalite.broker.coordinator.classic_state import State
 from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from kafkalite.broker.coordinator.base import Environment
-    from kafkalite.broker.coordinator.classic_state import ClassicState
-    from kafkalite.broker.coordinator.member_answers import MemberAnswers
-    from kafkalite.broker.coordinator.member_sessions import MemberSessions
+    from kafkalite.broker.coordinator.classic_parts import ClassicParts
     from kafkalite.broker.coordinator.members import Member
-    from kafkalite.broker.coordinator.pending_members import PendingMembers
 
 logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
@@ -35,52 +28,29 @@ GENERATION_MAX: Final = (1 << 31) - 1
 class Rebalance:
     """The rebalances of one group."""
 
-    __slots__ = (
-        "_answers",
-        "_changing",
-        "_classic",
-        "_environment",
-        "_initial_left_ms",
-        "_join_timer",
-        "_more_came",
-        "_pending",
-        "_sessions",
-        "_sync_timer",
-    )
+    __slots__ = ("_classic", "_initial_left_ms", "_join_timer", "_more_came", "_parts", "_sync_timer")
 
-    def __init__(
-        self,
-        classic: ClassicState,
-        answers: MemberAnswers,
-        sessions: MemberSessions,
-        pending: PendingMembers,
-        environment: Environment,
-        changing: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._classic = classic
-        self._answers = answers
-        self._sessions = sessions
-        self._pending = pending
-        self._environment = environment
-        self._changing = changing
+    def __init__(self, parts: ClassicParts) -> None:
+        self._parts = parts
+        self._classic = parts.classic
         self._initial_left_ms: int | None = None
         self._more_came = False
-        self._join_timer = environment.timers.timer(self._join_due, awaits_client=True)
-        self._sync_timer = environment.timers.timer(self._sync_due, awaits_client=True)
+        self._join_timer = parts.environment.timers.timer(self._join_due, awaits_client=True)
+        self._sync_timer = parts.environment.timers.timer(self._sync_due, awaits_client=True)
 
     def start_locked(self, reason: str) -> None:
         """Everybody has to join again; nothing to do when they are asked to already."""
         if self._classic.state not in {State.EMPTY, State.COMPLETING, State.STABLE}:
             return
         if self._classic.state is State.COMPLETING:
-            self._sessions.end_syncs_locked(ErrorCode.REBALANCE_IN_PROGRESS)
+            self._parts.sessions.end_syncs_locked(ErrorCode.REBALANCE_IN_PROGRESS)
         self._sync_timer.cancel()
         self._classic.unsynced.clear()
         delay_ms = self._classic.rebalance_timeout_ms()
         if self._classic.state is State.EMPTY:
-            self._initial_left_ms = max(delay_ms - self._environment.initial_delay_ms, 0)
+            self._initial_left_ms = max(delay_ms - self._parts.environment.initial_delay_ms, 0)
             self._more_came = False
-            delay_ms = self._environment.initial_delay_ms
+            delay_ms = self._parts.environment.initial_delay_ms
         self._join_timer.set(delay_ms / 1000)
         self._classic.enter(State.PREPARING)
         logger.info(
@@ -97,24 +67,24 @@ class Rebalance:
         if self._classic.state is not State.PREPARING:
             return
         if self._initial_left_ms is not None:
-            if self._environment.initial_delay_ms == 0:
+            if self._parts.environment.initial_delay_ms == 0:
                 self._complete_locked()
-        elif not self._pending and all(member.awaiting_join for member in self._classic.members.values()):
+        elif not self._parts.pending and all(member.awaiting_join for member in self._classic.members.values()):
             self._complete_locked()
 
     def member_gone_locked(self, member: Member, why: str) -> None:
         """Take a member out; the others rebalance."""
-        self._sessions.drop_locked(member)
+        self._parts.sessions.drop_locked(member)
         if self._classic.state in {State.STABLE, State.COMPLETING}:
             self.start_locked(f"{member.member_id} {why}")
         self.try_complete_locked()
 
     def _join_due(self) -> None:
-        with self._changing():
+        with self._parts.changing():
             if self._join_timer.armed or self._classic.state is not State.PREPARING:
                 return
             if self._initial_left_ms and self._more_came:
-                delay_ms = min(self._environment.initial_delay_ms, self._initial_left_ms)
+                delay_ms = min(self._parts.environment.initial_delay_ms, self._initial_left_ms)
                 self._initial_left_ms -= delay_ms
                 self._more_came = False
                 self._join_timer.set(delay_ms / 1000)
@@ -127,7 +97,7 @@ class Rebalance:
         self._initial_left_ms = None
         for member in list(self._classic.members.values()):
             if member.awaiting_join is None and member.instance_id is None:
-                self._sessions.drop_locked(member)
+                self._parts.sessions.drop_locked(member)
         if self._classic.members and not self._classic.elect_leader():
             # Static members all, none of them back yet: there is nobody to lead, so wait on.
             self._join_timer.set(max(self._classic.rebalance_timeout_ms(), 1) / 1000)
@@ -137,7 +107,7 @@ class Rebalance:
             self._classic.protocol = None
             self._classic.subscribed = set()
             self._classic.enter(State.EMPTY)
-            self._environment.write(self._classic.group_id, [self._classic.record({})], self._empty_stored)
+            self._parts.environment.write(self._classic.group_id, [self._classic.record({})], self._empty_stored)
             return
         self._classic.protocol = self._classic.select_protocol()
         self._classic.read_subscriptions()
@@ -147,9 +117,9 @@ class Rebalance:
             self._classic.unsynced.add(member.member_id)
             answer, member.awaiting_join = member.awaiting_join, None
             member.is_new = False
-            self._sessions.touch_locked(member)
+            self._parts.sessions.touch_locked(member)
             if answer is not None:
-                self._answers.answer_join(answer, member)
+                self._parts.answers.answer_join(answer, member)
 
     def _empty_stored(self, code: int) -> None:
         if code:
@@ -159,14 +129,14 @@ class Rebalance:
 
     def _sync_due(self) -> None:
         """Members that joined and never asked for their assignment are taken out."""
-        with self._changing():
+        with self._parts.changing():
             if self._sync_timer.armed or self._classic.state not in {State.COMPLETING, State.STABLE}:
                 return
             members = self._classic.members
             late = [members[member_id] for member_id in self._classic.unsynced if member_id in members]
             self._classic.unsynced.clear()
             for member in late:
-                self._sessions.drop_locked(member)
+                self._parts.sessions.drop_locked(member)
             if late:
                 self.start_locked(f"{len(late)} members did not sync")
                 self.try_complete_locked()

@@ -12,15 +12,8 @@ from kafkalite.broker.coordinator.classic_state import State
 from kafkalite.broker.coordinator.member_memory import classic_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from kafkalite.base.deferred import Deferred
-    from kafkalite.broker.coordinator.base import Environment
-    from kafkalite.broker.coordinator.classic_state import ClassicState
-    from kafkalite.broker.coordinator.member_answers import MemberAnswers
-    from kafkalite.broker.coordinator.member_memory import MemberMemory
-    from kafkalite.broker.coordinator.member_sessions import MemberSessions
+    from kafkalite.broker.coordinator.classic_parts import ClassicParts
     from kafkalite.broker.coordinator.members import Caller, Member, Protocols
     from kafkalite.broker.coordinator.rebalance import Rebalance
     from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -29,25 +22,12 @@ if TYPE_CHECKING:
 class StaticMembers:
     """The returns of one group's static members."""
 
-    __slots__ = ("_answers", "_changing", "_classic", "_environment", "_memory", "_rebalance", "_sessions")
+    __slots__ = ("_classic", "_parts", "_rebalance")
 
-    def __init__(
-        self,
-        classic: ClassicState,
-        answers: MemberAnswers,
-        sessions: MemberSessions,
-        rebalance: Rebalance,
-        memory: MemberMemory,
-        environment: Environment,
-        changing: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._classic = classic
-        self._answers = answers
-        self._sessions = sessions
+    def __init__(self, parts: ClassicParts, rebalance: Rebalance) -> None:
+        self._parts = parts
+        self._classic = parts.classic
         self._rebalance = rebalance
-        self._memory = memory
-        self._environment = environment
-        self._changing = changing
 
     def replace_locked(
         self,
@@ -61,21 +41,21 @@ class StaticMembers:
         assert request.group_instance_id is not None, "only static members are replaced"
         old_id = self._classic.static_ids[request.group_instance_id]
         old_leader = self._classic.leader
-        member = self._sessions.rename_locked(old_id, member_id)
+        member = self._parts.sessions.rename_locked(old_id, member_id)
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
-        self._sessions.await_join_locked(member, request, protocols, answer)
+        self._parts.sessions.await_join_locked(member, request, protocols, answer)
         member.client_id, member.client_host = caller.client_id, caller.client_host
-        self._sessions.touch_locked(member)
+        self._parts.sessions.touch_locked(member)
         if self._classic.state is not State.STABLE or self._classic.select_protocol() != self._classic.protocol:
             self._rebalance.start_locked(f"static member {member.instance_id} returns")
             return
 
         def stored(code: int) -> None:
-            with self._changing():
+            with self._parts.changing():
                 self._stored_locked(code, member, old_id, before, caller, answer, old_leader or "")
 
         assignments = {other.member_id: other.assignment for other in self._classic.members.values()}
-        self._environment.write(self._classic.group_id, [self._classic.record(assignments)], stored)
+        self._parts.environment.write(self._classic.group_id, [self._classic.record(assignments)], stored)
 
     def _stored_locked(
         self,
@@ -92,15 +72,15 @@ class StaticMembers:
         member.awaiting_join = None
         member_id = member.member_id
         if code:
-            self._sessions.rename_locked(member_id, old_id)
+            self._parts.sessions.rename_locked(member_id, old_id)
             member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
-            self._memory.put(old_id, classic_size(member))
-            self._answers.refuse_join(answer, write_error(code), member_id)
+            self._parts.memory.put(old_id, classic_size(member))
+            self._parts.answers.refuse_join(answer, write_error(code), member_id)
             return
         is_leader = member_id == self._classic.leader
         answers_as_leader = is_leader and caller.skips_assignment
-        response = self._answers.generation(member, with_members=answers_as_leader)
+        response = self._parts.answers.generation(member, with_members=answers_as_leader)
         response.skip_assignment = answers_as_leader
         if not caller.skips_assignment:
             response.leader = old_leader
-        self._answers.defer(lambda: answer.complete(response))
+        self._parts.answers.defer(lambda: answer.complete(response))

@@ -14,14 +14,7 @@ from kafkalite.broker.coordinator.member_memory import classic_size
 from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from kafkalite.broker.coordinator.base import Environment
-    from kafkalite.broker.coordinator.classic_state import ClassicState
-    from kafkalite.broker.coordinator.member_answers import MemberAnswers
-    from kafkalite.broker.coordinator.member_memory import MemberMemory
-    from kafkalite.broker.coordinator.member_sessions import MemberSessions
+    from kafkalite.broker.coordinator.classic_parts import ClassicParts
     from kafkalite.broker.coordinator.rebalance import Rebalance
     from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -29,33 +22,20 @@ if TYPE_CHECKING:
 class Syncs:
     """The syncs of one group."""
 
-    __slots__ = ("_answers", "_changing", "_classic", "_environment", "_memory", "_rebalance", "_sessions")
+    __slots__ = ("_classic", "_parts", "_rebalance")
 
-    def __init__(
-        self,
-        classic: ClassicState,
-        answers: MemberAnswers,
-        sessions: MemberSessions,
-        rebalance: Rebalance,
-        memory: MemberMemory,
-        environment: Environment,
-        changing: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._classic = classic
-        self._answers = answers
-        self._sessions = sessions
+    def __init__(self, parts: ClassicParts, rebalance: Rebalance) -> None:
+        self._parts = parts
+        self._classic = parts.classic
         self._rebalance = rebalance
-        self._memory = memory
-        self._environment = environment
-        self._changing = changing
 
     def request(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         """SyncGroup: answered when the leader's assignment is durable."""
         answer: Deferred[SyncGroupResponse] = Deferred()
-        with self._changing():
+        with self._parts.changing():
             code = self._error_locked(request)
             if code:
-                self._answers.answer_sync(answer, code, b"")
+                self._parts.answers.answer_sync(answer, code, b"")
             else:
                 self._sync_locked(request, answer)
         return answer
@@ -75,12 +55,12 @@ class Syncs:
     def _sync_locked(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> None:
         member = self._classic.members[request.member_id]
         self._classic.unsynced.discard(member.member_id)
-        self._sessions.touch_locked(member)
+        self._parts.sessions.touch_locked(member)
         if self._classic.state is State.STABLE:
-            self._answers.answer_sync(answer, 0, member.assignment)
+            self._parts.answers.answer_sync(answer, 0, member.assignment)
             return
         if member.awaiting_sync is not None:
-            self._answers.answer_sync(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS, b"")
+            self._parts.answers.answer_sync(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS, b"")
         member.awaiting_sync = answer
         if member.member_id != self._classic.leader:
             return
@@ -89,23 +69,23 @@ class Syncs:
         generation = self._classic.generation
 
         def stored(code: int) -> None:
-            with self._changing():
+            with self._parts.changing():
                 self._stored_locked(code, generation, assignments)
 
-        self._environment.write(self._classic.group_id, [self._classic.record(assignments)], stored)
+        self._parts.environment.write(self._classic.group_id, [self._classic.record(assignments)], stored)
 
     def _stored_locked(self, code: int, generation: int, assignments: dict[str, bytes]) -> None:
         if self._classic.state is not State.COMPLETING or self._classic.generation != generation:
             return  # the next rebalance began meanwhile and has told them
         if code:
-            self._sessions.end_syncs_locked(write_error(code))
+            self._parts.sessions.end_syncs_locked(write_error(code))
             self._rebalance.start_locked("the assignment could not be written down")
             return
         self._classic.enter(State.STABLE)
         for member in self._classic.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-            self._memory.put(member.member_id, classic_size(member))
+            self._parts.memory.put(member.member_id, classic_size(member))
             answer, member.awaiting_sync = member.awaiting_sync, None
             if answer is not None:
-                self._sessions.touch_locked(member)
-                self._answers.answer_sync(answer, 0, member.assignment)
+                self._parts.sessions.touch_locked(member)
+                self._parts.answers.answer_sync(answer, 0, member.assignment)
