@@ -15,6 +15,8 @@ from kafkalite.broker.coordinator.records import GroupMetadataValue, group_recor
 from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from kafkalite.base.clock import Clock
     from kafkalite.broker.coordinator.members import Member, Protocols
     from kafkalite.broker.coordinator.records import Record
@@ -62,9 +64,9 @@ class ClassicState:
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
         """group.instance.id → member id."""
-        self.unsynced: set[str] = set()
-        """Member ids of this generation that did not ask for their assignment yet."""
-        self.subscribed: set[str] | None = None
+        self.unsynced: dict[str, None] = {}
+        """Member ids of this generation that did not ask for their assignment yet. An empty set is 152 bytes larger."""
+        self.subscribed: AbstractSet[str] | None = None
         """Topics that the members read; None when that cannot be told."""
 
     def enter(self, state: State) -> None:

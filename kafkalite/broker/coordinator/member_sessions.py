@@ -93,7 +93,7 @@ class MemberSessions:
         """Gives a static member another id; whoever waits under the old one is fenced."""
         member = self._classic.members.pop(old_id)
         self.end_waits_locked(member, ErrorCode.FENCED_INSTANCE_ID)
-        self._classic.unsynced.discard(old_id)
+        self._classic.unsynced.pop(old_id, None)
         member.member_id = new_id
         self._memory.rename(old_id, new_id)
         assert member.instance_id is not None, "only static members get another id"
@@ -107,7 +107,7 @@ class MemberSessions:
         """Takes a member out, without thinking of the others."""
         member.session_timer.cancel()
         self.end_waits_locked(member, ErrorCode.UNKNOWN_MEMBER_ID)
-        self._classic.unsynced.discard(member.member_id)
+        self._classic.unsynced.pop(member.member_id, None)
         del self._classic.members[member.member_id]
         self._memory.drop(member.member_id)
         if member.instance_id is not None and self._classic.static_ids.get(member.instance_id) == member.member_id:

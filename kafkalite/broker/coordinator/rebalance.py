@@ -105,7 +105,7 @@ class Rebalance:
         self._classic.generation = self._classic.generation % GENERATION_MAX + 1
         if not self._classic.members:
             self._classic.protocol = None
-            self._classic.subscribed = set()
+            self._classic.subscribed = frozenset()
             self._classic.enter(State.EMPTY)
             self._parts.environment.write(self._classic.group_id, [self._classic.record({})], self._empty_stored)
             return
@@ -114,7 +114,7 @@ class Rebalance:
         self._classic.enter(State.COMPLETING)
         self._sync_timer.set(self._classic.rebalance_timeout_ms() / 1000)
         for member in self._classic.members.values():
-            self._classic.unsynced.add(member.member_id)
+            self._classic.unsynced[member.member_id] = None
             answer, member.awaiting_join = member.awaiting_join, None
             member.is_new = False
             self._parts.sessions.touch_locked(member)

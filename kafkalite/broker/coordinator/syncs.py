@@ -54,7 +54,7 @@ class Syncs:
 
     def _sync_locked(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> None:
         member = self._classic.members[request.member_id]
-        self._classic.unsynced.discard(member.member_id)
+        self._classic.unsynced.pop(member.member_id, None)
         self._parts.sessions.touch_locked(member)
         if self._classic.state is State.STABLE:
             self._parts.answers.answer_sync(answer, 0, member.assignment)
