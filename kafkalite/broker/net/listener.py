@@ -91,7 +91,8 @@ def bind(
 
 def bind_only(host: str, port: int) -> socket.socket:
     """The same, not listening: a port that is kept, while whoever listens there comes and goes."""
-    dual = host == "" and socket.has_dualstack_ipv6()
+    # As with Java, [::] serves IPv4 too: the advertised host name may resolve to an address of either kind.
+    dual = host in {"", "::"} and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
