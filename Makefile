@@ -47,6 +47,7 @@ help:  ## this list
 comma := ,
 HAS_CONSOLE = $(and $(CONSOLE),$(wildcard $(VENV)/lib/python3*/site-packages/jinja2),$(wildcard $(VENV)/lib/python3*/site-packages/waitress))
 run: $(VENV)/.built  ## start a broker on 127.0.0.1:9092, data in ./data (HOST=, PORT=, PORT_07=, DATA=, CONSOLE= change that)
+	@$(if $(HAS_CONSOLE),echo "console: http://$(CONSOLE)",$(if $(CONSOLE),echo "no console: $(BIN)/pip install -e '.[console]' adds it",:))
 	@exec $(BIN)/kafkalite start --data-dir $(DATA) \
 		--listeners kafka://$(HOST):$(PORT)$(if $(PORT_07),$(comma)kafka07://$(HOST):$(PORT_07)) \
 		$(if $(HAS_CONSOLE),--console $(CONSOLE))
