@@ -37,7 +37,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx 
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline unit test test-all test-browser pictures test-spark test-debug test-asan prove directories packages soak bench bench-packages bench-parts bench-spark clients cluster lint format generated docs warnings build-check wheels clean
+.PHONY: help run build build-debug build-asan pipeline unit test test-all test-browser pictures test-spark test-debug test-asan prove directories packages soak bench bench-packages bench-parts bench-spark clients cluster lint format generated docs site warnings build-check wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -102,9 +102,9 @@ packages:  ## install the programs that foreign-client tests run (kcat, librdkaf
 test: $(VENV)/.built $(VENV)/.tested packages  ## a sample of every family of tests
 	$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile sample -m "not slow and not spark" $(PYTEST_ARGS)
 
-test-browser: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console in Debian's chromium
+test-browser: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console and the site in Debian's chromium
 	@sh tools/test_packages.sh chromium
-	$(BIN)/python -m pytest tests/integration/test_console*in_browser.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/integration/test_console*in_browser.py tests/integration/test_site_in_browser.py $(PYTEST_ARGS)
 
 pictures: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console's pictures in docs, anew
 	@sh tools/test_packages.sh chromium
@@ -197,6 +197,9 @@ docs: $(VENV)/.built  ## regenerate docs/configuration.md, docs/clients.md's tab
 	$(BIN)/python -m tools.generate_config_docs
 	$(BIN)/python -m tools.measured_table
 	$(BIN)/python -m tests.compat.matrix
+
+site: $(VENV)/.tested  ## the documentation as a website, in build/site/VERSION
+	@$(BIN)/python -m tools.site.build
 
 warnings: $(VENV)/.tested  ## compile with -Wconversion and -Wsign-compare and show what is ours
 	$(BIN)/python -m tools.native_warnings

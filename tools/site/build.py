@@ -1,0 +1,178 @@
+"""Builds the site of this release: python -m tools.site.build [--out DIRECTORY]
+
+OUT/VERSION/ is the site, readable without a server and without a network; OUT/index.html leads to the newest release,
+and lists the others. A link that leads nowhere fails the build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from sphinx.application import Sphinx
+
+from kafkalite.version import VERSION
+from tools.site import navigation, reference
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+START: Final = "README"
+INDEX: Final = "docs/README.md"
+LINK: Final = re.compile(r"\]\(([^)#:\s]+)(#[^)]*)?\)")
+RELEASE: Final = re.compile(r"\d+(\.\d+)*")
+
+SETTINGS: Final[dict[str, Any]] = {
+    "project": "kafkalite",
+    "copyright": "the kafkalite authors, Apache License 2.0",
+    "version": VERSION,
+    "release": VERSION,
+    "root_doc": START,
+    "extensions": ["myst_parser"],
+    "source_suffix": {".md": "markdown"},
+    "myst_heading_anchors": 4,
+    "myst_fence_as_directive": ["mermaid"],
+    "html_theme": "furo",
+    "html_title": f"kafkalite {VERSION}",
+    "html_copy_source": False,
+    "html_show_sphinx": False,
+    "pygments_style": "default",
+    "highlight_language": "text",
+    "suppress_warnings": ["misc.highlighting_failure"],
+}
+
+
+def stage(root: Path, into: Path) -> None:
+    """Copies what the site is made of, at the paths it has in the tree, and writes what is generated."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    pages = [name for name in tracked if "/" not in name or name.startswith("docs/")]
+    for name in pages:  # grows by what they link to
+        text = (root / name).read_text(encoding="utf-8")
+        for target, _ in LINK.findall(text):
+            linked = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+            if linked in tracked:
+                pages += [linked] if linked not in pages else []
+            elif (root / linked).is_file():
+                (into / linked).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / linked, into / linked)
+        _write(into / name, _without_folders(root, name, text))
+    groups = navigation.groups((root / INDEX).read_text(encoding="utf-8"), posixpath.dirname(INDEX))
+    groups.setdefault("Reference", []).append("reference/commands")
+    _write(into / "reference" / "commands.md", reference.commands())
+    for package in reference.PACKAGES:
+        _write(into / "reference" / f"{package}.md", reference.api(package))
+    groups["Python API"] = [f"reference/{package}" for package in reference.PACKAGES]
+    seen = {page for found in groups.values() for page in found}
+    others = [name.removesuffix(".md") for name in pages]
+    groups["Project"] = [page for page in others if page not in seen and page != START]
+    for found in groups.values():
+        found[:] = [page for page in found if page != START]
+    start = into / f"{START}.md"
+    _write(start, start.read_text(encoding="utf-8") + "\n" + navigation.toctrees(groups))
+
+
+def _without_folders(root: Path, page: str, text: str) -> str:
+    """Links to folders of the tree become their names: a site has no folders to show."""
+
+    def name_alone(found: re.Match[str]) -> str:
+        target = posixpath.join(posixpath.dirname(page), found[2])
+        return found[1] if (root / target).is_dir() else found[0]
+
+    return re.sub(r"\[([^\]]+)\]\(([^)#:\s]+)\)", name_alone, text)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def render(source: Path, out: Path, work: Path) -> int:
+    """Runs Sphinx; returns how many warnings it gave."""
+    app = Sphinx(
+        srcdir=source,
+        confdir=None,
+        outdir=out,
+        doctreedir=work / "doctrees",
+        buildername="html",
+        confoverrides=SETTINGS,
+        status=None,
+        warning=sys.stderr,
+        freshenv=True,
+        parallel=os.cpu_count() or 1,
+    )
+    app.build()
+    for page in out.rglob("*.html"):
+        page.write_text(accessible(page.read_text(encoding="utf-8")), encoding="utf-8")
+    shutil.copyfile(out / f"{START}.html", out / "index.html")
+    shutil.rmtree(out / ".doctrees", ignore_errors=True)
+    return int(app._warncount)  # noqa: SLF001 - what sphinx-build itself asks
+
+
+def accessible(page: str) -> str:
+    """A page of the theme with what axe misses in it: levels, names of regions, and code that the keyboard scrolls."""
+    for there, wanted in (
+        ('class="caption" role="heading"', 'class="caption" role="heading" aria-level="2"'),
+        ('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="Pages">'),
+        ('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer'),
+        ('<div id="search-results"></div>', '<h1>Search</h1>\n<div id="search-results"></div>'),
+        ("<pre>", '<pre tabindex="0">'),
+        ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
+    ):
+        page = page.replace(there, wanted)
+    return re.sub(r'<th class="head[^"]*">(<p></p>)?</th>', "<td></td>", page)
+
+
+def write_index(out: Path) -> None:
+    """The page above the releases: leads to the newest at once, and lists all."""
+    releases = [each.name for each in out.iterdir() if each.is_dir() and RELEASE.fullmatch(each.name)]
+    releases.sort(key=lambda name: [int(part) for part in name.split(".")], reverse=True)
+    rows = "\n".join(f'<li><a href="{name}/index.html">kafkalite {name}</a></li>' for name in releases)
+    newest = releases[0]
+    _write(
+        out / "index.html",
+        f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta http-equiv="refresh" content="0; url={newest}/index.html">
+<title>kafkalite: documentation by release</title>
+<h1>kafkalite: documentation by release</h1>
+<ul>
+{rows}
+</ul>
+</html>
+""",
+    )
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "site")
+    out: Path = parser.parse_args(arguments).out
+    work = out / ".work"
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(out / VERSION, ignore_errors=True)
+    stage(ROOT, work / "source")
+    warnings = render(work / "source", out / VERSION, work)
+    shutil.rmtree(work)
+    write_index(out)
+    if warnings:
+        print(f"{warnings} warnings: see above", file=sys.stderr)
+        return 1
+    print(out / VERSION / "index.html")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,36 @@
+"""The sidebar of the site, from the tables of docs/README.md: one table is one group of pages."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
+
+
+def groups(index: str, folder: str) -> dict[str, list[str]]:
+    """Headings of level 2, each with the Markdown files that its section links to.
+
+    `index` is the text of a page in `folder`; paths are relative to the root, without `.md`, each in its first group.
+    """
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    heading = ""
+    for line in index.splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ").strip()
+        for target in LINK.findall(line):
+            page = posixpath.normpath(posixpath.join(folder, target)).removesuffix(".md")
+            if page not in seen:
+                seen.add(page)
+                found.setdefault(heading, []).append(page)
+    return found
+
+
+def toctrees(found: dict[str, list[str]]) -> str:
+    """The groups as directives of MyST, for the end of the start page."""
+    blocks = []
+    for heading, pages in found.items():
+        listed = "\n".join(f"/{page}" for page in pages)
+        blocks.append(f"```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{listed}\n```\n")
+    return "\n".join(blocks)

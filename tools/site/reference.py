@@ -1,0 +1,119 @@
+"""Pages of the site that are generated from the product: the commands' help, and the docstrings of public names."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.cli import COMMANDS, Formatter, Parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGES: Final = (
+    "kafkalite.broker",
+    "kafkalite.client",
+    "kafkalite.failures",
+    "kafkalite.testing",
+    "kafkalite.avro",
+    "kafkalite.audit",
+    "kafkalite.track",
+    "kafkalite.query",
+    "kafkalite.mirror",
+    "kafkalite.classic",
+    "kafkalite.spark.avro",
+    "kafkalite.spark.json_values",
+    "kafkalite.spark.streams",
+)
+TABLE_ROW: Final = re.compile(r"`?[\w.()*, ]+`? {2,}\S")
+
+
+def commands() -> str:
+    """One page: each command, each of its actions, as `--help` prints them."""
+    parts = ["# Commands\n\nWhat `kafkalite COMMAND --help` prints.\n"]
+    for name in COMMANDS:
+        module = importlib.import_module(f"kafkalite.cli.{name}")
+        parser = Parser(prog=f"kafkalite {name}", description=module.__doc__, formatter_class=Formatter)
+        module.add_arguments(parser)
+        parts.append(f"\n## kafkalite {name}\n\n{_fenced(parser.format_help())}")
+        parts += [f"\n### {inner.prog}\n\n{_fenced(inner.format_help())}" for inner in _actions(parser)]
+    return "".join(parts)
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for action in parser._actions:  # noqa: SLF001 - argparse offers no other way to ask
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
+            for inner in dict.fromkeys(action.choices.values()):
+                yield inner
+                yield from _actions(inner)
+
+
+def api(package: str) -> str:
+    """One page: the package's docstring, then its public names with signature and docstring."""
+    module = importlib.import_module(package)
+    parts = [f"# {package}\n\n{markdown(module)}\n"]
+    for name in sorted(getattr(module, "__all__", None) or _own_names(module)):
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isroutine(value):
+            parts.append(f"\n## {name}\n\n{_signature(name, value)}{markdown(value)}\n")
+            if inspect.isclass(value):
+                parts += [_member(name, each, member) for each, member in _members(value)]
+    return "".join(parts)
+
+
+def _own_names(module: Any) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+def _members(owner: type) -> Iterator[tuple[str, Any]]:
+    """Its public methods and properties that have a docstring, in their order."""
+    for name, value in vars(owner).items():
+        target = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        if not name.startswith("_") and inspect.getdoc(target) and (callable(target) or isinstance(target, property)):
+            yield name, target
+
+
+def _member(owner: str, name: str, value: Any) -> str:
+    return f"\n### {owner}.{name}\n\n{_signature(name, value)}{markdown(value)}\n"
+
+
+def _signature(name: str, value: Any) -> str:
+    if isinstance(value, property) or not callable(value):
+        return ""
+    try:
+        return _fenced(f"{name}{inspect.signature(value)}", "python")
+    except (ValueError, TypeError):  # one of C that tells no signature
+        return ""
+
+
+def markdown(value: Any) -> str:
+    """A docstring as Markdown: text, and what is laid out by its author as code.
+
+    Laid out are blocks that are indented, and blocks of rows such as "`name`    what it is".
+    """
+    text = inspect.getdoc(value) or ""
+    return "\n\n".join(_block(block) for block in re.split(r"\n\s*\n", text))
+
+
+def _block(block: str) -> str:
+    lines = block.splitlines()
+    rows = sum(bool(TABLE_ROW.match(line)) for line in lines)
+    if any(line.startswith("  ") for line in lines) or (len(lines) > 1 and rows * 2 >= len(lines)):
+        head = list(lines)
+        laid_out: list[str] = []
+        while head and not (head[0].startswith("  ") or TABLE_ROW.match(head[0])):
+            laid_out.append(head.pop(0))
+        return "\n".join(laid_out) + "\n\n" + _fenced(textwrap.dedent("\n".join(head)))
+    return block
+
+
+def _fenced(text: str, language: str = "text") -> str:
+    return f"````{language}\n{text.rstrip()}\n````\n\n"
