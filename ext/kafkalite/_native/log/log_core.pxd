@@ -77,7 +77,7 @@ cdef class LogCore:
     # For log_core, log_append, replica and classic_log alone:
     cdef readonly Segment active            # the last segment
     cdef PyThread_type_lock lock
-    cdef tuple listeners
+    cdef dict listeners                     # LogListener -> True, the first to wait first; None: no listener. The GIL's
     cdef object clock
     cdef bint system_clock                  # the clock is the machine's own: no Python call needed
     cdef set dirty_logs                     # the manager's: owners of logs with unflushed bytes

@@ -100,7 +100,6 @@ cdef class LogCore:
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError("no lock for a log")
-        self.listeners = ()
         self.segments = ()
         self.segment_size_max = INT32_MAX
         self.segment_ms = INT64_MAX
@@ -319,18 +318,24 @@ cdef class LogCore:
     # ---- listeners --------------------------------------------------------------------------------------------------
 
     cdef int add_listener(self, LogListener listener) except -1:
-        if listener not in self.listeners:
-            self.listeners = (*self.listeners, listener)
+        if self.listeners is None:
+            self.listeners = {}
+        self.listeners[listener] = True
         return 0
 
     cdef int remove_listener(self, LogListener listener) except -1:
-        if listener in self.listeners:
-            self.listeners = tuple([other for other in self.listeners if other is not listener])
+        if self.listeners is not None:
+            self.listeners.pop(listener, None)
+            if not self.listeners:
+                self.listeners = None
         return 0
 
     cdef int notify(self, int64_t appended_bytes) except -1:
-        cdef tuple listeners = self.listeners
+        cdef list listeners
         cdef Py_ssize_t i
+        if self.listeners is None:
+            return 0
+        listeners = list(self.listeners)                # which others change meanwhile
         for i in range(len(listeners)):
             (<LogListener>listeners[i]).on_advance(self, appended_bytes)
         return 0
