@@ -75,3 +75,37 @@ def test_clients_hold_no_more_than_the_ceiling(broker: BrokerProcess, family: Fa
 
     wait_until(lambda: held() < MIB, WAIT_S, "what the attack held is given back")
     assert broker.alive, broker.log()[-4000:]
+
+
+SMALL_CEILING = 16 * MIB
+
+
+@pytest.mark.integration
+def test_parked_fetches_fill_the_ceiling(world: World) -> None:
+    """Another client is served meanwhile, and what they held is given back when their clients have gone: those that
+    are not read, because there is no memory, too."""
+    settings = {
+        **AUTHORISER,
+        "broker.memory.max": str(SMALL_CEILING),
+        "metrics.listeners": f"http://127.0.0.1:{free_port()}",
+    }
+    attack = Family("parked fetches", lambda _s, p: [parked_fetch(3000, p)], connections=300, addresses=100)
+    broker = world.broker(settings)
+
+    def held() -> float:
+        return metric(broker, "kafkalite_memory_bytes")
+
+    try:
+        with HonestClient(broker.port) as honest:
+            with attack.flood(broker.port, 1, POPULACE) as flood:
+                flood.begin_run(WAIT_S)
+                wait_until(lambda: held() > SMALL_CEILING * 0.9, WAIT_S, "the attack reaches the ceiling")
+                assert metric(broker, "kafkalite_memory_pauses_total") > 0
+                served = honest.run(0.2, grace_s=WAIT_S, rounds_min=HONEST_ROUNDS)
+                assert (served["unanswered"], served["refused"]) == ("", [])
+                assert served["rounds"] >= HONEST_ROUNDS
+                assert held() <= SMALL_CEILING + MIB
+            wait_until(lambda: held() < MIB, WAIT_S, "what the attack held is given back")
+            assert honest.run(0.2, grace_s=WAIT_S, rounds_min=HONEST_ROUNDS)["unanswered"] == ""
+    finally:
+        world.forget(broker)

@@ -18,6 +18,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite._native.serve.connection import has_left
 from kafkalite.base.logging import RepeatLogger
 from kafkalite.base.shortage import run_to_end
 
@@ -240,6 +241,8 @@ class Worker:
         for connection in list(self._connections.values()):
             if connection.answer_lost:
                 connection.close("there was no memory for an answer")
+            elif has_left(connection):
+                connection.close()
             elif connection.idle(now - self._idle_s_max):
                 logger.info("closed %r: idle", connection)
                 connection.close()

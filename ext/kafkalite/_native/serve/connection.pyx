@@ -43,8 +43,8 @@ from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.fetch_turns cimport FETCH_SIZE_AT_ONCE, FetchRun
 from kafkalite._native.serve.receive_threshold cimport LowWater
 from kafkalite._native.serve.memory cimport (
-    DECODED_FACTOR, FETCHES, FRAMES, PARKED_SIZE, PASSING, REQUESTS, SMALL_SIZE, HolderMemory, Holding, admits, charge,
-    hold, is_queue_full, is_watched, let_go, need,
+    DECODED_FACTOR, FETCHES, FRAMES, PARKED_SIZE, PASSING, REQUESTS, SMALL_SIZE, Ceiling, HolderMemory, Holding, admits,
+    charge, has_room, hold, is_queue_full, is_watched, let_go, need,
 )
 from kafkalite._native.serve.produce cimport (
     MALFORMED, PARKED, SERVED, PART_SIZE, TAKES_TURNS, UNANSWERED, PendingProduce, ProduceServer, acks_of, run_of,
@@ -67,6 +67,13 @@ from kafkalite.base.logging import RepeatLogger
 from kafkalite.model import ANONYMOUS as _ANONYMOUS
 
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events, revents
+    int poll(pollfd* fds, unsigned long count, int timeout_ms)
+    int POLLRDHUP
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* buf, size_t size, int flags)
@@ -307,6 +314,48 @@ cdef int begin_fetch(Connection connection, FetchPlan plan, unsigned char* body,
     return run.begin()
 
 
+cdef inline bint starves(Connection connection, const unsigned char* frame, int32_t size) except -1:
+    """Whether a whole request waits until its holder may hold what it takes while it is served, or parked.
+
+    A Produce request takes its bytes alone, and a small one of another API passes. The most that is asked for is small
+    next to the ceiling, so that requests that wait, and hold their bytes, never wait for each other.
+    """
+    cdef const Ceiling* ceiling = connection.io.ceiling
+    cdef int64_t needed
+    cdef int16_t key
+    if size <= SMALL_SIZE // FETCHED_FACTOR or not is_watched(ceiling):
+        return False
+    key = load_i16(frame)
+    if key == connection.io.produce_api.key or size <= SMALL_SIZE and key != connection.io.fetch_api.key:
+        return False
+    needed = min(<int64_t>min(size, <int32_t>RECEIVE_CAPACITY) * FETCHED_FACTOR, ceiling.large_max // 8)
+    if admits(connection.find_holding(), needed, PASSING):
+        return False
+    connection.starve()
+    return True
+
+
+cdef inline Py_ssize_t room_of(Connection connection) except -1:
+    """How much of requests may lie in a worker's buffer near the ceiling: what is kept of it was not asked for."""
+    if connection.begun > SMALL_SIZE:
+        return connection.io.receive_capacity           # it has what it needs to complete its frame
+    if admits(connection.find_holding(), SMALL_SIZE, PASSING):
+        return WATCHED_SIZE
+    return connection.pending_size + PENDING_CAPACITY_MIN
+
+
+def has_left(Connection connection):
+    """Whether the client has closed a connection that is not read because it waits for memory, or for fetches.
+
+    Only a read finds the end of a connection, and what such a client made the broker hold may be what it waits for.
+    """
+    cdef pollfd look
+    if connection.closed or connection.interest & EVENT_READ or not (connection.starved or connection.plans):
+        return False
+    look.fd, look.events, look.revents = connection.fd, POLLRDHUP, 0
+    return poll(&look, 1, 0) > 0
+
+
 cdef class Connection:
     """One accepted socket, non-blocking. `on_event` is called by the worker's loop with selector events."""
 
@@ -495,7 +544,7 @@ cdef class Connection:
                 self.serve_pending()
             else:
                 # The start of a cut frame goes in front of what follows: a client that streams is read by the buffer.
-                capacity = io.receive_capacity - held
+                capacity = (room_of(self) if is_watched(io.ceiling) else io.receive_capacity) - held
                 if held > 0:
                     memcpy(io.receive, self.pending, <size_t>held)
                 n = self.receive_some(io.receive + held, capacity)
@@ -663,7 +712,7 @@ cdef class Connection:
             if frame_size < self.frame_size_min or frame_size > self.frame_size_max:
                 self.refuse_size(frame_size)
                 break
-            if size - at - 4 < frame_size:
+            if size - at - 4 < frame_size or starves(self, data + at + 4, frame_size):
                 break
             if self.in_flight > 0 and self.io.produce.leaders is not None and self.put_off(data + at + 4, frame_size):
                 break
@@ -757,7 +806,7 @@ cdef class Connection:
             return False                            # it has what it needs to complete its frame
         if self.begun == 0 and is_queue_full(self.io.ceiling):
             return True
-        return not admits(self.find_holding(), SMALL_SIZE, PASSING)
+        return not has_room(self.find_holding())
 
     cdef int starve(self) except -1:
         """Neither reads nor serves until `eat`."""

@@ -13,6 +13,7 @@ cdef enum:
     KIND_COUNT = 6
 
     SMALL_SIZE = 65536          # bytes; a larger charge gets none of the reserve
+    TINY_SIZE = 8192            # bytes; a holder of less is read in any case
     PASSING = 3                 # a holder's share of what is free: of what ends by itself
     LASTING = 1                 # of what stays until its client leaves
 
@@ -53,6 +54,12 @@ cdef inline bint admits(const Holding* holding, int64_t size, int share) noexcep
     cdef const Ceiling* ceiling = holding.ceiling
     cdef int64_t free = (ceiling.size_max if size <= SMALL_SIZE else ceiling.large_max) - ceiling.held - size
     return free >= 0 and holding.held + size <= share * free
+
+
+cdef inline bint has_room(const Holding* holding) noexcept:
+    """Whether a holder may send another small request: one that holds next to nothing always may, though others hold
+    all that there is."""
+    return holding.held < TINY_SIZE or admits(holding, SMALL_SIZE, PASSING)
 
 
 cdef inline bint is_watched(const Ceiling* ceiling) noexcept:
