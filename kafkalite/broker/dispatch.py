@@ -257,7 +257,8 @@ class Dispatcher:
                 )
                 pool.submit_ordered(connection, self._after_pool, task, answer, long)
                 return None
-            if long:
+            # Looked at again: what was on the pool may have moved to the thread for long requests meanwhile.
+            if long or connection in self._strands:
                 task = _Task(self, row, context, correlation_id, body, request)
                 self.long_requests.submit(connection, _LongTask(task, self._park(connection, body, request)))
                 return None

@@ -6,18 +6,21 @@ import socket
 import struct
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from kafkalite import Broker
 from kafkalite.broker import dispatch
+from kafkalite.broker.dispatch import Dispatcher
 from kafkalite.broker.handlers import group_offsets, table
 from kafkalite.broker.limits import pace
 from kafkalite.errors import ErrorCode
 from kafkalite.wire import protocol
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages import create_topics, delete_topics, metadata, offset_fetch
+from kafkalite.wire.protocol.messages.heartbeat import HeartbeatRequest
 from tests.kit.processes.broker import wait_until
 
 if TYPE_CHECKING:
@@ -253,3 +256,38 @@ def test_what_waits_for_the_pool_is_not_done_when_its_client_has_gone(
     free.set()
     wait_until(lambda: not strands, WAIT_S, "none waits")
     assert len(handled) == 1
+
+
+def test_a_request_does_not_overtake_one_that_moves_from_the_pool_meanwhile() -> None:
+    """A long request leaves the pool for the thread for long requests between two looks of dispatch."""
+    strands: dict[object, object] = {}
+    submitted: list[object] = []
+
+    class Pool:
+        def has_jobs(self, connection: object) -> bool:
+            strands[connection] = "the long request, which has just been moved"
+            return False
+
+    class Connection:
+        share = None
+        throttle_ms = 0
+        principal, client_host = "User:a", "127.0.0.1"
+
+        def affords(self, _cost_us: float, _limit_us: float) -> bool:
+            return True
+
+        def request_meter(self) -> None:
+            return None
+
+        def park(self, _size: int, *, decoded: bool) -> None:
+            assert decoded
+
+    long_requests = SimpleNamespace(
+        strands=strands, share_of=lambda _client: "", submit=lambda _client, job: submitted.append(job)
+    )
+    services = SimpleNamespace(pool=Pool(), config=SimpleNamespace(request_max_partitions=100))
+    dispatcher = Dispatcher(cast("Any", services), long_requests=cast("Any", long_requests))
+    body = protocol.encode_request_frame(api.HEARTBEAT, 4, 1, "short", HeartbeatRequest(group_id="g", member_id="m"))
+    size = len(b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0short")  # size, key and version, number, client id
+    answer = dispatcher(cast("Any", Connection()), api.HEARTBEAT, 4, 1, b"short", body[size:])
+    assert (answer, len(submitted)) == (None, 1)
