@@ -258,6 +258,7 @@ class LongRequests:
         pace.resume()
         pace.begin(strand.client)
         self._step(strand, strand.jobs[0], work, pace)
+        pace.rest()  # a disk's time counts, too: what short requests wait for is busy with it
 
 
 class _Collector:

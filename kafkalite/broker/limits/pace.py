@@ -122,10 +122,19 @@ class Pace:
                 self._rest()
             yield item
 
+    def rest(self) -> None:
+        """Rests if the portion is over, after the last item of a request."""
+        began = time.perf_counter_ns()
+        if began >= self._until_ns:
+            self._sleep(began)
+
     def _rest(self) -> None:
-        global _free_ns
         began = time.perf_counter_ns()
         self._look(began)
+        self._sleep(began)
+
+    def _sleep(self, began: int) -> None:
+        global _free_ns
         ends = max(began + max(PORTION_NS, began - self._began_ns), _free_ns)
         ends = min(ends, began + REST_MAX_NS)
         _free_ns = ends + 2 * PORTION_NS

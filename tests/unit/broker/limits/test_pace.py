@@ -80,6 +80,17 @@ def test_a_long_request_rests_after_each_portion_for_at_least_as_long(
     assert checkpointed(items) is items, "the thread runs no long request any more"
 
 
+def test_a_request_that_looked_at_nothing_rests_after_its_end(clock: Clock) -> None:
+    pace = Pace(lambda: True)
+    pace.resume()
+    clock.now_ns += PORTION_NS - 1
+    pace.rest()
+    assert clock.slept_ns == []
+    clock.now_ns += 7 * PORTION_NS
+    pace.rest()
+    assert [slept >= 8 * PORTION_NS - 1 for slept in clock.slept_ns] == [True]
+
+
 def test_others_have_a_pause_between_the_portions_of_two_threads(
     clock: Clock, ends: tuple[socket.socket, socket.socket]
 ) -> None:
