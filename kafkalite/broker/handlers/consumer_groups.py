@@ -83,11 +83,12 @@ def heartbeat(
     if request.server_assignor is not None and request.server_assignor not in known:
         text = f"assignor {request.server_assignor!r} is not served, but {', '.join(known)}"
         return completed(refused(ErrorCode.UNSUPPORTED_ASSIGNOR, text))
-    if request.member_epoch == JOIN_EPOCH and request.subscribed_topic_regex:
-        try:
-            topic_regex.check(request.subscribed_topic_regex)  # now, so that no group is made for it
+    if request.member_epoch >= JOIN_EPOCH and request.subscribed_topic_regex:
+        try:  # now, so that no group is made for it, and none waits
+            topic_regex.prepare(request.subscribed_topic_regex, context.broker.logs.topics)
         except InvalidRegularExpression as error:
-            return completed(refused(error.code, str(error)))
+            if request.member_epoch == JOIN_EPOCH:
+                return completed(refused(error.code, str(error)))
     caller = HeartbeatCaller(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show

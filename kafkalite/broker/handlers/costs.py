@@ -21,6 +21,10 @@ SHARED_ROW_US: Final = 0.3
 """One that all answers share: it is encoded alone."""
 QUESTION_US: Final = 5.0
 """One question to the authoriser."""
+MATCH_US: Final = 3.0
+"""A regular expression that is tried on the name of one topic."""
+ASSIGN_US: Final = 12.0
+"""One topic that a joining member of a consumer group is assigned."""
 OPERATIONS_US: Final = 40.0
 """All questions about one resource."""
 _NULL_TOPICS_SINCE: Final = 1
@@ -77,6 +81,14 @@ def members(context: RequestContext, request: Any) -> float:
     names = request.groups if hasattr(request, "groups") else request.group_ids
     found = (context.broker.groups.find(name) for name in names)
     return ROW_US * sum(group.member_count for group in found if group is not None)
+
+
+def subscription(context: RequestContext, request: Any) -> float:
+    """Topics that a member's expression is tried on, and that an assignment is made of."""
+    if not request.subscribed_topic_regex:
+        return 0.0
+    count: int = len(context.broker.logs.topics)
+    return (MATCH_US + ASSIGN_US) * count
 
 
 def all_groups(context: RequestContext, _request: Any) -> float:

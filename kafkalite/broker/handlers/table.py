@@ -308,6 +308,7 @@ ROWS: Final[tuple[Row, ...]] = (
         1,
         LazyFunction("consumer_groups:heartbeat"),
         LazyFunction("consumer_groups:needs_blocking"),
+        unnamed=LazyFunction("costs:subscription"),
     ),
     Row(
         api.CONSUMER_GROUP_DESCRIBE,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalite.broker.handlers import cluster_table, table
+from kafkalite.broker.handlers import cluster_table, costs, table
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages import (
+    consumer_group_heartbeat,
     describe_configs,
     describe_log_dirs,
     describe_topic_partitions,
@@ -61,6 +62,19 @@ def test_dearer_items_are_fewer(broker):
     resources = [describe_configs.DescribeConfigsResource(resource_type=2, resource_name=name) for name in names(30)]
     request = describe_configs.DescribeConfigsRequest(resources=resources)
     assert cost(broker, api.DESCRIBE_CONFIGS, 4, request) > table.INLINE_US
+
+
+def test_a_subscription_by_expression_costs_what_all_topics_do(broker):
+    def beat(expression):
+        request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(subscribed_topic_regex=expression)
+        return cost(broker, api.CONSUMER_GROUP_HEARTBEAT, 1, request)
+
+    before = beat(".*")
+    assert before > beat(None)
+    assert beat("") == beat(None)
+    broker.context(api.METADATA, 12).broker.logs.create_topic("one-more", 1, {})
+    assert beat(".*") >= before + costs.MATCH_US
+    assert beat(None) < table.INLINE_US / 10
 
 
 def test_a_null_list_and_a_large_topic_cost_what_they_stand_for(broker):
