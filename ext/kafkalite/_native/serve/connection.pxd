@@ -28,7 +28,8 @@ cdef enum:
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     WATCHED_SIZE = 40960                # received at once near the ceiling: a larger frame is asked for before it comes
-    TURN_BYTES_MAX = 1048576            # one connection's share of a loop turn, in either direction
+    RECEIVED_MAX = 1048576              # bytes that are received of one connection in a loop turn
+    TURN_BYTES_MAX = 4194304            # bytes that are sent to one in a loop turn
     SHARE_US_MAX = 2000                 # what a holder may have saved up of its share, in CPU time
     FETCHED_FACTOR = 10                 # what a Fetch request takes at most while it is served, by its size
     REQUEST_NS = 4000                   # what Produce and Fetch cost at least, and their bytes one ns each

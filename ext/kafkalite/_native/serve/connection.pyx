@@ -529,7 +529,7 @@ cdef class Connection:
             io.counters.clock_ns = 0
         if is_watched(io.ceiling) and self.is_short():
             return self.starve()
-        while not self.closed and not self.paused and total < TURN_BYTES_MAX:
+        while not self.closed and not self.paused and total < RECEIVED_MAX:
             held = self.pending_size
             if held > FRONT_SIZE_MAX or self.pending_capacity > RECEIVE_CAPACITY:
                 if self.pending_capacity - self.pending_size < self.room_min:
