@@ -23,15 +23,13 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCS = ("README", "failures", "benchmarks", "configuration")
+REFERENCE = ("commands", "kafkalite.failures")
 PAGES = (
     "index.html",
     "search.html",
-    "docs/README.html",
-    "docs/failures.html",
-    "docs/benchmarks.html",
-    "docs/configuration.html",
-    "reference/commands.html",
-    "reference/kafkalite.failures.html",
+    *(f"docs/{name}.html" for name in DOCS),
+    *(f"reference/{name}.html" for name in REFERENCE),
 )
 
 

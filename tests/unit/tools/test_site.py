@@ -73,7 +73,7 @@ def test_the_index_leads_to_the_newest_release(site: Path) -> None:
 def test_every_page_is_in_the_sidebar(site: Path) -> None:
     start = (site / VERSION / "index.html").read_text(encoding="utf-8")
     for path in sorted((ROOT / "docs").glob("*.md")):
-        assert f'href="docs/{path.stem}.html"' in start, path
+        assert f'href="{path.parent.name}/{path.stem}.html"' in start, path
     assert 'href="reference/commands.html"' in start
     assert 'href="reference/kafkalite.failures.html"' in start
 
@@ -88,11 +88,12 @@ def test_a_warning_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 def test_a_page_belongs_to_the_first_group_that_links_to_it() -> None:
-    index = "# All\n\n## First\n\n[a](a.md) [b](../b.md#there)\n[b](../b.md)\n\n## Second\n\n[a](a.md) [c](x/c.md)\n"
-    found = navigation.groups(index, "docs")
-    assert found == {"First": ["docs/a", "b"], "Second": ["docs/x/c"]}
-    assert navigation.toctrees({"First": ["docs/a", "b"]}) == (
-        "```{toctree}\n:hidden:\n:caption: First\n\n/docs/a\n/b\n```\n"
+    lines = ("# All", "## First", "[a]({}) [b]({})", "[b]({})", "## Second", "[a]({}) [c]({})")
+    index = "\n".join(lines).format("a.md", "../b.md#there", "../b.md", "a.md", "x/c.md")
+    found = navigation.groups(index, "pages")
+    assert found == {"First": ["pages/a", "b"], "Second": ["pages/x/c"]}
+    assert navigation.toctrees({"First": ["pages/a", "b"]}) == (
+        "```{toctree}\n:hidden:\n:caption: First\n\n/pages/a\n/b\n```\n"
     )
 
 
