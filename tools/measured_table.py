@@ -106,14 +106,13 @@ def guarantees() -> str:
 
 
 def comparison() -> str:
-    """Every table of the run that is kept, and its plots."""
-    from benchmarks.head_to_head import report
+    """Return the tables of the run that is kept, and its plots."""
+    from benchmarks.head_to_head import page, report
 
-    results = report.Results.load(HEAD_TO_HEAD)
     pictures = [
         f"![{path.stem}](../{path.relative_to(ROOT).as_posix()})" for path in sorted(HEAD_TO_HEAD.glob("*.svg"))
     ]
-    return "\n".join(["", report.render(results, report.markdown), *pictures, "", ""])
+    return "\n".join(["", page.comparison(report.Results.load(HEAD_TO_HEAD)), *pictures, "", ""])
 
 
 def small_comparison() -> str:
@@ -125,12 +124,10 @@ def small_comparison() -> str:
 
 
 def bare_socket() -> str:
-    """The run without client libraries: its two tables, and what was measured."""
-    from benchmarks.head_to_head import report
+    """Return the table of the run without client libraries."""
+    from benchmarks.head_to_head import page, report
 
-    results = report.Results.load(BARE_SOCKET)
-    tables = [report.bare_table(results), report.synchronous_table(results)]
-    return "\n".join(["", *(report.markdown(table) for table in tables), report.facts(results), "", ""])
+    return "\n".join(["", page.bare_socket(report.Results.load(BARE_SOCKET)), "", ""])
 
 
 CLASSIC = (
