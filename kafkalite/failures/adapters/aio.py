@@ -21,7 +21,7 @@ from aiokafka import TopicPartition as TheirPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CorruptRecordException, KafkaError, MessageSizeTooLargeError
 
-from kafkalite.failures.adapters.listening import Listening
+from kafkalite.failures.adapters.listening import FETCH_WAIT_MS, Listening
 from kafkalite.failures.runner import CommitRefused
 from kafkalite.failures.transaction_writer import TransactionFailed
 from kafkalite.model import TopicPartition
@@ -113,7 +113,7 @@ class AioPort(Listening):
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             partition_assignment_strategy=(RangePartitionAssignor,),
-            **self._config,
+            **{"fetch_max_wait_ms": FETCH_WAIT_MS, **self._config},
         )
         self._consumer.subscribe(list(topics), listener=Listener(self))
         await self._consumer.start()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
+from kafkalite.failures.adapters.listening import FETCH_WAIT_MS
 from kafkalite.failures.adapters.writing import OutcomeUnknown, Writing
 from kafkalite.failures.events import Message
 from kafkalite.failures.runner import CommitRefused, Fetch
@@ -64,6 +65,7 @@ class ConfluentPort(Writing):
                 "auto.offset.reset": "earliest",
                 "partition.assignment.strategy": "range",
                 "check.crcs": True,
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
                 **self._config,
                 "group.id": group,
                 "enable.auto.commit": False,

@@ -6,7 +6,7 @@ Thread rule: one thread at a time, that of the runner.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.read.marks import EpochHistory
 from kafkalite.failures.events import Message
@@ -15,6 +15,13 @@ from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+FETCH_WAIT_MS: Final = 50
+"""How long a broker may keep a fetch that finds nothing, unless the caller's configuration says otherwise.
+
+confluent-kafka and aiokafka have one fetch at a broker at a time, so a partition that is resumed waits until the fetch
+of the others has returned: with their own default, 500 ms, for up to half a second after each `ahead_max` records.
+"""
 
 
 class Listening(ABC):
