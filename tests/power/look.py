@@ -249,8 +249,10 @@ def _take_records(
             log.tokens[offset] = int(digits)
         return
     for offset, record_key, value in wire.decode_records(wire.split_batches(data[position:end])[0]):
-        match = TOKEN.search(value or b"")
-        token = int(match[1]) if match else -1
+        digits = TOKEN.findall(value or b"")
+        if value is None and count == 1:
+            digits = found  # a tombstone has its token in a header
+        token = int(digits[0]) if digits else -1
         log.rows.append((offset, token, producer))
         log.tokens[offset] = token
         log.keys[offset] = record_key

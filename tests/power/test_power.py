@@ -301,6 +301,15 @@ def lose_notes(data: Path) -> str:
     return f"letters: {LEDGER} marks record "
 
 
+def lose_what_became(data: Path) -> str:
+    """A ledger without the rows of moved records: what took their marks away is there."""
+    for log in data.glob("kafkalite.failures.*-0/*.log"):
+        log.write_bytes(b"".join(batch for batch in batches(log.read_bytes()) if b'"dead"' not in batch))
+        for file in (*log.parent.glob("*.index"), *log.parent.glob("*.timeindex"), *log.parent.glob("*.snapshot")):
+            file.unlink()
+    return f"letters: {LEDGER} takes the mark of record "
+
+
 def store_a_later_time(data: Path) -> str:
     stored = expiry_checkpoint.read(str(data))
     assert stored is not None
@@ -331,6 +340,7 @@ PLANTED = (
     forget_classic_messages,
     lose_letters,
     lose_notes,
+    lose_what_became,
     store_a_later_time,
     forget_the_stored_time,
 )

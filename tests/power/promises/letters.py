@@ -4,9 +4,10 @@ A member moves one record after the other: its letter, its row, the offset behin
 where the group stands, as a member does. So in the end the letters that can be read are those of all records below
 the group's offset, each once, and the ledger names the same ones.
 
-As after an unclean end, every second move is noted first: a transaction writes that these records are in hand, then a
-mark for each, with acks=1 and outside of any transaction, says which one the handler has. The last marks may be lost. A
-mark that can be read names a record whose note, or what became of it, can be read too.
+As after an unclean end, every second move is noted first: a transaction writes that these records are in hand, then
+marks, with acks=1 and outside of any transaction, say which one the handler has, or that it has one of so many. The
+last marks may be lost. A mark that can be read names records whose notes, or what became of them, can be read too. The
+transaction of the move takes the mark away with a tombstone: where that can be read, so can the rows of the move.
 """
 
 from __future__ import annotations
@@ -76,9 +77,14 @@ class Letters(Promise):
             for topic in (DEAD, LEDGER)
         }
         noted = {number for token, number in numbered(past, "notes") if token in logs[LEDGER, 0].visible}
-        for token, number in numbered(past, "marks"):
-            if token in logs[LEDGER, 0].visible and number not in noted and not found[LEDGER][number]:
-                yield f"{LEDGER} marks record {number} as in hand, and has no row of it"
+        for token, (position, until) in numbered(past, "marks"):
+            for number in range(position, until) if token in logs[LEDGER, 0].visible else ():
+                if number not in noted and not found[LEDGER][number]:
+                    yield f"{LEDGER} marks record {number} as in hand, and has no row of it"
+        for token, (position, until) in numbered(past, "tombstones"):
+            for number in range(position, until) if token in logs[LEDGER, 0].visible else ():
+                if not found[LEDGER][number]:
+                    yield f"{LEDGER} takes the mark of record {number} away, and does not say what became of it"
         offset, error = fetch_offsets(look, [GROUP], stable=True)[GROUP].get((SOURCE.topic, 0), (-1, 0))
         if error:
             yield f"group {GROUP}: error {error}"
@@ -95,8 +101,9 @@ class Letters(Promise):
             yield f"group {GROUP} stands at {offset}, and records below {sure} were moved"
 
 
-def numbered(past: Past, kind: str) -> Iterator[tuple[int, int]]:
-    """Yield the token and the number in its topic of each record that was moved, noted or marked."""
+def numbered(past: Past, kind: str) -> Iterator[tuple[int, Any]]:
+    """Yield the token of each record of the ledger, or letter, and what it is of: the number in its topic of a record
+    that was moved or noted, the first number and the one behind the last of a mark or its tombstone."""
     for op in past.ops("records"):
         for at, number in enumerate(op.what.get(kind, ())):
             yield op.what["first"] + at, number
@@ -132,16 +139,20 @@ class Mover(Producer):
     def _plan(self) -> None:
         serial = self.actor.world.tokens(1)
         numbers = list(range(self.offset, self.offset + self.actor.draw.randint(1, 4)))
-        if self.finished_count % 2:
+        noted = self.finished_count % 2
+        if noted:
             self._note(numbers)
         self.waiting.append(self._move(serial, DEAD, numbers, self._letter))
         self.waiting.append(self._move(serial, LEDGER, numbers, self._row))
+        if noted:
+            span = (numbers[0], numbers[-1] + 1)
+            self.waiting.append(self._move(serial, LEDGER, [span], self._tombstone, "tombstones"))
         self.waiting.append(self._stand(serial, numbers[-1] + 1))
         commit = not self.offset or self.actor.draw.random() < 0.8
         self.waiting.append(lambda: self._finish(serial, numbers[-1] + 1, commit=commit))
 
     def _note(self, numbers: list[int]) -> None:
-        """Notes the records in one transaction, then marks one after the other as in the handler's hand."""
+        """Notes the records in one transaction, then marks them as in the handler's hand, one or two at a time."""
         serial = self.actor.world.tokens(1)
 
         def note(number: int, token: int) -> wire.Record:
@@ -150,13 +161,16 @@ class Mover(Producer):
 
         self.waiting.append(self._move(serial, LEDGER, numbers, note, "notes"))
         self.waiting.append(lambda: self._end(serial, commit=True))
-        self.waiting += [self._mark(serial, number) for number in numbers]
+        size = self.actor.draw.randint(1, 2)
+        self.waiting += [self._mark(serial, numbers[at : at + size]) for at in range(0, len(numbers), size)]
 
-    def _mark(self, serial: int, number: int) -> Callable[[], int]:
+    def _mark(self, serial: int, numbers: list[int]) -> Callable[[], int]:
         token = self.actor.world.tokens(1)
-        row = Row(State.OPEN, reason=f"q{token:08d}q", last=serial, member=GROUP, tries=1, position=number)
+        one, until = len(numbers) == 1, numbers[-1] + 1
+        row = Row(State.OPEN, reason=f"q{token:08d}q", last=serial, member=GROUP, tries=int(one), position=numbers[0])
+        row = row if one else row._replace(until=until)
         batch = wire.batch_of([wire.Record(hand_key(SOURCE).encode(), encode_row(row))])
-        what = {"first": token, "count": 1, "marks": [number]}
+        what = {"first": token, "count": 1, "marks": [(numbers[0], until)]}
 
         def write() -> int:
             return 0 if send(self.actor, LEDGER, 0, batch, acks=1, what=what) is not None else self._refused()
@@ -177,8 +191,13 @@ class Mover(Producer):
         row = Row(State.DEAD, f"{origin}/0.1", DEAD, 0, 1, "ValueError", reason=f"q{token:08d}q")
         return wire.Record(origin.encode(), encode_row(row))
 
+    def _tombstone(self, span: tuple[int, int], token: int) -> wire.Record:
+        """Its token is in a header, as it has no value."""
+        del span
+        return wire.Record(hand_key(SOURCE).encode(), None, [(b"token", f"q{token:08d}q".encode())])
+
     def _move(
-        self, serial: int, topic: str, numbers: list[int], made: Callable[[int, int], wire.Record], kind: str = "moves"
+        self, serial: int, topic: str, numbers: list[Any], made: Callable[[Any, int], wire.Record], kind: str = "moves"
     ) -> Callable[[], int]:
         first = self.actor.world.tokens(len(numbers))
         records = [made(number, first + at) for at, number in enumerate(numbers)]
