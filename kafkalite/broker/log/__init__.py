@@ -11,6 +11,7 @@
     flusher         group commit                             retention  which segments may go
     sealer          full segments, made durable              segment_removal   how they go
     indexes         a log's indexes: loaded, saved
+    leader_epochs   where each leader epoch began
     entries         names a flush has to make durable        adoption   directories that the journal does not know
     record_checks   compressed records, and bad ones         quarantine damage that is remembered
     classic/        topics in Kafka 0.7's format
@@ -19,7 +20,7 @@
 It knows nothing of requests, sockets or the wire; it reports appends through listeners.
 
     compaction · cleaner · swap                              compacted topics: one pass, its schedule, its renames
-    replica_log · log_truncation · leader_epochs             a partition with replicas; where and how its log is cut
+    replica_log · log_truncation                             a partition with replicas; how its log is cut
     expiry_checkpoint · quarantine_file                      the time by which records expire; damage, across restarts
     backup_cut · handover                                    one moment for a backup; a directory that joins a cluster
     checking · repair                                        `kafkalite log check`, `kafkalite log repair`

@@ -6,7 +6,8 @@
 
 A batch that does not fit behind what is there wins: entries of its epoch or later ones, or of its offset or later ones,
 go. The answers are those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint; each change of it but
-`begin` is on the disk when the method returns, since a broker that lost it could not tell where its log diverges.
+`begin` is on the disk when the method returns, unless `save` is told otherwise, since a broker that lost it could not
+tell where its log diverges.
 
 Thread rule: changes need the log's lock; `entries` is replaced as a whole and may be read by anybody. Changes block.
 """
@@ -56,9 +57,12 @@ class LeaderEpochs:
         knows nothing of it is right, since epochs without batches are not kept over one."""
         self.entries = self._with(epoch, start_offset)
 
-    def save(self) -> None:
-        """Writes down what there is. OSError."""
-        self._replace(self.entries)
+    def save(self, *, durable: bool = True) -> None:
+        """Writes down what there is; unless `durable` the log's next flush has to sync it. OSError."""
+        if durable:
+            self._replace(self.entries)
+        else:
+            checkpoints.write_epochs(self._path, self.entries)
 
     def _with(self, epoch: int, start_offset: int) -> tuple[tuple[int, int], ...]:
         if epoch < 0 or start_offset < 0:

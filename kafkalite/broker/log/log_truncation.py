@@ -41,7 +41,6 @@ from kafkalite.errors import StorageError, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from kafkalite._native.log.replica import Replica
-    from kafkalite.broker.log.leader_epochs import LeaderEpochs
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +54,8 @@ class LeaderChanged(Exception):
 class TruncatableLog(PartitionLog):
     """A log whose end can be taken off: what it remembers of its leaders' epochs is cut with it."""
 
-    __slots__ = ("epochs", "replica")
+    __slots__ = ("replica",)
 
-    epochs: LeaderEpochs
     replica: Replica
 
     def check_follows_locked(self, leader_epoch: int | None) -> None:

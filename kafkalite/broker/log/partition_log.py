@@ -37,6 +37,7 @@ from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.broker.log import checkpoints, disk, files, record_checks, recovery
 from kafkalite.broker.log.entries import DirectoryEntries
 from kafkalite.broker.log.indexes import SegmentIndexes
+from kafkalite.broker.log.leader_epochs import UNDEFINED, LeaderEpochs
 from kafkalite.broker.log.log_state import LogState
 from kafkalite.broker.log.markers import marker_batch
 from kafkalite.broker.log.producer_state import CapturedProducers, ProducerState
@@ -142,10 +143,10 @@ class PartitionLog(LogState):
     """
 
     __slots__ = (
-        "_epochs",
         "config",
         "directory",
         "entries",
+        "epochs",
         "flush_lock",
         "indexes",
         "producer_state",
@@ -186,7 +187,7 @@ class PartitionLog(LogState):
         self.flush_lock = threading.Lock()
         self.entries = DirectoryEntries(directory, services.sync_root)
         self.indexes = SegmentIndexes(self.core, topic_id, self.flush_lock if self.REPLICATED else None)
-        self._epochs: list[tuple[int, int]] = []
+        self.epochs = LeaderEpochs(directory)
         self.producer_state = self.make_producer_state()
         self.configure(config)
 
@@ -344,27 +345,19 @@ class PartitionLog(LogState):
 
     def _record_epoch_locked(self) -> None:
         """Writes down from which offset on batches carry the current leader epoch."""
-        if not self._epochs or self._epochs[-1][0] < self.leader_epoch:
-            self._begin_epoch_locked(self.leader_epoch)
-        path = f"{self.directory}/{files.EPOCHS_NAME}"
-        if len(self._epochs) > 1:  # earlier ones were relied on: not for a moment may an empty file have the name
-            checkpoints.write_epochs(path, self._epochs, durable=True)
-        else:
-            checkpoints.write_epochs(path, self._epochs)
+        if self.epochs.latest < self.leader_epoch:
+            self.epochs.begin(self.leader_epoch, self.log_end_offset)
+        relied_on = len(self.epochs.entries) > 1  # earlier ones were: not for a moment may an empty file have the name
+        self.epochs.save(durable=relied_on)
         self.entries.epochs_written()
         self.core.set_leader_epoch(self.leader_epoch, True)
-
-    def _begin_epoch_locked(self, epoch: int) -> None:
-        """From the log's end on batches carry this epoch; one that no batch carries is forgotten by the next."""
-        kept = [entry for entry in self._epochs if entry[0] < epoch and entry[1] < self.log_end_offset]
-        self._epochs = [*kept, (epoch, self.log_end_offset)]
 
     # --- epochs -------------------------------------------------------------------------------------------------------
 
     def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
         """The recorded epochs of a log being opened, and the one to write with."""
-        self._epochs = entries
-        self.core.set_leader_epoch(leader_epoch, bool(entries) and entries[-1][0] == leader_epoch)
+        self.epochs.load(entries)
+        self.core.set_leader_epoch(leader_epoch, self.epochs.latest == leader_epoch)
 
     def note_walked(self, segment: Segment, position: int) -> None:
         """While it is opened: the batches of a segment were checked, from a position on. Replicas want to know."""
@@ -377,18 +370,17 @@ class PartitionLog(LogState):
         """(largest epoch <= epoch, first offset after it); (-1, -1) for an epoch this log does not know."""
         if epoch == self.leader_epoch:
             return epoch, self.log_end_offset
-        entries = self._epochs
+        entries = self.epochs.entries
         if epoch > self.leader_epoch or not entries or epoch < entries[0][0]:
-            return -1, -1
-        found = max(i for i, entry in enumerate(entries) if entry[0] <= epoch)
-        return entries[found][0], entries[found + 1][1] if found + 1 < len(entries) else self.log_end_offset
+            return UNDEFINED, UNDEFINED
+        return self.epochs.end_offset_for(min(epoch, entries[-1][0]), self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch that the record at an offset carries, or would carry; the first known one before that."""
-        entries = self._epochs
+        entries = self.epochs.entries
         if not entries or offset >= self.log_end_offset:
             return self.leader_epoch
-        return max((entry for entry in entries if entry[1] <= offset), default=entries[0])[0]
+        return max(self.epochs.epoch_at(offset), entries[0][0])
 
     def forget_foreign_indexes(self, segment: Segment) -> None:
         """Kafka's own index files do not match a segment that grows or is cut; Kafka builds missing ones again. The

@@ -37,7 +37,6 @@ from kafkalite._native.log.scan import header_at
 from kafkalite.base.logging import fields
 from kafkalite.broker.log import files, log_truncation
 from kafkalite.broker.log.assignment import NOWHERE
-from kafkalite.broker.log.leader_epochs import LeaderEpochs
 from kafkalite.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, error_for
 
 if TYPE_CHECKING:
@@ -105,7 +104,6 @@ class ReplicaLog(log_truncation.TruncatableLog):
         super().__init__(
             topic, partition, record_format, services, directory=directory, topic_id=topic_id, config=config
         )
-        self.epochs = LeaderEpochs(directory)
         self.replica = Replica(self.core)
         self.assignment: Assignment = NOWHERE
         """What the controllers said last; replaced as a whole."""
