@@ -243,7 +243,9 @@ def _look(logs: LogManager) -> _Found:
         if log.topic not in {OFFSETS_TOPIC, TRANSACTIONS_TOPIC}:
             report.records += log.log_end_offset - log.log_start_offset
         found.epochs[log.topic, log.partition] = log.leader_epoch
-        opened += [log.name] if log.open_transactions() else []
+        producers = log.ensure_producers()
+        with log.core.locked():
+            opened += [log.name] if producers.open_transactions() else []
         found.producer_ids.update(row.producer_id for row in log.producer_rows())
     transactions = look_at_transactions(_partitions(logs, TRANSACTIONS_TOPIC))
     found.producer_ids |= transactions.producer_ids

@@ -157,7 +157,7 @@ def test_records_and_transactions_of_a_leader_are_the_same_here(cluster: Cluster
         wait_same(cluster, log, name)
         assert len(log.segments) > 1
         assert log.last_stable_offset == log.high_watermark
-        assert log.open_transactions() == []
+        assert log.ensure_producers().open_transactions() == []
         aborted = log.ensure_producers().aborted.rows()
         assert len(aborted) == 3
         assert [row[:3] for row in aborted] == cluster.java_aborted(name)

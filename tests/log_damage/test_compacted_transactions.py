@@ -135,7 +135,7 @@ class Run:
         log.ensure_producers()
         assert log.last_stable_offset == model.last_stable_offset >= self.stable
         self.stable = log.last_stable_offset
-        assert dict(log.open_transactions()) == model.open
+        assert dict(log.ensure_producers().open_transactions()) == model.open
         expected = dict(self.records[offset] for offset in model.committed(0))
         expected = {key: value for key, value in expected.items() if value is not None}
         assert committed_values(log, self.rng.choice([1, 300, 1 << 20])) == expected
@@ -149,7 +149,7 @@ def run(path: Path, seed: int, steps: int) -> None:
         one.check()
     while one.model.open:
         one.finish()
-    one.log.expire_producers(one.now_ms + 1, 0)
+    one.log.producer_state.expire(one.now_ms + 1, 0)
     for _ in range(4):
         one.compact()
         one.check()

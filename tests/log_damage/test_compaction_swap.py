@@ -261,7 +261,7 @@ def test_aborted_records_go_and_markers_outlive_their_data(tmp_path: Path) -> No
     compact(log)
     compact(log, now_ms=TIME_MS + DELETE_RETENTION_MS)
     assert 2 in offsets(log), "of an active producer the last batch stays, without records, and so does its marker"
-    assert log.expire_producers(TIME_MS, 0) == 4
+    assert log.producer_state.expire(TIME_MS, 0) == 4
     compact(log)
     assert 2 in offsets(log)
     assert log.ensure_producers().aborted.between(0, 9) == [(1, 2)], "who reads older segments must still be told"

@@ -192,7 +192,7 @@ class TransactionsRun(RuleBasedStateMachine):
         assert log.last_stable_offset == model.last_stable_offset
         assert log.last_stable_offset >= self.stable, "it went back"
         self.stable = log.last_stable_offset
-        assert log.open_transactions() == sorted(
+        assert log.ensure_producers().open_transactions() == sorted(
             ((producer_id, first) for producer_id, first in model.open.items()), key=lambda found: found[1]
         )
         assert read_committed(log, log.log_start_offset) == model.committed(log.log_start_offset)

@@ -11,7 +11,7 @@
     flusher         group commit                             retention  which segments may go
     sealer          full segments, made durable              segment_removal   how they go
     indexes         a log's indexes: loaded, saved
-    leader_epochs   where each leader epoch began
+    leader_epochs   where each leader epoch began            producer_state  producers: loaded, saved, expired
     entries         names a flush has to make durable        adoption   directories that the journal does not know
     record_checks   compressed records, and bad ones         quarantine damage that is remembered
     classic/        topics in Kafka 0.7's format

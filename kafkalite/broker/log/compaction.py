@@ -179,7 +179,9 @@ class Compaction:
         pairs = [(segment, segments[i + 1].base_offset) for i, segment in enumerate(segments[:-1])]
         for segment, behind in pairs:
             if segment.size > 0:
-                self.log.verify_segment(segment, behind)
+                self.log.indexes.checked(segment, segment.base_offset, segment.size, behind)
+                if segment.damage is not None:
+                    self.log.note_damage()
                 self._spend(0)
             if segment.damage is not None:
                 self._damaged.add(segment.base_offset)

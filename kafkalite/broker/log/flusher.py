@@ -77,7 +77,7 @@ class Flusher:
         try:
             if len(waiting) > 1:
                 for log in waiting:
-                    log.start_writeback()
+                    log.active.start_writeback()  # the system begins what the flushes below wait for
             for log, waiters in waiting.items():
                 _serve(log, waiters, self.durations)
         except BaseException as error:

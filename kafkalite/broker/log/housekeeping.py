@@ -201,7 +201,7 @@ class Housekeeper:
         """Forgets idle producers; how many."""
         now_ms = self._logs.expiry_time.time_ms()
         idle_max_ms = self._logs.config.producer_id_expiration_ms
-        return sum(log.expire_producers(now_ms, idle_max_ms) for log in self._logs.logs())
+        return sum(log.producer_state.expire(now_ms, idle_max_ms) for log in self._logs.logs())
 
 
 def _remove(path: str) -> None:

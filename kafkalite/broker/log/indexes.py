@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.log.scan import header_at
 from kafkalite._native.log.segment import SegmentUnreadable
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from kafkalite._native.log.log_core import LogCore
     from kafkalite._native.log.segment import Segment
 
-
 logger = logging.getLogger(__name__)
+
+VERIFY_AHEAD: Final = 4 * 1024 * 1024
+"""Bytes checked beyond what a read asked for, so that the next reads of a consumer need not wait again."""
 
 
 class SegmentIndexes:
@@ -85,6 +87,16 @@ class SegmentIndexes:
             self._load(segment, locked=True)
         assert segment.index is not None, "the index was just loaded"
         return segment.index
+
+    def checked(self, segment: Segment, offset: int, size_max: int, offset_limit: int) -> None:
+        """Opens a segment, loads its index and checks what a read of `size_max` bytes from `offset` on gets, and some
+        more; what is damaged stands in the segment's `damage`. `offset_limit`: it ends before. OSError. May block."""
+        with segment:
+            index = self.loaded(segment)
+            if segment.unverified:
+                position = index.position_of_offset(offset)
+                granules = segment.unverified_granules(position, position + max(size_max, 0) + VERIFY_AHEAD)
+                recovery.verify_granules(segment, granules, offset_limit)
 
     def position_of_offset(self, segment: Segment, offset: int, *, locked: bool = False) -> int:
         """Where to start walking a segment to find an offset; `locked`: the caller holds the log's lock. May block."""

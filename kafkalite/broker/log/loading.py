@@ -436,4 +436,5 @@ def _epoch_of(plan: LoadPlan) -> int:
 
 def _note_producers(log: PartitionLog) -> None:
     """Producer ids that another broker gave out must not be given out again."""
-    log.load_producers()
+    with log.core.locked():
+        log.load_producers_locked()

@@ -92,6 +92,15 @@ class LogState:
         return self.core.segments
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    def still_has(self, segments: tuple[Segment, ...]) -> bool:
+        """Whether these, its segments a moment ago, are its segments now: none was deleted or replaced since."""
+        return not self.deleted and self.segments is segments
+
+    @property
     def active(self) -> Segment:
         """The last segment, to which appends go."""
         return self.core.active

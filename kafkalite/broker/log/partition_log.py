@@ -34,7 +34,7 @@ from kafkalite.base import randomness
 from kafkalite.base.clock import Clock, SystemClock
 from kafkalite.base.dataclass import dataclass
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
-from kafkalite.broker.log import checkpoints, disk, files, record_checks, recovery
+from kafkalite.broker.log import checkpoints, disk, files, record_checks
 from kafkalite.broker.log.entries import DirectoryEntries
 from kafkalite.broker.log.indexes import SegmentIndexes
 from kafkalite.broker.log.leader_epochs import UNDEFINED, LeaderEpochs
@@ -69,8 +69,6 @@ ANY_EPOCH: Final = -1
 """In place of a leader epoch: whichever it is by then."""
 STRICT_EPOCHS_SINCE: Final = 2
 """First transaction.version in which every marker has an epoch above its transaction's."""
-VERIFY_AHEAD: Final = 4 * 1024 * 1024
-"""Bytes checked beyond what a read asked for, so that the next reads of a consumer need not wait again."""
 READ_ATTEMPTS_MAX: Final = 100
 """Rounds of opening and checking before a blocking read gives up; each round makes progress."""
 INDEX_SAVE_GROWTH_MIN: Final = 1024 * 1024
@@ -157,6 +155,8 @@ class PartitionLog(LogState):
 
     REPLICATED: ClassVar[bool] = False
     """Whether the high watermark is something else than the log's end."""
+    PRODUCER_STATE: ClassVar[type[ProducerState]] = ProducerState
+    """What loads and saves the state of the log's producers."""
 
     def __init__(
         self,
@@ -188,21 +188,17 @@ class PartitionLog(LogState):
         self.entries = DirectoryEntries(directory, services.sync_root)
         self.indexes = SegmentIndexes(self.core, topic_id, self.flush_lock if self.REPLICATED else None)
         self.epochs = LeaderEpochs(directory)
-        self.producer_state = self.make_producer_state()
+        self.producer_state = self.PRODUCER_STATE(
+            self.core,
+            self.indexes,
+            directory,
+            producer_count_max=services.producer_count_max,
+            producer_id_seen=services.producer_id_seen,
+        )
         self.configure(config)
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
-
-    def make_producer_state(self) -> ProducerState:
-        """What loads and saves the state of the log's producers."""
-        return ProducerState(
-            self.core,
-            self.indexes,
-            self.directory,
-            producer_count_max=self.services.producer_count_max,
-            producer_id_seen=self.services.producer_id_seen,
-        )
 
     def configure(self, config: TopicConfig) -> None:
         """Takes over the topic's settings; they hold from the next append, roll or retention check on."""
@@ -418,17 +414,6 @@ class PartitionLog(LogState):
         self.core.wake_listeners()
         return table
 
-    def load_producers(self) -> None:
-        """Loads the state of the producers, so that ids that another broker gave out are known. May block."""
-        with self.core.locked():
-            self.load_producers_locked()
-
-    def open_transactions(self) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the transactions without a marker, oldest first. May block."""
-        self.ensure_producers()
-        with self.core.locked():
-            return [] if self.producers is None else self.producers.open_transactions()
-
     def producer_rows(self) -> list[ProducerRow]:
         """What is known of each producer, for DescribeProducers. May block."""
         self.ensure_producers()
@@ -469,11 +454,6 @@ class PartitionLog(LogState):
         if error:
             raise error_for(error, f"{self.name} refused a marker of producer {producer_id}: {ErrorCode(error).name}")
         return end_offset
-
-    def expire_producers(self, now_ms: int, idle_max_ms: int) -> int:
-        """Forgets producers silent for so long; how many."""
-        with self.core.locked():
-            return self.producers.expire(now_ms, idle_max_ms) if self.producers is not None else 0
 
     # --- flush --------------------------------------------------------------------------------------------------------
 
@@ -537,10 +517,6 @@ class PartitionLog(LogState):
             callback(0)
         else:
             self.services.request_flush(self, end_offset, callback)
-
-    def start_writeback(self) -> None:
-        """Lets the system begin what flush() will wait for."""
-        self.active.start_writeback()
 
     def checkpoint(self) -> None:
         """Flushes, and saves the active segment's index and the producers when enough has been added for that."""
@@ -663,8 +639,10 @@ class PartitionLog(LogState):
                 behind = segments[i + 1].base_offset if i + 1 < len(segments) else self.log_end_offset
                 if behind <= offset or segment.size == 0:
                     continue
-                self._prepare_segment_read(segment, offset, size_max, behind)
-                if segment.size > 0 and self._holds_from(segment, offset):
+                self.indexes.checked(segment, offset, size_max, behind)
+                if segment.damage is not None:
+                    self.note_damage()
+                if segment.size > 0 and _holds_from(segment, offset):
                     break
         except OSError as error:
             if self.deleted or offset < self.log_start_offset or segments is not self.segments:
@@ -676,27 +654,8 @@ class PartitionLog(LogState):
         self.indexes.forget_failed(segments)
         return True
 
-    def _holds_from(self, segment: Segment, offset: int) -> bool:
-        """Whether the segment has a batch at or after `offset` (a segment may end in a gap)."""
-        last = header_at(segment, segment.last_position)
-        return last is None or last["next_offset"] > offset
-
-    def _prepare_segment_read(self, segment: Segment, offset: int, size_max: int, offset_limit: int) -> None:
-        with segment:
-            index = self.indexes.loaded(segment)
-            if segment.unverified:
-                position = index.position_of_offset(offset)
-                granules = segment.unverified_granules(position, position + max(size_max, 0) + VERIFY_AHEAD)
-                recovery.verify_granules(segment, granules, offset_limit)
-            if segment.damage is not None:
-                self.note_damage()
-
     def note_damage(self) -> None:
         """There is damage in a segment. Replicas want to know. Any thread."""
-
-    def verify_segment(self, segment: Segment, behind: int) -> None:
-        """Checks all of a segment that ends before offset `behind`; what is damaged stands in its `damage`. OSError."""
-        self._prepare_segment_read(segment, segment.base_offset, segment.size, behind)
 
     def verify_blocking(self, offset: int, size: int) -> None:
         """Checks `size` bytes from the batch with `offset` on, quarantines what is damaged, loads the producers."""
@@ -707,22 +666,20 @@ class PartitionLog(LogState):
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
         """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset. May block."""
-        return self._look_up(lambda: find_timestamp(self._searched(), timestamp, upper_offset))
+        return self._look_up(lambda log: find_timestamp(log, timestamp, upper_offset))
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """The record with the largest timestamp; None in an empty log. May block."""
-        return self._look_up(lambda: find_newest(self._searched()))
+        return self._look_up(find_newest)
 
-    def _searched(self) -> SearchedLog:
-        return SearchedLog(self.core, self.indexes, self.services.decompressed_size_max)
-
-    def _look_up(self, look: Callable[[], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
+    def _look_up(self, look: Callable[[SearchedLog], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
         """What `look` finds; once more where compaction or retention replaced the segments that it was looking at, or
         where the file of an index failed. StorageError where that of a segment did."""
+        searched = SearchedLog(self.core, self.indexes, self.services.decompressed_size_max)
         while True:
             segments = self.segments
             try:
-                found = look()
+                found = look(searched)
             except FileNotFoundError:
                 if segments is self.segments:
                     raise
@@ -734,17 +691,6 @@ class PartitionLog(LogState):
                 if not self.indexes.forget_failed(segments):
                     return found
 
-    # --- retention ----------------------------------------------------------------------------------------------------
-
-    def still_has(self, segments: tuple[Segment, ...]) -> bool:
-        """Whether these, its segments a moment ago, are its segments now: none was deleted or replaced since."""
-        return not self.deleted and self.segments is segments
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
-
     def mark_deleted(self) -> None:
         """The topic is gone: appends and reads answer UNKNOWN_TOPIC_OR_PARTITION, who waits is told."""
         with self.core.locked():
@@ -752,6 +698,12 @@ class PartitionLog(LogState):
         for segment in self.segments:
             segment.mark_deleted()
         self.core.wake_listeners()
+
+
+def _holds_from(segment: Segment, offset: int) -> bool:
+    """Whether the segment has a batch at or after `offset` (a segment may end in a gap)."""
+    last = header_at(segment, segment.last_position)
+    return last is None or last["next_offset"] > offset
 
 
 def _nobody_waits(_code: int) -> None:

@@ -1,4 +1,4 @@
-"""Loads and saves what a partition knows of its producers: sequences, open transactions, aborted ones.
+"""Loads, saves and expires what a partition knows of its producers: sequences, open transactions, aborted ones.
 
     load    newest good snapshot S  +  NNN.txnindex of the segments, markers below S  +  the log's batches from S on
     save    changed NNN.txnindex, synced  ▸  snapshot S with the marks of all of them in its companion
@@ -194,6 +194,14 @@ class ProducerState:
             if following is None:
                 return
             scan.skip_to(*following)
+
+    # --- expire -------------------------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int, idle_max_ms: int) -> int:
+        """Forgets producers silent for so long; how many. Takes the log's lock."""
+        log = self._log
+        with log.locked():
+            return log.producers.expire(now_ms, idle_max_ms) if log.producers is not None else 0
 
     # --- save ---------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic.message_set import MessageSetError
@@ -70,6 +70,8 @@ class ClassicLog(PartitionLog):
 
     __slots__ = ()
 
+    PRODUCER_STATE: ClassVar[type[ProducerState]] = NoProducers
+
     def __init__(
         self,
         topic: str,
@@ -85,12 +87,6 @@ class ClassicLog(PartitionLog):
             topic, partition, record_format, services, directory=directory, topic_id=topic_id, config=config
         )
         self.core.set_producers(ProducerTable(1))
-
-    def make_producer_state(self) -> NoProducers:
-        """None that is loaded or saved."""
-        return NoProducers(
-            self.core, self.indexes, self.directory, producer_count_max=1, producer_id_seen=lambda _id: None
-        )
 
     def configure(self, config: TopicConfig) -> None:
         """Takes over the topic's settings; those of records mean nothing to messages."""

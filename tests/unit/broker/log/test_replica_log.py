@@ -452,13 +452,13 @@ def test_the_producers_of_a_cut_log_are_those_of_its_end(tmp_path: Path) -> None
     assert snapshots.offsets_in(str(log.directory)) == [4]
     log.truncate_to(2)
     assert snapshots.offsets_in(str(log.directory)) == []
-    assert log.open_transactions() == [(1, 0)]
+    assert log.ensure_producers().open_transactions() == [(1, 0)]
     assert log.last_stable_offset == 0
     log.producer_state.save(captured)  # made before the cut: it says nothing any more
     assert snapshots.offsets_in(str(log.directory)) == []
     log.append_as_follower(placed(marker_batch(1, 0, 0, TIME_MS, commit=True), 2, 1), 1)
     log.advance_high_watermark(3)
-    assert (log.open_transactions(), log.last_stable_offset) == ([], 3)
+    assert (log.ensure_producers().open_transactions(), log.last_stable_offset) == ([], 3)
     assert log.ensure_producers().aborted.rows() == []
 
 

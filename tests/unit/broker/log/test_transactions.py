@@ -98,7 +98,7 @@ def test_admission_is_taken_back_also_when_the_producer_was_forgotten_meanwhile(
     token = log.core.marker_count()
     end(log, commit=False)
     clock.advance(10)
-    assert log.expire_producers(clock.time_ms(), 5000) == 1
+    assert log.producer_state.expire(clock.time_ms(), 5000) == 1
     assert put(log, admitted=token) == (ErrorCode.INVALID_TXN_STATE, -1)
 
 
@@ -143,13 +143,13 @@ def test_coordinators_own_batch_has_no_sequence_and_nobody_is_asked(log: Partiti
     batch = make_batch(1, producer_id=7, epoch=2, sequence=-1, attributes=TRANSACTIONAL)
     assert log.append_internal(batch).base_offset == 0
     assert log.append_internal(batch).base_offset == 1
-    assert log.open_transactions() == [(7, 0)]
+    assert log.ensure_producers().open_transactions() == [(7, 0)]
     older = make_batch(1, producer_id=7, epoch=1, sequence=-1, attributes=TRANSACTIONAL)
     with pytest.raises(InvalidProducerEpoch):
         log.append_internal(older)
     assert append_batch(log.core, batch)[1] == ErrorCode.INVALID_RECORD, "a client's must have one"
     end(log, commit=True, epoch=2)
-    assert log.open_transactions() == []
+    assert log.ensure_producers().open_transactions() == []
 
 
 def test_plain_append_cannot_begin_a_transaction(log: PartitionLog) -> None:
@@ -236,7 +236,7 @@ def test_last_stable_offset_is_the_oldest_open_transactions_first(log: Partition
     for producer_id in (10, 11, 12):
         put(log, producer_id=producer_id)
     assert log.last_stable_offset == 1
-    assert log.open_transactions() == [(10, 1), (11, 2), (12, 3)]
+    assert log.ensure_producers().open_transactions() == [(10, 1), (11, 2), (12, 3)]
     end(log, commit=True, producer_id=11)
     assert log.last_stable_offset == 1
     end(log, commit=False, producer_id=10)
@@ -256,9 +256,9 @@ def test_thousands_of_open_transactions_are_not_walked(log: PartitionLog) -> Non
             end(log, commit=True, producer_id=producer_id - 10)
     assert log.last_stable_offset == 0
     assert log.producers is not None
-    assert log.producers.open_count == len(log.open_transactions()) == 20
+    assert log.producers.open_count == len(log.ensure_producers().open_transactions()) == 20
     end(log, commit=True, producer_id=1)
-    assert log.last_stable_offset == log.open_transactions()[0][1] > 0
+    assert log.last_stable_offset == log.ensure_producers().open_transactions()[0][1] > 0
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
@@ -273,13 +273,13 @@ def test_open_and_aborted_transactions_outlive_a_restart(tmp_path: Path, clean: 
     put(log, 1, producer_id=2)
     put(log, producer_id=4)
     end(log, commit=False, producer_id=4)
-    before = log.last_stable_offset, log.open_transactions(), aborted(log)
+    before = log.last_stable_offset, log.ensure_producers().open_transactions(), aborted(log)
     assert before[:2] == (2, [(2, 2)])
     log.close() if clean else release(log)
     again = harness.open(clean=clean, recovery_point=log.log_end_offset)
     assert again.last_stable_offset <= 2, "not known yet, so not told too high"
     assert (again.ensure_producers(), again.last_stable_offset)[1] == 2
-    assert (again.last_stable_offset, again.open_transactions(), aborted(again)) == before
+    assert (again.last_stable_offset, again.ensure_producers().open_transactions(), aborted(again)) == before
     end(again, commit=False, producer_id=2)
     assert aborted(again) == sorted([*before[2], (2, 2)])
     assert again.last_stable_offset == again.log_end_offset
@@ -295,7 +295,7 @@ def test_delete_records_moves_the_last_stable_offset_past_an_open_transaction(ha
     log.close()
     log = harness.open(log_start=3, recovery_point=log.log_end_offset)
     log.ensure_producers()
-    assert (log.last_stable_offset, log.open_transactions()) == (3, [(1, 0)])
+    assert (log.last_stable_offset, log.ensure_producers().open_transactions()) == (3, [(1, 0)])
     end(log, commit=False, producer_id=1)
     assert log.last_stable_offset == 7
     assert aborted(log, 3) == [(0, 1)]
@@ -315,7 +315,7 @@ def test_retention_takes_the_first_batch_of_an_open_transaction(tmp_path: Path, 
     log.close() if clean else release(log)
     log = harness.open(clean=clean, recovery_point=log.log_end_offset)
     log.ensure_producers()
-    assert (log.last_stable_offset, log.open_transactions()) == (start, [(1, 0)])
+    assert (log.last_stable_offset, log.ensure_producers().open_transactions()) == (start, [(1, 0)])
     put(log, 1, producer_id=1)
     end(log, commit=False, producer_id=1)
     assert log.last_stable_offset == log.log_end_offset
@@ -367,7 +367,7 @@ def test_producer_with_an_open_transaction_is_never_forgotten(tmp_path: Path) ->
         clock.advance(1)
         put(log, producer_id=producer_id, transactional=False)
     clock.advance(1_000_000)
-    log.expire_producers(clock.time_ms(), 1000)
+    log.producer_state.expire(clock.time_ms(), 1000)
     assert [entry.producer_id for entry in log.producers or ()] == [1]
     assert log.last_stable_offset == 0
 

@@ -126,7 +126,7 @@ def test_state_expires_after_silence_and_not_before(tmp_path: Path) -> None:
     send(log, 0)
     clock.advance(100)
     send(log, 0, producer_id=8)
-    assert log.expire_producers(clock.time_ms(), 100_000) == 1
+    assert log.producer_state.expire(clock.time_ms(), 100_000) == 1
     assert send(log, 5) == (0, 2), "forgotten: any sequence may start"
     assert send(log, 5, producer_id=8) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
