@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 
 HOUR_S, DAY_S = 3600, 86_400
 WEEK_MS = 7 * DAY_S * 1000
+NEVER_MS = 2**31 - 1
 SETTINGS: dict[str, Any] = {
     "producer_id_expiration_ms": DAY_S * 1000,
     "log_flush_offset_checkpoint_interval_ms": 60_000,
+    # Tests expire by hand, before the housekeeper's thread sees the clock that was moved on.
+    "log_retention_check_interval_ms": NEVER_MS,
+    "producer_id_expiration_check_interval_ms": NEVER_MS,
 }
 
 
