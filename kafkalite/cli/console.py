@@ -7,7 +7,8 @@
 It works with any Kafka cluster. On a loopback address (the default, http://127.0.0.1:8090) it requires no login and can
 change things. On any other address it requires --users, a file that `kafkalite web` manages, and is read-only unless
 --allow-changes lets operators and admins change things. Each change is logged; --audit-topic also writes it to a topic.
---masks names a file of data to hide. Every page is JSON if the request says Accept: application/json.
+--masks names a file of data to hide. --base-path serves the console under a path of a reverse proxy. Every page is JSON
+if the request says Accept: application/json.
 
 Needs Jinja2 and waitress (the extra `console`).
 """
@@ -45,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help=f"HOST:PORT, http://HOST:PORT or https://HOST:PORT; can be repeated (default: {LISTEN_DEFAULT})",
+    )
+    parser.add_argument(
+        "--base-path", metavar="PATH", default="", help="path prefix at a reverse proxy, such as /kafka"
     )
     parser.add_argument("--tls-config", metavar="FILE", help="file with Kafka's TLS settings, for https")
     parser.add_argument("--users", metavar="FILE", type=Path, help="file of users")
@@ -122,6 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
             writes=True if arguments.allow_changes else False if arguments.read_only else None,
             audit_topic=arguments.audit_topic,
             state=arguments.state_dir,
+            base_path=arguments.base_path,
             clusters=() if arguments.clusters is None else read_clusters(arguments.clusters),
         )
     except ValueError as error:

@@ -48,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="http://HOST:PORT or https://HOST:PORT, instead of --host and --port; can be repeated",
     )
+    parser.add_argument(
+        "--base-path", metavar="PATH", default="", help="path prefix at a reverse proxy, such as /registry"
+    )
     parser.add_argument("--tls-config", metavar="FILE", help="file with Kafka's TLS settings, for https")
     parser.add_argument("--users", metavar="FILE", help="file of users; without it all clients have access")
     parser.add_argument(
@@ -94,6 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
             tls=tls,
             users=users,
             allowed_hosts=arguments.allowed_host,
+            base_path=arguments.base_path,
         )
     except ValueError as error:
         raise UsageError(f"--bootstrap-server: {error}") from error

@@ -17,6 +17,7 @@ import logging
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
 
 from kafkalite.base.extras import needs_extra
 from kafkalite.client.errors import ClientError
@@ -157,13 +158,18 @@ class Application:
     ) -> None:
         """Further pages, before those that are here, names for templates, and who knows all topics. Before it serves.
 
-        `base` is what addresses of pages begin with where this is one application of several.
+        `base` is the prefix of all addresses: a reverse proxy's, a cluster's where there are several, or both.
         """
         self._topics, self._renew = sampler.topics, sampler.renew
         self._routes = Routes([*rows, ("/static/{}", {"GET": "static"}), *ROUTES])
         self._templates.globals |= names
         if base:
             self._templates.loader = at_base(self._templates, base)
+
+    @property
+    def first_parts(self) -> frozenset[str]:
+        """The first part of each address of a page."""
+        return self._routes.first_parts
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
         answer = self._answer(environ)
@@ -332,5 +338,6 @@ def templates() -> Any:
         loader=PackageLoader("kafkalite.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= FILTERS
+    environment.filters["urlencode"] = lambda text: quote(str(text), safe="")  # Jinja's leaves slashes in names
     environment.filters["tojson_text"] = json.dumps  # escaped as any text is; Jinja's own is for scripts
     return environment

@@ -22,6 +22,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.errors import StartupError, reason_of
+from kafkalite.web.prefix import call_under
 from kafkalite.web.routes import raw_path
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 KEYS: Final = ("name", "bootstrap", "config", "registry", "colour", "zookeeper", "metrics", "metrics-token")
 COLOURS: Final = ("", "red", "amber", "green", "blue", "violet")
 CLUSTERS_MAX: Final = 50
+CLUSTERS_PART: Final = "c"
+"""The first part of each cluster's address."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _ADDRESS: Final = re.compile(r'((?:href|src|action|formaction|data-[a-z-]+)=")/(?!/)')
 
@@ -52,7 +55,7 @@ class ClusterEntry(NamedTuple):
     @property
     def base(self) -> str:
         """The beginning of its addresses, without a slash at the end."""
-        return f"/c/{self.name}"
+        return f"/{CLUSTERS_PART}/{self.name}"
 
 
 def read_clusters(path: Path) -> list[ClusterEntry]:
@@ -120,15 +123,4 @@ class Mount:
                 start_response("404 Not Found", [("Content-Type", "text/plain"), ("Content-Length", "0")])
                 return [b""]
             return self._applications[first](environ, start_response)
-        rest = path.removeprefix(base) or "/"
-        query = str(environ.get("QUERY_STRING", ""))
-
-        def start(status: str, headers: list[tuple[str, str]], *others: object) -> object:
-            moved = [
-                (name, base + value if name == "Location" and value.startswith("/") else value)
-                for name, value in headers
-            ]
-            return start_response(status, moved, *others)
-
-        inner = {**environ, "REQUEST_URI": rest + (f"?{query}" if query else ""), "PATH_INFO": rest}
-        return application(inner, start)
+        return call_under(application, base, environ, start_response)

@@ -11,13 +11,14 @@ import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite.client.security import Security
-from kafkalite.console.clusters import ClusterEntry, Mount
+from kafkalite.console.clusters import CLUSTERS_PART, ClusterEntry, Mount
 from kafkalite.console.forms import BODY_MAX
 from kafkalite.console.jobs import require_room
 from kafkalite.console.sampler import require_writable
 from kafkalite.console.site import Site
 from kafkalite.errors import StartupError
 from kafkalite.web.guard import Guard, is_loopback, known_names
+from kafkalite.web.prefix import parse_base_path, with_prefix
 from kafkalite.web.server import Address, Limits, WebServer
 from kafkalite.web.signin import SignIn
 
@@ -48,6 +49,7 @@ class ConsoleServer:
     `state`          the directory in which numbers are kept over restarts, made if it is not there, StartupError if it
                      cannot be written; None: nowhere
     `clusters`       several, in place of `bootstrap_servers`; each is under an address of its own
+    `base_path`      the path prefix under which a reverse proxy publishes it, such as /kafka
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class ConsoleServer:
         audit_topic: str | None = None,
         state: Path | None = None,
         clusters: Sequence[ClusterEntry] = (),
+        base_path: str = "",
     ) -> None:
         listed = list(addresses)
+        prefix = parse_base_path(base_path)
         strange = [address.url for address in listed if not is_loopback(address.host)]
         if strange and users is None:
             raise StartupError(f"{strange[0]} is open to other machines: set --users")
@@ -80,16 +84,7 @@ class ConsoleServer:
         changes = not strange if writes is None else writes
         servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
         entries = list(clusters) or [
-            ClusterEntry(
-                "",
-                servers,
-                None,
-                registry,
-                "",
-                zookeeper=zookeeper,
-                metrics=tuple(metrics),
-                metrics_token=metrics_token,
-            )
+            ClusterEntry("", servers, None, registry, "", zookeeper, tuple(metrics), metrics_token)
         ]
         several = bool(clusters)
         require_room()
@@ -106,14 +101,16 @@ class ConsoleServer:
                 audit_topic=audit_topic,
                 state=place,
                 entries=entries if several else (),
+                base_path=prefix,
             )
             for entry, place in zip(entries, places, strict=True)
         ]
         applications = [site.application for site in self._sites]
+        own = frozenset({CLUSTERS_PART}).union(*(each.first_parts for each in applications))
         bases = [entry.base for entry in entries]
         application = Mount(dict(zip(bases, applications, strict=True))) if several else applications[0]
         guard = Guard(
-            application,
+            with_prefix(application, prefix, own),
             names=known_names(listed, allowed_hosts),
             sign_in=None if users is None else SignIn(users, certificate_name=None if tls is None else tls.name_of),
             realm="kafkalite console",

@@ -30,7 +30,10 @@ RETRY_S: Final = 5.0
 
 
 class Site:
-    """See the module. `entries` are all clusters of the console where there are several, this one among them."""
+    """See the module. `entries` are all clusters of the console where there are several, this one among them.
+
+    `base_path` is the path prefix of the whole console.
+    """
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class Site:
         audit_topic: str | None,
         state: Path | None,
         entries: Sequence[ClusterEntry] = (),
+        base_path: str = "",
     ) -> None:
         client = Client(
             entry.bootstrap,
@@ -64,14 +68,16 @@ class Site:
             zookeeper=entry.zookeeper,
             latencies=latencies_of(entry),
         )
+        base = base_path + (entry.base if entries else "")
         names = {
             **self.reading.names(),
             "colour": entry.colour,
-            "base": entry.base if entries else "",
+            "base": base,
             "bootstrap": entry.bootstrap,
-            "clusters": [(each.name, f"{each.base}/", each.colour, each.name == entry.name) for each in entries],
+            "clusters": [
+                (each.name, f"{base_path}{each.base}/", each.colour, each.name == entry.name) for each in entries
+            ],
         }
-        base = entry.base if entries else ""
         self.application.extend(self.reading.routes(), names, self.reading.sampler, base=base)
 
     def start(self) -> None:

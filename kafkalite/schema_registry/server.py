@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite.client import Client
 from kafkalite.schema_registry.registry import Registry
-from kafkalite.schema_registry.rest import BODY_SIZE_MAX, Application
+from kafkalite.schema_registry.rest import BODY_SIZE_MAX, ROUTES, Application
 from kafkalite.schema_registry.status import RegistryStatus
 from kafkalite.schema_registry.topic import TOPIC, TopicStore
 from kafkalite.web.guard import Guard, known_names
+from kafkalite.web.prefix import parse_base_path, with_prefix
 from kafkalite.web.server import Address, Limits, WebServer
 from kafkalite.web.signin import SignIn
 
@@ -45,6 +46,7 @@ class RegistryServer:
     `tls`               certificates, for addresses with https
     `users`             who may ask; None: everybody
     `allowed_hosts`     names by which it may be asked, beside this machine's; `*` is any
+    `base_path`         the path prefix under which a reverse proxy publishes it, such as /registry
     """
 
     def __init__(
@@ -61,18 +63,21 @@ class RegistryServer:
         tls: Tls | None = None,
         users: Users | None = None,
         allowed_hosts: Iterable[str] = (),
+        base_path: str = "",
     ) -> None:
+        prefix = parse_base_path(base_path)
         self._client = Client(
             bootstrap_servers, client_id="kafkalite-registry", request_timeout_s=timeout_s, security=security
         )
         self.store = TopicStore(self._client, topic, timeout_s=timeout_s)
         self._application = Application(Registry(self.store), refresh=self.store.refresh)
+        served = with_prefix(self._application, prefix, ROUTES.first_parts)
         self.status = RegistryStatus(self.store, self._application)
         """What it tells of itself."""
         addresses = list(addresses) or [Address("http", host, port)]
         certificate_name = None if tls is None else tls.name_of
         guard = Guard(
-            self._application,
+            served,
             names=known_names(addresses, allowed_hosts),
             sign_in=None if users is None else SignIn(users, certificate_name=certificate_name),
             realm="kafkalite registry",
