@@ -360,8 +360,10 @@ def topic_id_of(directory: str) -> bytes | None:
 
 def _check_metadata(partition: Partition) -> Iterator[Finding]:
     path = f"{partition.directory}/{files.EPOCHS_NAME}"
-    if disk.exists(path) and not checkpoints.read_epochs(path):
-        yield Finding(path, "the leader epochs are damaged", Remedy.REBUILD)
+    if disk.exists(path):
+        entries = checkpoints.find_epochs(path)
+        if entries is None or (partition.size and not entries):  # a log without records has none
+            yield Finding(path, "the leader epochs are damaged", Remedy.REBUILD)
     if partition.topic_id is None:
         return
     path = f"{partition.directory}/{files.PARTITION_METADATA_NAME}"

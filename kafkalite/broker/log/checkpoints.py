@@ -7,6 +7,9 @@
 Reading is forgiving: a file that is missing or not well-formed counts as absent (None) with one log line, since each of
 these only shortens work or repeats what the log says. Only partition.metadata says what nothing else may: a damaged one
 is told apart from none. Writing replaces the file as a whole. All of it may block.
+
+An empty checkpoint has no entries: Java brokers create these files empty and fill them at their first write. Source:
+CheckpointFile of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -41,10 +44,10 @@ def _read(path: str) -> bytes | None:
 
 
 def _lines(path: str, width: int) -> list[list[str]] | None:
-    """The rows of a checkpoint file, each of `width` words."""
+    """The rows of a checkpoint file, each of `width` words; None when it is missing or damaged."""
     data = _read(path)
-    if data is None:
-        return None
+    if not data:
+        return None if data is None else []
     try:
         lines = data.decode().splitlines()
         if int(lines[0]) != VERSION:
@@ -79,16 +82,22 @@ def write_offsets(path: str, offsets: Mapping[tuple[str, int], int]) -> None:
 
 def read_epochs(path: str) -> list[tuple[int, int]]:
     """(epoch, start offset) entries in order; none when the file is missing or damaged."""
+    return find_epochs(path) or []
+
+
+def find_epochs(path: str) -> list[tuple[int, int]] | None:
+    """(epoch, start offset) entries in order; None when the file is missing or damaged."""
     rows = _lines(path, 2)
     if rows is None:
-        return []
+        return None
     try:
         entries = [(int(epoch), int(offset)) for epoch, offset in rows]
     except ValueError:
-        entries = []
+        logger.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason="not a number"))
+        return None
     if any(after[0] <= before[0] or after[1] < before[1] for before, after in itertools.pairwise(entries)):
         logger.warning("leader epochs are out of order and ignored", extra=fields(path=path))
-        return []
+        return None
     return entries
 
 
