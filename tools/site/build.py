@@ -56,7 +56,7 @@ def stage(root: Path, into: Path) -> None:
         capture_output=True,
         text=True,
     ).stdout.split()
-    pages = [name for name in tracked if "/" not in name or name.startswith("docs/")]
+    pages = [name for name in dict.fromkeys(tracked) if "/" not in name or name.startswith("docs/")]
     for name in pages:  # grows by what they link to
         text = (root / name).read_text(encoding="utf-8")
         for target, _ in LINK.findall(text):

@@ -22,7 +22,9 @@ def test_offset_checkpoint_is_kafkas(tmp_path: Path) -> None:
     assert checkpoints.read_offsets(path) == {("orders", 0): 17, ("a.b-c", 12): 0}
 
 
-@pytest.mark.parametrize("text", ["\n", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na x 1\n", "0\nmany\n", "\xff\n"])
+@pytest.mark.parametrize(
+    "text", ["\n", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na x 1\n", "0\nmany\n", "\xff\n"]
+)
 def test_damaged_offset_checkpoint_counts_as_absent(tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(text.encode("latin-1"))
@@ -43,9 +45,7 @@ def test_leader_epochs_are_kafkas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0\n0\n"])
-def test_checkpoint_without_entries_is_not_damaged(
-    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_checkpoint_without_entries_is_not_damaged(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "checkpoint"
     path.write_text(text)
     assert checkpoints.read_offsets(str(path)) == {}
