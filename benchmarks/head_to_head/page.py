@@ -17,6 +17,7 @@ from benchmarks.head_to_head.report import (
     about,
     facts,
     latency_table,
+    markdown,
     markdown_rows,
     number,
     plain,
@@ -107,7 +108,7 @@ def footprint(results: Results) -> Table:
 
 
 def comparison(results: Results) -> str:
-    """Return every table of a run, without what `about` says of the clients."""
+    """Return all tables of a run, without the notes on its clients."""
     latency = latency_table(results)
     latency.head, latency.rows = latency.head[:-1], [row[:-1] for row in latency.rows]
     latency.title, latency.notes = "Latency: p50 / p99 / p99.9 in ms, at fixed rates", []
@@ -129,8 +130,3 @@ def comparison(results: Results) -> str:
 def bare_socket(results: Results) -> str:
     """Return the table of a run without client libraries."""
     return "\n".join([*markdown_rows(rates(results, "", SOCKET)), "", facts(results), ""])
-
-
-def markdown(table: Table) -> str:
-    """Return a table with its heading."""
-    return "\n".join([f"### {table.title}", "", *markdown_rows(table), ""])

@@ -21,7 +21,7 @@ import importlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kafkalite.cli.output import STDOUT, guard_streams, note, say, write_text
 from kafkalite.client.errors import BrokerGone, BrokerUnreachable, ClientError, SignInRefused
@@ -156,9 +156,7 @@ def execute(arguments: list[str]) -> int:
     """Parses and runs; raises what main reports."""
     name = arguments[0] if arguments else "--help"
     if name in COMMANDS:
-        module = importlib.import_module(f"kafkalite.cli.{name}")
-        parser = Parser(prog=f"kafkalite {name}", description=module.__doc__, formatter_class=Formatter)
-        module.add_arguments(parser)
+        module, parser = command_of(name)
         try:
             parsed = parser.parse_args(arguments[1:])
         except SystemExit as done:  # --help
@@ -174,6 +172,14 @@ def execute(arguments: list[str]) -> int:
         say(f"kafkalite {VERSION}")
         return 0
     raise UsageError(f"there is no command {name!r}{did_you_mean(name, COMMANDS)}; try --help")
+
+
+def command_of(name: str) -> tuple[Any, Parser]:
+    """Return the module of a command, and the parser of its arguments."""
+    module = importlib.import_module(f"kafkalite.cli.{name}")
+    parser = Parser(prog=f"kafkalite {name}", description=module.__doc__, formatter_class=Formatter)
+    module.add_arguments(parser)
+    return module, parser
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

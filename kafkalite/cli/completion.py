@@ -10,11 +10,13 @@ The script contains the commands' flags, so completing does not start Python.
 from __future__ import annotations
 
 import argparse
-import importlib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.cli import COMMANDS, Parser
+from kafkalite.cli import COMMANDS, command_of
 from kafkalite.cli.output import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Words(NamedTuple):
@@ -40,21 +42,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 def words_of(name: str) -> list[Words]:
     """The flags of one command, and of each of its actions."""
-    parser = Parser(prog=name)
-    importlib.import_module(f"kafkalite.cli.{name}").add_arguments(parser)
-    return gather(name, parser)
+    _, parser = command_of(name)
+    return [_words(path, each) for path, each in walk(name, parser)]
 
 
-def gather(path: str, parser: argparse.ArgumentParser) -> list[Words]:
-    words: list[str] = []
-    choices: dict[str, list[str]] = {}
-    below: list[Words] = []
+def walk(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield a command's parser, then those of its actions, each with the words that lead to it."""
+    yield path, parser
     for action in parser._actions:  # noqa: SLF001 - argparse offers no other way to ask
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
-            words += list(action.choices)
             for name, inner in action.choices.items():
-                below += gather(f"{path} {name}", inner)
-            continue
+                yield from walk(f"{path} {name}", inner)
+
+
+def _words(path: str, parser: argparse.ArgumentParser) -> Words:
+    words: list[str] = []
+    choices: dict[str, list[str]] = {}
+    for action in parser._actions:  # noqa: SLF001 - the same
         words += [flag for flag in action.option_strings if flag.startswith("--")]
         if action.choices is not None:
             values = [str(choice) for choice in action.choices]
@@ -62,7 +66,7 @@ def gather(path: str, parser: argparse.ArgumentParser) -> list[Words]:
                 choices.update(dict.fromkeys(action.option_strings, values))
             else:
                 words += values
-    return [Words(path, words, choices), *below]
+    return Words(path, words, choices)
 
 
 def bash(table: list[Words]) -> str:

@@ -32,15 +32,11 @@ class Routes(Generic[H]):
     def __init__(self, rows: Iterable[tuple[str, Mapping[str, H]]]) -> None:
         """Of (path, method → handler); the first path that fits wins. A slash at the end makes no difference."""
         rows = list(rows)
-        self._first_parts = frozenset(path.split("/")[1] for path, _ in rows)
+        self.first_parts = frozenset(path.split("/")[1] for path, _ in rows) - {""}
+        """The first part of each path, such as `subjects`."""
         self._rows = [
             (re.compile(re.escape(path).replace(r"\{\}", "([^/]+)") + "/?"), methods) for path, methods in rows
         ]
-
-    @property
-    def first_parts(self) -> frozenset[str]:
-        """The first part of each path, such as `subjects`."""
-        return self._first_parts - {""}
 
     def find(self, environ: Mapping[str, object]) -> tuple[H, tuple[str, ...]]:
         """The handler of a request, and the path's variable parts; NoSuchPathError, NoSuchMethodError."""

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalite.console.server import ConsoleServer
 from tests.integration.test_console import LOOPBACK
-from tests.kit.harness.browser import CHROMIUM, Tab, started_browser
+from tests.kit.harness.browser import Tab, needs_browser, started_browser
 from tests.kit.harness.console_classic import classic_scene
 
 if TYPE_CHECKING:
@@ -18,15 +18,8 @@ if TYPE_CHECKING:
 
     from tests.kit.processes.zookeeper import ZooKeeper
 
-pytest.importorskip("playwright.sync_api", reason="pip install -e .[browser]")
-axe_module = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install -e .[browser]")
-
-pytestmark = [
-    pytest.mark.zookeeper,
-    pytest.mark.integration,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
-]
+axe_module, pytestmark = needs_browser()
+pytestmark.append(pytest.mark.zookeeper)
 
 PAGES = ("/classic", "/classic/topics/visits", "/classic/groups/reports", "/classic/groups/old", "/classic?q=none")
 

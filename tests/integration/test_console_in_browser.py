@@ -14,18 +14,11 @@ from kafkalite.client import Client
 from kafkalite.console.server import ConsoleServer
 from kafkalite.schema_registry.server import RegistryServer
 from kafkalite.web.server import parse_address
-from tests.kit.harness.browser import CHROMIUM, Tab, started_browser
+from tests.kit.harness.browser import Tab, needs_browser, started_browser
 from tests.kit.harness.console_scene import HOSTILE, fill, fill_further, register_some
 from tests.kit.processes.broker import wait_until
 
-pytest.importorskip("playwright.sync_api", reason="pip install -e .[browser]")
-axe_module = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install -e .[browser]")
-
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
-]
+axe_module, pytestmark = needs_browser()
 
 PAGES = (
     "/",

@@ -12,7 +12,7 @@ from kafkalite.client import Client
 from kafkalite.console.server import ConsoleServer
 from kafkalite.model import TopicPartition
 from tests.integration.test_console import LOOPBACK
-from tests.kit.harness.browser import CHROMIUM, Tab, started_browser
+from tests.kit.harness.browser import Tab, needs_browser, started_browser
 from tests.kit.harness.console_scene import fill
 from tests.kit.harness.forgotten_transaction import broker_that_forgot
 from tests.kit.processes.broker import wait_until
@@ -20,14 +20,7 @@ from tests.kit.processes.broker import wait_until
 if TYPE_CHECKING:
     from kafkalite.broker import Broker
 
-pytest.importorskip("playwright.sync_api", reason="pip install -e .[browser]")
-axe_module = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install -e .[browser]")
-
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
-]
+axe_module, pytestmark = needs_browser()
 
 PAGES = ("/transactions", "/transactions/moves/0/0/abort", "/groups/billing/reset", "/brokers", "/replicas", "/quorum")
 

@@ -17,17 +17,11 @@ from kafkalite.client import Client
 from kafkalite.console.server import ConsoleServer
 from kafkalite.model import TopicPartition
 from tests.integration.test_console import LOOPBACK
-from tests.kit.harness.browser import CHROMIUM, Tab, started_browser
+from tests.kit.harness.browser import Tab, needs_browser, started_browser
 from tests.kit.harness.console_scene import fill
 from tests.kit.processes.broker import wait_until
 
-pytest.importorskip("playwright.sync_api", reason="pip install -e .[browser]")
-
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
-]
+_, pytestmark = needs_browser()
 
 TABS_MAX = 150
 FOCUSED = """() => {

@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 
 from kafkalite.version import VERSION
-from tests.kit.harness.browser import CHROMIUM, Tab, started_browser
+from tests.kit.harness.browser import Tab, needs_browser, started_browser
 
-pytest.importorskip("playwright.sync_api", reason="pip install -e .[browser]")
-axe_module = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install -e .[browser]")
-
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
-]
+axe_module, pytestmark = needs_browser()
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ("README", "failures", "benchmarks", "configuration")

@@ -36,7 +36,6 @@ SETTINGS: Final[dict[str, Any]] = {
     "extensions": ["myst_parser"],
     "source_suffix": {".md": "markdown"},
     "myst_heading_anchors": 4,
-    "myst_fence_as_directive": ["mermaid"],
     "html_theme": "furo",
     "html_title": f"kafkalite {VERSION}",
     "html_copy_source": False,
@@ -67,17 +66,14 @@ def stage(root: Path, into: Path) -> None:
                 (into / linked).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(root / linked, into / linked)
         _write(into / name, _without_folders(root, name, text))
-    groups = navigation.groups((root / INDEX).read_text(encoding="utf-8"), posixpath.dirname(INDEX))
-    groups.setdefault("Reference", []).append("reference/commands")
     _write(into / "reference" / "commands.md", reference.commands())
     for package in reference.PACKAGES:
         _write(into / "reference" / f"{package}.md", reference.api(package))
+    groups = navigation.groups((root / INDEX).read_text(encoding="utf-8"), posixpath.dirname(INDEX), leave_out=START)
+    groups.setdefault("Reference", []).append("reference/commands")
     groups["Python API"] = [f"reference/{package}" for package in reference.PACKAGES]
-    seen = {page for found in groups.values() for page in found}
-    others = [name.removesuffix(".md") for name in pages]
-    groups["Project"] = [page for page in others if page not in seen and page != START]
-    for found in groups.values():
-        found[:] = [page for page in found if page != START]
+    seen = {START}.union(*groups.values())
+    groups["Project"] = [page for page in (name.removesuffix(".md") for name in pages) if page not in seen]
     start = into / f"{START}.md"
     _write(start, start.read_text(encoding="utf-8") + "\n" + navigation.toctrees(groups))
 
@@ -98,7 +94,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def render(source: Path, out: Path, work: Path) -> int:
-    """Runs Sphinx; returns how many warnings it gave."""
+    """Runs Sphinx; returns 0, or 1 if it gave warnings."""
     app = Sphinx(
         srcdir=source,
         confdir=None,
@@ -109,14 +105,14 @@ def render(source: Path, out: Path, work: Path) -> int:
         status=None,
         warning=sys.stderr,
         freshenv=True,
+        warningiserror=True,
         parallel=os.cpu_count() or 1,
     )
     app.build()
     for page in out.rglob("*.html"):
         page.write_text(accessible(page.read_text(encoding="utf-8")), encoding="utf-8")
     shutil.copyfile(out / f"{START}.html", out / "index.html")
-    shutil.rmtree(out / ".doctrees", ignore_errors=True)
-    return int(app._warncount)  # noqa: SLF001 - what sphinx-build itself asks
+    return app.statuscode
 
 
 def accessible(page: str) -> str:
@@ -164,14 +160,12 @@ def main(arguments: list[str]) -> int:
     shutil.rmtree(work, ignore_errors=True)
     shutil.rmtree(out / VERSION, ignore_errors=True)
     stage(ROOT, work / "source")
-    warnings = render(work / "source", out / VERSION, work)
+    status = render(work / "source", out / VERSION, work)
     shutil.rmtree(work)
     write_index(out)
-    if warnings:
-        print(f"{warnings} warnings: see above", file=sys.stderr)
-        return 1
-    print(out / VERSION / "index.html")
-    return 0
+    if not status:
+        print(out / VERSION / "index.html")
+    return status
 
 
 if __name__ == "__main__":

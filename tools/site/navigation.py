@@ -8,13 +8,14 @@ import re
 LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 
 
-def groups(index: str, folder: str) -> dict[str, list[str]]:
+def groups(index: str, folder: str, leave_out: str = "") -> dict[str, list[str]]:
     """Headings of level 2, each with the Markdown files that its section links to.
 
-    `index` is the text of a page in `folder`; paths are relative to the root, without `.md`, each in its first group.
+    `index` is the text of a page in `folder`; paths are relative to the root, without `.md`, each in its first group;
+    `leave_out` is one that no group gets.
     """
     found: dict[str, list[str]] = {}
-    seen: set[str] = set()
+    seen = {leave_out}
     heading = ""
     for line in index.splitlines():
         if line.startswith("## "):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import inspect
 import re
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.cli import COMMANDS, Formatter, Parser
+from kafkalite.cli import COMMANDS, command_of
+from kafkalite.cli.completion import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,20 +36,11 @@ def commands() -> str:
     """One page: each command, each of its actions, as `--help` prints them."""
     parts = ["# Commands\n\nWhat `kafkalite COMMAND --help` prints.\n"]
     for name in COMMANDS:
-        module = importlib.import_module(f"kafkalite.cli.{name}")
-        parser = Parser(prog=f"kafkalite {name}", description=module.__doc__, formatter_class=Formatter)
-        module.add_arguments(parser)
-        parts.append(f"\n## kafkalite {name}\n\n{_fenced(parser.format_help())}")
-        parts += [f"\n### {inner.prog}\n\n{_fenced(inner.format_help())}" for inner in _actions(parser)]
+        _, parser = command_of(name)
+        for each in dict.fromkeys(each for _, each in walk(name, parser)):  # an alias leads to the same one
+            level = "##" if each is parser else "###"
+            parts.append(f"\n{level} {each.prog}\n\n{_fenced(each.format_help())}")
     return "".join(parts)
-
-
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    for action in parser._actions:  # noqa: SLF001 - argparse offers no other way to ask
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
-            for inner in dict.fromkeys(action.choices.values()):
-                yield inner
-                yield from _actions(inner)
 
 
 def api(package: str) -> str:

@@ -63,8 +63,8 @@ def prepare(expression: str, names: Iterable[str]) -> None:
     tried, meant = _meanings.get(expression) or _Meaning(frozenset(), frozenset())
     found = {name for name in checkpointed(present - tried) if fullmatch(name)}
     found |= meant & present
+    _meanings.pop(expression, None)
     _meanings[expression] = _Meaning(present, present if len(found) == len(present) else frozenset(found))
-    _meanings.move_to_end(expression)
     while len(_meanings) > REMEMBERED_MAX:
         _meanings.popitem(last=False)
 

@@ -32,7 +32,7 @@ VERIFY_AHEAD: Final = 4 * 1024 * 1024
 class SegmentIndexes:
     """Loads and saves the indexes of one log's segments.
 
-    `cut_lock`: held by whoever cuts the log; None for a log that is never cut.
+    `cut_lock` is held while the log is cut; None for a log that is never cut.
     """
 
     __slots__ = ("_cut_lock", "_log", "_topic_id", "dense")
@@ -89,8 +89,9 @@ class SegmentIndexes:
         return segment.index
 
     def checked(self, segment: Segment, offset: int, size_max: int, offset_limit: int) -> None:
-        """Opens a segment, loads its index and checks what a read of `size_max` bytes from `offset` on gets, and some
-        more; what is damaged stands in the segment's `damage`. `offset_limit`: it ends before. OSError. May block."""
+        """Open a segment, load its index and check the batches that a read of `size_max` bytes from `offset` returns,
+        and VERIFY_AHEAD bytes more; `segment.damage` has the result. The segment ends before `offset_limit`. Raise
+        OSError. May block."""
         with segment:
             index = self.loaded(segment)
             if segment.unverified:

@@ -5,8 +5,8 @@
     question    where does epoch E end here?  ▸  where the next one begins, or at the log's end
 
 A batch that does not fit behind what is there wins: entries of its epoch or later ones, or of its offset or later ones,
-go. The answers are those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint; each change of it but
-`begin` is on the disk when the method returns, unless `save` is told otherwise, since a broker that lost it could not
+go. The answers are those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint. A change is on the
+disk when its method returns, except for `begin` and `save(durable=False)`, since a broker that lost the file could not
 tell where its log diverges.
 
 Thread rule: changes need the log's lock; `entries` is replaced as a whole and may be read by anybody. Changes block.

@@ -7,11 +7,21 @@ import shutil
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHROMIUM = shutil.which("chromium")
 WAIT_MS = 60_000
+
+
+def needs_browser() -> tuple[Any, list[pytest.MarkDecorator]]:
+    """Return axe and the marks of a file of tests in a browser; skip the file where the extra is not installed."""
+    pytest.importorskip("playwright.sync_api", reason="pip install -e .[browser]")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install -e .[browser]")
+    no_browser = pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
+    return axe, [pytest.mark.integration, pytest.mark.slow, no_browser]
 
 
 @contextlib.contextmanager

@@ -8,20 +8,20 @@ from kafkalite._native.log.segment cimport Segment
 
 # What became of an append, for Python too.
 cpdef enum:
-    APPEND_DONE = 0             # it stands in the log
-    APPEND_DUPLICATE = 1        # it stood there already: the result is the original's
+    APPEND_DONE = 0             # the batch is in the log
+    APPEND_DUPLICATE = 1        # the batch was in the log already: the result is the original's
     APPEND_REFUSED = 2          # the result's `error` says why
     APPEND_DEFER = 3            # would have to block (create, roll, unpack): again with may_block=True on the io pool
     APPEND_ASK = 4              # would begin a transaction: again with `admitted` once that is admitted
 
 cdef enum:
-    ANY_EPOCH = -1              # an append is good in whatever leader epoch it comes
+    ANY_EPOCH = -1              # the append is valid in any leader epoch
 
 # What an append asks of the log at the moment at which it is written.
 cdef struct AppendTerms:
     int origin                  # one of FROM_..., see producers
     int64_t admitted            # what marker_count() said when the batch's transaction was about to be admitted
-    int32_t in_epoch            # the leader epoch in which alone it is good, ANY_EPOCH
+    int32_t in_epoch            # the only leader epoch in which it is valid, or ANY_EPOCH
     bint acks_all               # as many in sync as the topic wants, or it is refused
 
 cdef struct AppendResult:
@@ -30,7 +30,7 @@ cdef struct AppendResult:
     int64_t append_time_ms      # the time stamped on LogAppendTime topics, otherwise -1
     int64_t log_start_offset    # -1 on error
     int64_t end_offset          # first offset after the batch: what acks=all waits to see flushed
-    int32_t leader_epoch        # in which it stands there, -1 on error
+    int32_t leader_epoch        # of the batch in the log, -1 on error
     bint replicates             # others followed the log when it was appended: acks=all waits for them
     int64_t record_error_index  # index of the first bad record (KIP-467), -1 none
     int64_t timestamp_min       # where there is a bad record: the bounds it was held against, ms, inclusive

@@ -349,9 +349,9 @@ def append_batch(LogCore log not None, batch, *, bint may_block=True, int origin
     """Appends a copy of one batch: (outcome, error, base offset, append time ms, log start, end offset, bad record
     index), where the outcome is one of APPEND_... and the error, Kafka's code, is 0 unless it was refused.
 
-    APPEND_DEFER: may_block=False would have had to block. APPEND_ASK: a transaction would begin that nobody has
-    `admitted`. `origin`: one of FROM_... of kafkalite._native.log.producers. `in_epoch`: in another leader epoch
-    it is refused with NOT_LEADER_OR_FOLLOWER, -1 any.
+    APPEND_DEFER: it would block, and `may_block` is False. APPEND_ASK: it would begin a transaction that was not
+    `admitted`. `origin`: one of FROM_... of kafkalite._native.log.producers. `in_epoch`: the leader epoch in which
+    the batch is valid, -1 any; in another one it is refused with NOT_LEADER_OR_FOLLOWER.
     """
     cdef AppendResult out
     cdef AppendTerms terms = AppendTerms(origin, admitted, in_epoch, False)
