@@ -613,9 +613,9 @@ class Runner:
             lane = self.policy.layout.lanes[partition.topic]
             arrivals = [Arrival(one, letter_of(one.headers) if lane.is_retry else None) for one in messages]
             events.append(Fetched(partition, arrivals, next_offset))
-        for key in self.session.behind:
+        for key, reached in self.session.behind.items():
             position = self._port.position(key)
-            if position >= 0:
+            if position > reached:
                 events.append(Fetched(key, (), position))
         wait_s = MOVING_POLL_S if committing else BUSY_POLL_S
         events += self._results(self._until_wake(wait_s) if busy and not events else 0.0)

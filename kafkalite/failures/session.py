@@ -219,9 +219,9 @@ class Session:
         return {key: lane.position for key, lane in self._lanes.items() if not (lane.paused or lane.leaving)}
 
     @property
-    def behind(self) -> list[TopicPartition]:
-        """Partitions that are not read yet up to where they ended when they came."""
-        return [key for key, lane in self._lanes.items() if not lane.caught_up]
+    def behind(self) -> dict[TopicPartition, int]:
+        """The offset that is read next of each partition that is not read yet up to where it ended when it came."""
+        return {key: lane.position for key, lane in self._lanes.items() if not lane.caught_up}
 
     @property
     def breaker_open(self) -> bool:
