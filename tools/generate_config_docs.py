@@ -9,7 +9,7 @@ from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from kafkalite.settings.foreign import foreign_rows, refused_rows
 from kafkalite.settings.group import GROUP_SETTINGS
 from kafkalite.settings.rows import INT32_MAX, INT64_MAX, Effect, Setting
-from kafkalite.settings.topic_settings import TOPIC_SETTINGS
+from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 

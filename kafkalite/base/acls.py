@@ -4,7 +4,7 @@
     AclFilter  which rules are meant, when they are listed or deleted
 
 The numbers are those of the wire, the names those of Kafka's tools. What follows from rules is
-decided in `kafkalite.broker.security.acl_rules`; the broker, the client and the command line share this module.
+decided in `kafkalite.broker.security.acl_check`; the broker, the client and the command line share this module.
 """
 
 from __future__ import annotations

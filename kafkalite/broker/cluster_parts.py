@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.cluster.fetchers import Fetchers
     from kafkalite.broker.cluster.member import Member
     from kafkalite.broker.coordinator.groups import GroupCoordinator
-    from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+    from kafkalite.broker.coordinator.transaction_coordinator import TransactionCoordinator
     from kafkalite.broker.handlers.sign_in import SignIns
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.net.listener import BoundListener

@@ -29,7 +29,7 @@ from kafkalite.base import forks
 from kafkalite.base.pool import IoPool
 from kafkalite.broker.coordinator.groups import GroupCoordinator
 from kafkalite.broker.coordinator.producer_ids import ProducerIds
-from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+from kafkalite.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafkalite.broker.dispatch import Dispatcher
 from kafkalite.broker.handlers.context import BrokerServices, ClusterView
 from kafkalite.broker.handlers.table import find

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.cluster_parts import ClusterParts
-    from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+    from kafkalite.broker.coordinator.transaction_coordinator import TransactionCoordinator
     from kafkalite.broker.dispatch import Dispatcher
     from kafkalite.broker.handlers.table import Row
     from kafkalite.broker.log.manager import LogManager

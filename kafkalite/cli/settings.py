@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from kafkalite.settings.broker import BROKER_SETTINGS
-    from kafkalite.settings.topic_settings import TOPIC_SETTINGS
+    from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS
 
     tables = []
     if not arguments.topic:

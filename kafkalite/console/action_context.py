@@ -11,8 +11,8 @@ from kafkalite.console.requests import Request
 
 if TYPE_CHECKING:
     from kafkalite.avro.client import RegistryClient
-    from kafkalite.console.access import Access
     from kafkalite.console.audit import AuditEntry
+    from kafkalite.console.console_roles import Access
     from kafkalite.console.console_state import ConsoleState
 
 

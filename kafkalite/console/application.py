@@ -21,11 +21,11 @@ from urllib.parse import quote
 
 from kafkalite.base.extras import needs_extra
 from kafkalite.client.errors import ClientError
-from kafkalite.console.access import Access, ForbiddenError, access_of, require_own
 from kafkalite.console.action_context import ActionContext, ActionRequest
 from kafkalite.console.actions import ACTIONS, SCRIPTS, notice_of
 from kafkalite.console.audit import AuditEntry, NoAuditError
 from kafkalite.console.clusters import based
+from kafkalite.console.console_roles import Access, ForbiddenError, access_of, require_own
 from kafkalite.console.forms import body_pairs
 from kafkalite.console.groups import group_page, groups_page
 from kafkalite.console.letters import letter_topic_page, letters_page

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.base.logging import fields
 from kafkalite.client.errors import ClientError
-from kafkalite.console.access import ForbiddenError
+from kafkalite.console.console_roles import ForbiddenError
 from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError
 from kafkalite.errors import KafkaError
 from kafkalite.wire.record.columns import Record

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.console.acl_pages import rights_page
 from kafkalite.console.brokers import Brokers
 from kafkalite.console.chart_sets import ChartSet
 from kafkalite.console.home import Home, group_row
-from kafkalite.console.permissions import rights_page
 from kafkalite.console.places import Route
 from kafkalite.console.policies import policies_page, policy_page
 from kafkalite.console.replication import quorum_page, replicas_page

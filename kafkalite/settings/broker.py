@@ -56,7 +56,7 @@ from kafkalite.settings.rows import (
     parse_all,
     to_text,
 )
-from kafkalite.settings.topic_settings import BROKER_SYNONYMS
+from kafkalite.settings.topic_settings_table import BROKER_SYNONYMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,7 @@ from kafkalite.client.connection import Connection
 from kafkalite.client.security import Security
 from kafkalite.errors import ErrorCode
 from kafkalite.settings.broker import BROKER_SETTINGS
-from kafkalite.settings.topic_settings import TOPIC_SETTINGS
+from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest

@@ -14,7 +14,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.broker.cluster import metadata_types as types
-from kafkalite.broker.coordinator.timers import CANCELLED_KEPT_MIN
+from kafkalite.broker.coordinator.timer_queue import CANCELLED_KEPT_MIN
 from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.client.connection import Connection
 from kafkalite.errors import ErrorCode

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from kafkalite.broker import Broker
-from kafkalite.broker.coordinator.transaction import COMPLETE
+from kafkalite.broker.coordinator.transaction_rules import COMPLETE
 from kafkalite.client.connection import Connection
 from kafkalite.errors import ErrorCode
 from kafkalite.wire.protocol import api

@@ -14,7 +14,7 @@ from kafkalite.broker.log.assignment import Assignment
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.settings.broker import BrokerConfig
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 from tests.kit.harness.log_harness import abandon, make_batch, use_topics
 from tests.kit.harness.replica_harness import leaders
 

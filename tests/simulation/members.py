@@ -12,10 +12,10 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
 from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.members import Caller
+from kafkalite.broker.coordinator.offset_requests import Offset
 from kafkalite.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition

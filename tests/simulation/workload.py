@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kafkalite._native.log.log_append import APPEND_ASK, append_batch
 from kafkalite._native.log.producers import FROM_CLIENT
 from kafkalite.base.deferred import Deferred, completed
-from kafkalite.broker.coordinator.committed_offsets import Offset
-from kafkalite.broker.coordinator.transaction import TV2
+from kafkalite.broker.coordinator.offset_requests import Offset
+from kafkalite.broker.coordinator.transaction_rules import TV2
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
 from tests.kit.harness.log_harness import make_batch, split

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 from kafkalite.base.deferred import Deferred
 from kafkalite.broker.coordinator.groups import GroupCoordinator
 from kafkalite.broker.coordinator.producer_ids import ProducerIds
-from kafkalite.broker.coordinator.timers import TimerQueue
-from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+from kafkalite.broker.coordinator.timer_queue import TimerQueue
+from kafkalite.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.errors import StartupError
 from kafkalite.settings.broker import BrokerConfig

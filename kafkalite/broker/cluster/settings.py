@@ -16,7 +16,7 @@ from kafkalite.base.logging import fields
 from kafkalite.errors import ConfigError, InvalidRequest
 from kafkalite.settings.client_metrics import ClientMetricsConfig
 from kafkalite.settings.group import GroupConfig
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -1,46 +1,46 @@
 """Consumer groups: who is in them, who reads what, how far they got. Transactions: who writes, and what comes of it.
 
-    groups        GroupCoordinator: members' requests, a group's life from first use to deletion, loading, expiry
-    group_table   which groups there are, as max.groups allows
-    committed_offsets     what all groups have committed: commits, fetches, the ends of transactions
-    base          what groups of both protocols have
-    member_memory what members hold, charged to their clients
-    group         Group: one group of the classic protocol, of the eight parts that follow
-    classic_state         its members, leader, generation and protocol
-    classic_parts         what its parts share
-    joins         JoinGroup: who may join, under which id
-    static_members        members with a group.instance.id that come back
-    pending_members       member ids that were promised and are not used yet
-    rebalance     when a rebalance begins, for whom it waits, the next generation
-    syncs         SyncGroup: the leader's assignment, made durable and handed out
-    member_sessions       members from the first join to the end: sessions, waits, memory
-    member_answers        answers to joins and syncs
-    members       what a group knows of one member
-    consumer_group        ConsumerGroup: one group of the newer protocol (KIP-848)
-    consumer_turns        how requests and timeouts change such a group: turn by turn, each one write
-    classic_members       members of such a group that speak the classic protocol
-    conversion            what a group of one kind is as one of the other
-    consumer_state        what such a group is, and a member's next step towards its target
-    consumer_records      its records, in Kafka's schemas
-    consumer_replay       groups out of those records
-    assignors             who shall read what, as pure functions
-    topic_regex           subscriptions by regular expression
-    offsets       a group's committed offsets and when they expire
-    transactions  TransactionCoordinator: finds transactional ids, makes changes durable, timeouts, loading, expiry
-    offset_commits        offsets that are committed in a transaction
-    transactional_id      one id in memory, and the requests that wait for it
-    transaction   the rules: what an id may do next
-    transaction_records   the records of transactional ids, in Kafka's schemas
-    marker_writer         brings a transaction's outcome into the logs of its partitions
-    producer_ids  ids for producers, none given twice
-    outbox        the lock of a group or id, and answers that wait until it is free
-    shards        the life of the partitions of both coordinators: loading, serving, elections
-    state_log     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reading it
-    migrated_state        what a standalone broker's groups and ids need to go into a cluster
-    shard_epoch   where something of a group or an id is kept, and in which leader epoch
-    log_writer    writes to one partition, in order, many with one flush
-    records       the records of groups, in Kafka's schemas
-    timers        one clock-driven queue for every timeout
+    groups                        GroupCoordinator: members' requests, a group from first use to deletion, loading, expiry
+    group_table                   which groups there are, as max.groups allows
+    offset_requests               what all groups have committed: commits, fetches, the ends of transactions
+    base                          what groups of both protocols have
+    member_memory                 what members hold, charged to their clients
+    group                         Group: one group of the classic protocol, of the eight parts that follow
+    classic_state                 its members, leader, generation and protocol
+    classic_parts                 what its parts share
+    joins                         JoinGroup: who may join, under which id
+    static_members                members with a group.instance.id that come back
+    pending_members               member ids that were promised and are not used yet
+    rebalance                     when a rebalance begins, for whom it waits, the next generation
+    syncs                         SyncGroup: the leader's assignment, made durable and handed out
+    member_sessions               members from the first join to the end: sessions, waits, memory
+    member_answers                answers to joins and syncs
+    members                       what a group knows of one member
+    consumer_group                ConsumerGroup: one group of the newer protocol (KIP-848)
+    consumer_turns                how requests and timeouts change such a group: turn by turn, each one write
+    classic_members               members of such a group that speak the classic protocol
+    conversion                    what a group of one kind is as one of the other
+    consumer_state                what such a group is, and a member's next step towards its target
+    consumer_records              its records, in Kafka's schemas
+    consumer_replay               groups out of those records
+    assignors                     who shall read what, as pure functions
+    topic_regex                   subscriptions by regular expression
+    group_offsets                 a group's committed offsets and when they expire
+    transaction_coordinator       TransactionCoordinator: transactional ids, durable changes, timeouts, expiry
+    transactional_offset_commits  offsets that are committed in a transaction
+    transactional_id              one id in memory, and the requests that wait for it
+    transaction_rules             the rules: what an id may do next
+    transaction_records           the records of transactional ids, in Kafka's schemas
+    marker_writer                 brings a transaction's outcome into the logs of its partitions
+    producer_ids                  ids for producers, none given twice
+    outbox                        the lock of a group or id, and answers that wait until it is free
+    shards                        the life of the partitions of both coordinators: loading, serving, elections
+    state_log                     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reads
+    migrated_state                what a standalone broker's groups and ids need to go into a cluster
+    shard_epoch                   where something of a group or an id is kept, and in which leader epoch
+    log_writer                    writes to one partition, in order, many with one flush
+    records                       the records of groups, in Kafka's schemas
+    timer_queue                   one clock-driven queue for every timeout
 
 Requests come as messages of `kafkalite.wire.protocol`; who cannot be answered at once gets a
 `kafkalite.base.deferred.Deferred`.

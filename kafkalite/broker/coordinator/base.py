@@ -17,8 +17,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from kafkalite.base.dataclass import dataclass
+from kafkalite.broker.coordinator.group_offsets import GroupOffsets
 from kafkalite.broker.coordinator.member_memory import MemberMemory
-from kafkalite.broker.coordinator.offsets import GroupOffsets
 from kafkalite.broker.coordinator.outbox import Outbox
 from kafkalite.errors import ErrorCode
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.base.clock import Clock
-    from kafkalite.broker.coordinator.offsets import Committed
+    from kafkalite.broker.coordinator.group_offsets import Committed
     from kafkalite.broker.coordinator.records import Record
     from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
-    from kafkalite.broker.coordinator.timers import TimerQueue
+    from kafkalite.broker.coordinator.timer_queue import TimerQueue
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.model import TopicPartition
 

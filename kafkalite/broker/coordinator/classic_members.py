@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment
     from kafkalite.broker.coordinator.members import Caller, Protocols
     from kafkalite.broker.coordinator.records import Record
-    from kafkalite.broker.coordinator.timers import Timer
+    from kafkalite.broker.coordinator.timer_queue import Timer
     from kafkalite.wire.consumer_protocol import Subscription
     from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest
     from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.base import Environment, GroupBase
     from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Describes
     from kafkalite.broker.coordinator.group import Group
-    from kafkalite.broker.coordinator.offsets import Committed
+    from kafkalite.broker.coordinator.group_offsets import Committed
     from kafkalite.broker.coordinator.records import Record
-    from kafkalite.broker.coordinator.timers import Timer
+    from kafkalite.broker.coordinator.timer_queue import Timer
     from kafkalite.broker.limits.holder import Holder
 
 JOIN_EPOCH: Final = 0

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from kafkalite.base.deferred import Deferred
     from kafkalite.broker.coordinator.base import Environment
+    from kafkalite.broker.coordinator.group_offsets import Committed
     from kafkalite.broker.coordinator.members import Caller, Member, Protocols
-    from kafkalite.broker.coordinator.offsets import Committed
     from kafkalite.broker.coordinator.records import GroupMetadataValue, Record
     from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
     from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.broker.coordinator import consumer_records
 from kafkalite.broker.coordinator.consumer_replay import ConsumerReplay
-from kafkalite.broker.coordinator.offsets import Committed, GroupOffsets
+from kafkalite.broker.coordinator.group_offsets import Committed, GroupOffsets
 from kafkalite.broker.coordinator.records import (
     OFFSET_KINDS,
     GroupMetadataValue,

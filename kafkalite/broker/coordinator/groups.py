@@ -27,17 +27,17 @@ from kafkalite.base.deferred import Deferred, completed
 from kafkalite.base.executors import THREADS
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL, Environment, GroupBase, write_error
-from kafkalite.broker.coordinator.committed_offsets import CommittedOffsets
 from kafkalite.broker.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
 from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Timing
 from kafkalite.broker.coordinator.conversion import upgraded
 from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.group_replay import GroupReplay
 from kafkalite.broker.coordinator.group_table import GroupTable
+from kafkalite.broker.coordinator.offset_requests import CommittedOffsets
 from kafkalite.broker.coordinator.records import GroupMetadataValue, Record, offset_record
 from kafkalite.broker.coordinator.shards import Shards
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC, StateLog
-from kafkalite.broker.coordinator.timers import TimerQueue
+from kafkalite.broker.coordinator.timer_queue import TimerQueue
 from kafkalite.broker.limits.pace import checkpointed
 from kafkalite.errors import (
     ErrorCode,

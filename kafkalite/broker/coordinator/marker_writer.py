@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.groups import GroupCoordinator
     from kafkalite.broker.coordinator.marker_requests import RemoteMarker
     from kafkalite.broker.coordinator.remote import Remote
-    from kafkalite.broker.coordinator.timers import TimerQueue
+    from kafkalite.broker.coordinator.timer_queue import TimerQueue
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog
     from kafkalite.model import TopicPartition

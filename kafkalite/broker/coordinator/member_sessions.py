@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.member_answers import MemberAnswers
     from kafkalite.broker.coordinator.member_memory import MemberMemory
     from kafkalite.broker.coordinator.members import Protocols
-    from kafkalite.broker.coordinator.timers import TimerQueue
+    from kafkalite.broker.coordinator.timer_queue import TimerQueue
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalite.base.deferred import Deferred
-    from kafkalite.broker.coordinator.timers import Timer
+    from kafkalite.broker.coordinator.timer_queue import Timer
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
     from kafkalite.wire.protocol.messages.sync_group import SyncGroupResponse

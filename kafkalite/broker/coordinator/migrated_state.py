@@ -18,7 +18,7 @@ from kafkalite.base.dataclass import dataclass
 from kafkalite.broker.coordinator import consumer_records, records, transaction_records
 from kafkalite.broker.coordinator.consumer_records import kind_of
 from kafkalite.broker.coordinator.state_log import NO_PRODUCER, Marker, append_records, entries_of
-from kafkalite.broker.coordinator.transaction import TransactionState
+from kafkalite.broker.coordinator.transaction_rules import TransactionState
 from kafkalite.errors import StartupError
 from kafkalite.wire.protocol.schema import ZERO_UUID
 

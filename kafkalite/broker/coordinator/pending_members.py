@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalite.broker.coordinator.base import Environment
-    from kafkalite.broker.coordinator.timers import Timer
+    from kafkalite.broker.coordinator.timer_queue import Timer
     from kafkalite.broker.limits.holder import Holder
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from kafkalite._native.wire.codec import CodecError, Program
 from kafkalite.base.dataclass import dataclass
-from kafkalite.broker.coordinator.transaction import Metadata, TransactionState
+from kafkalite.broker.coordinator.transaction_rules import Metadata, TransactionState
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:

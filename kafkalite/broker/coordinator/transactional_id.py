@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from kafkalite.base.deferred import Deferred
     from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
-    from kafkalite.broker.coordinator.timers import Timer
-    from kafkalite.broker.coordinator.transaction import Metadata
+    from kafkalite.broker.coordinator.timer_queue import Timer
+    from kafkalite.broker.coordinator.transaction_rules import Metadata
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.model import TopicPartition
 

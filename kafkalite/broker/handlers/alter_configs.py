@@ -51,8 +51,8 @@ from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS, ClientMet
 from kafkalite.settings.foreign import check_kept
 from kafkalite.settings.group import GROUP_SETTINGS, GroupConfig
 from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigType
-from kafkalite.settings.topic_config import TopicConfig
-from kafkalite.settings.topic_settings import TOPIC_SETTINGS
+from kafkalite.settings.topic_setting_lookup import TopicConfig
+from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS
 from kafkalite.wire.protocol.messages import alter_configs, incremental_alter_configs
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.cluster.member import Member
     from kafkalite.broker.coordinator.groups import GroupCoordinator
-    from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+    from kafkalite.broker.coordinator.transaction_coordinator import TransactionCoordinator
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.quotas.quotas import Quotas
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.telemetry.clients import ClientMetrics
     from kafkalite.model import Endpoint
     from kafkalite.settings.broker import BrokerConfig
-    from kafkalite.settings.topic_config import TopicConfig
+    from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

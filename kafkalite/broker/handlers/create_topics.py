@@ -36,7 +36,7 @@ from kafkalite.errors import (
     KafkaError,
 )
 from kafkalite.model import INTERNAL_TOPICS
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 from kafkalite.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

@@ -34,7 +34,7 @@ from kafkalite.wire.protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kafkalite.broker.coordinator.timers import TimerQueue
+    from kafkalite.broker.coordinator.timer_queue import TimerQueue
     from kafkalite.broker.handlers.context import RequestContext
     from kafkalite.broker.log.partition_log import PartitionLog
 

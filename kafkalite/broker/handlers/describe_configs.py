@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kafkalite.base.acls import AclOperation
     from kafkalite.broker.handlers.context import RequestContext
     from kafkalite.settings.rows import ConfigEntry
-    from kafkalite.settings.topic_config import TopicConfig
+    from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 TOPIC: Final = 2
 BROKER: Final = 4

@@ -19,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalite.base.deferred import completed
-from kafkalite.broker.coordinator.committed_offsets import Offset
-from kafkalite.broker.coordinator.offsets import UNSTABLE
+from kafkalite.broker.coordinator.group_offsets import UNSTABLE
+from kafkalite.broker.coordinator.offset_requests import Offset
 from kafkalite.broker.handlers.permissions import DELETE, DESCRIBE, GROUP, READ, TOPIC, allowed_names, allows
 from kafkalite.broker.limits.pace import checkpointed
 from kafkalite.errors import ErrorCode
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kafkalite.base.deferred import Deferred
-    from kafkalite.broker.coordinator.offsets import Committed
+    from kafkalite.broker.coordinator.group_offsets import Committed
     from kafkalite.broker.handlers.context import RequestContext
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """InitProducerId 0-5: a producer id, for a transactional producer the one of its id, which fences the producer before.
 
 Without a transactional id every request gets a fresh id at epoch 0, also one that brings its old id and epoch (v3,
-KIP-360). With one, see `kafkalite.broker.coordinator.transaction`.
+KIP-360). With one, see `kafkalite.broker.coordinator.transaction_rules`.
 
     v0-3    INVALID_PRODUCER_EPOCH where v4+ say PRODUCER_FENCED (KIP-588)
 

@@ -17,7 +17,7 @@ from kafkalite.base.deferred import Deferred, completed, gathered
 from kafkalite.broker.coordinator.marker_requests import RemoteMarker
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.broker.coordinator.topic_regex import matching
-from kafkalite.broker.coordinator.transaction import DEAD, LABELS, ONGOING, PREPARED
+from kafkalite.broker.coordinator.transaction_rules import DEAD, LABELS, ONGOING, PREPARED
 from kafkalite.broker.handlers.permissions import (
     ALTER,
     CLUSTER,
@@ -46,7 +46,7 @@ from kafkalite.wire.protocol.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.broker.coordinator.transaction import Metadata
+    from kafkalite.broker.coordinator.transaction_rules import Metadata
     from kafkalite.broker.handlers.context import RequestContext
 
 _OPEN: Final = frozenset({ONGOING, *PREPARED})

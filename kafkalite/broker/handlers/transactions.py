@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.deferred import completed, gathered
-from kafkalite.broker.coordinator.committed_offsets import Offset
-from kafkalite.broker.coordinator.transaction import TV1, TV2
+from kafkalite.broker.coordinator.offset_requests import Offset
+from kafkalite.broker.coordinator.transaction_rules import TV1, TV2
 from kafkalite.broker.handlers.group_offsets import merged
 from kafkalite.broker.handlers.permissions import (
     CLUSTER,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kafkalite.base.deferred import Deferred
-    from kafkalite.broker.coordinator.transactions import EndAnswer
+    from kafkalite.broker.coordinator.transaction_coordinator import EndAnswer
     from kafkalite.broker.handlers.context import RequestContext
 
 _DENIED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

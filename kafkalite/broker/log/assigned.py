@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.log.loading import LoadPlan
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog
-    from kafkalite.settings.topic_config import TopicConfig
+    from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 logger = logging.getLogger(__name__)
 

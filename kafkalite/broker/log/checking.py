@@ -31,7 +31,7 @@ from kafkalite.broker.log.directory import partition_directories
 from kafkalite.broker.log.formats import FORMATS
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.settings.broker import BrokerConfig
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

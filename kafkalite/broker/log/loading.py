@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from kafkalite.broker.log.partition_log import LogServices, PartitionLog
-    from kafkalite.settings.topic_config import TopicConfig
+    from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 logger = logging.getLogger(__name__)
 

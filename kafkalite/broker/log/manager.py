@@ -59,7 +59,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.model import new_uuid, topic_name_error, topic_names_collide, uuid_text
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -15,7 +15,7 @@ from kafkalite.broker.log import files
 from kafkalite.broker.log.loading import LoadPlan, load, load_offline
 from kafkalite.errors import ConfigError, KafkaError, StartupError
 from kafkalite.model import INTERNAL_TOPICS
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping, Sequence

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.log.assignment import Leading
     from kafkalite.broker.log.retention import RetentionPolicy
     from kafkalite.model import OffsetAndTimestamp
-    from kafkalite.settings.topic_config import TopicConfig
+    from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 logger = logging.getLogger(__name__)
 repeats = RepeatLogger(logger, lines=EVENT_LINES)

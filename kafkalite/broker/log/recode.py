@@ -23,7 +23,7 @@ from kafkalite._native.wire.batch import (
 from kafkalite.wire.record.compression import Codec, Decompressor, compress
 
 if TYPE_CHECKING:
-    from kafkalite.settings.topic_config import TopicConfig
+    from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 
 def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max: int) -> bytearray:

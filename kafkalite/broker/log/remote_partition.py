@@ -14,7 +14,7 @@ from kafkalite.broker.log.log_state import LogState
 
 if TYPE_CHECKING:
     from kafkalite.base.clock import Clock
-    from kafkalite.settings.topic_config import TopicConfig
+    from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 
 class Elsewhere(LogState):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kafkalite._native.log.segment import Segment
     from kafkalite.broker.log.assignment import Assignment
     from kafkalite.broker.log.partition_log import LogServices
-    from kafkalite.settings.topic_config import TopicConfig
+    from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 logger = logging.getLogger(__name__)
 

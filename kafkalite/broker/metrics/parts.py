@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kafkalite.base.metric_families import Source
     from kafkalite.base.pool import IoPool
     from kafkalite.broker.coordinator.groups import GroupCoordinator
-    from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+    from kafkalite.broker.coordinator.transaction_coordinator import TransactionCoordinator
     from kafkalite.broker.handlers.sign_in import SignIns
     from kafkalite.broker.limits.long_requests import LongRequests
     from kafkalite.broker.log.manager import LogManager

@@ -1,6 +1,6 @@
 """Who may do what: Kafka's StandardAuthorizer, its rules in the metadata journal, or those of a cluster (`use`).
 
-    asked     super user ─▶ yes, else the rules (`kafkalite.broker.security.acl_rules`), else the default
+    asked     super user ─▶ yes, else the rules (`kafkalite.broker.security.acl_check`), else the default
     changed   line in the journal, durable ─▶ rules ─▶ epoch raised ─▶ answered
 
 So what an answered change forbids is forbidden to every request that comes after it: decisions that are kept (native
@@ -35,7 +35,7 @@ from kafkalite.base.acls import (
 )
 from kafkalite.base.logging import RepeatLogger, fields
 from kafkalite.broker.limits.pace import checkpointed
-from kafkalite.broker.security.acl_rules import Rules, host_key, is_network, network
+from kafkalite.broker.security.acl_check import Rules, host_key, is_network, network
 from kafkalite.errors import InvalidRequest, KafkaError
 
 if TYPE_CHECKING:

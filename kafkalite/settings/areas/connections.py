@@ -27,7 +27,7 @@ from kafkalite.settings.rows import (
     parse_all,
     setting,
 )
-from kafkalite.settings.topic_settings import VALIDATIONS
+from kafkalite.settings.topic_settings_table import VALIDATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Rows of the broker's settings table: topics, when logs are flushed, and defaults of topics' settings.
 
-What a topic may have for itself stands in `kafkalite.settings.topic_settings`; compaction in
+What a topic may have for itself stands in `kafkalite.settings.topic_settings_table`; compaction in
 `kafkalite.settings.areas.cleaner`.
 """
 
@@ -21,7 +21,7 @@ from kafkalite.settings.rows import (
     STRING,
     setting,
 )
-from kafkalite.settings.topic_settings import CODECS, TIMESTAMP_TYPES
+from kafkalite.settings.topic_settings_table import CODECS, TIMESTAMP_TYPES
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)

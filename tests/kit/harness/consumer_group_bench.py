@@ -12,7 +12,7 @@ from kafkalite.broker.coordinator.base import Environment
 from kafkalite.broker.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
 from kafkalite.broker.coordinator.consumer_replay import ConsumerReplay
 from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Timing
-from kafkalite.broker.coordinator.timers import TimerQueue
+from kafkalite.broker.coordinator.timer_queue import TimerQueue
 from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite.base.clock import ExpiryTime
 from kafkalite.base.deferred import Deferred
-from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.groups import GroupCoordinator
+from kafkalite.broker.coordinator.offset_requests import Offset
 from kafkalite.broker.coordinator.producer_ids import ProducerIds
-from kafkalite.broker.coordinator.timers import TimerQueue
-from kafkalite.broker.coordinator.transaction import TV1, TV2
-from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+from kafkalite.broker.coordinator.timer_queue import TimerQueue
+from kafkalite.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from kafkalite.broker.coordinator.transaction_rules import TV1, TV2
 from kafkalite.broker.log.markers import marker_batch
 from kafkalite.broker.log.partition_log import ANY_EPOCH, AppendInfo
 from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite.broker.coordinator.base import RECORD_SIZE_MAX, Environment
 from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.members import Caller
-from kafkalite.broker.coordinator.timers import TimerQueue
+from kafkalite.broker.coordinator.timer_queue import TimerQueue
 from kafkalite.errors import ErrorCode
 from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment

@@ -16,8 +16,8 @@ from kafkalite.base.deferred import Deferred
 from kafkalite.base.pool import IoPool
 from kafkalite.broker.coordinator.groups import GroupCoordinator
 from kafkalite.broker.coordinator.producer_ids import ProducerIds
-from kafkalite.broker.coordinator.timers import TimerQueue
-from kafkalite.broker.coordinator.transactions import TransactionCoordinator
+from kafkalite.broker.coordinator.timer_queue import TimerQueue
+from kafkalite.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafkalite.broker.handlers import table
 from kafkalite.broker.handlers.context import BrokerServices, ClusterView, RequestContext
 from kafkalite.broker.log import journal
@@ -25,7 +25,7 @@ from kafkalite.broker.quotas.quotas import Quotas
 from kafkalite.errors import KafkaError, OffsetOutOfRange, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import Endpoint, OffsetAndTimestamp, new_uuid
 from kafkalite.settings.broker import BrokerConfig
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 from kafkalite.wire import protocol
 from kafkalite.wire.protocol import header
 from tests.kit.fakes.clock import FakeClock

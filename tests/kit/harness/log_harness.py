@@ -19,7 +19,7 @@ from kafkalite.broker.log.loading import LoadPlan, load
 from kafkalite.broker.log.manager import LogManager
 from kafkalite.broker.log.partition_log import LogServices, PartitionLog
 from kafkalite.settings.broker import BrokerConfig
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.oracles.record_oracle import HEADER, OracleBatch, OracleRecord, encode_batch
 

@@ -9,7 +9,7 @@ from kafkalite.errors import ConfigError
 from kafkalite.settings.broker import BROKER_SETTINGS, BrokerConfig
 from kafkalite.settings.properties import parse_properties
 from kafkalite.settings.rows import ConfigSource, ConfigSynonym
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.oracles import classic_oracle as oracle
 from tests.kit.oracles.classic_oracle import HELLO_1, OracleMessage

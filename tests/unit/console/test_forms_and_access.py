@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.console.access import Access, ForbiddenError, require_own
 from kafkalite.console.audit import Audit, AuditEntry
+from kafkalite.console.console_roles import Access, ForbiddenError, require_own
 from kafkalite.console.forms import BODY_MAX, FORM_FIELDS_MAX, body_pairs
 from kafkalite.console.jobs import FILES_MAX, KEPT_MAX, KIND_MAX, RUNNING_MAX, Job, Jobs
 from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError, Request

@@ -9,8 +9,8 @@ from kafkalite.settings.broker import BROKER_SETTINGS, BrokerConfig
 from kafkalite.settings.listeners import Listener
 from kafkalite.settings.properties import parse_properties
 from kafkalite.settings.rows import ConfigEntry, ConfigSource, ConfigType, attribute_of, key_of
-from kafkalite.settings.topic_config import TopicConfig
-from kafkalite.settings.topic_settings import TOPIC_SETTINGS
+from kafkalite.settings.topic_setting_lookup import TopicConfig
+from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS
 
 KRAFT_SERVER_PROPERTIES = """
 # The file that Apache Kafka 4 ships for a single node, comments left out.

@@ -16,7 +16,7 @@ While there are quotas each request is looked at first: what it is told to wait 
 connection is not read for so long (KIP-219). Without quotas that is one comparison a request.
 
 Back-pressure: while a connection is owed more than `in_flight_max` answers or `output_bytes_max` bytes, it is not read.
-In a cluster a Produce request may also have to wait in the socket until nothing is owed (produce_turns).
+In a cluster a Produce request may also have to wait in the socket until nothing is owed (produce_order).
 
 Thread rule: everything here runs on the owning worker; other threads reach a connection only through Answer and
 Mailbox.
@@ -40,7 +40,7 @@ from kafkalite._native.base.histogram cimport add_to
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.counters cimport RequestCounters, client_id_of, now_ns
 from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
-from kafkalite._native.serve.fetch_turns cimport FETCH_SIZE_AT_ONCE, FetchRun
+from kafkalite._native.serve.large_fetches cimport FETCH_SIZE_AT_ONCE, FetchRun
 from kafkalite._native.serve.receive_threshold cimport LowWater
 from kafkalite._native.serve.memory cimport (
     DECODED_FACTOR, FETCHES, FRAMES, PARKED_SIZE, PASSING, REQUESTS, SMALL_SIZE, Ceiling, HolderMemory, Holding, admits,
@@ -49,7 +49,7 @@ from kafkalite._native.serve.memory cimport (
 from kafkalite._native.serve.produce cimport (
     MALFORMED, PARKED, SERVED, PART_SIZE, TAKES_TURNS, UNANSWERED, PendingProduce, ProduceServer, acks_of, run_of,
 )
-from kafkalite._native.serve.produce_turns cimport has_to_wait
+from kafkalite._native.serve.produce_order cimport has_to_wait
 from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.serve.worker_parts cimport (

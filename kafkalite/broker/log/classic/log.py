@@ -33,7 +33,7 @@ from kafkalite.wire.record.message_set import check_deep, fit_wrappers
 if TYPE_CHECKING:
     from kafkalite._native.log.log_slice import LogSlice
     from kafkalite._native.log.record_format import RecordFormat
-    from kafkalite.settings.topic_config import TopicConfig
+    from kafkalite.settings.topic_setting_lookup import TopicConfig
 
 logger = RepeatLogger(logging.getLogger(__name__))
 

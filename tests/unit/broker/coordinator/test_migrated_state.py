@@ -20,7 +20,7 @@ from kafkalite.broker.coordinator.consumer_records import (
 from kafkalite.broker.coordinator.migrated_state import fit_groups, look_at_groups, look_at_transactions
 from kafkalite.broker.coordinator.records import GroupMetadataValue, OffsetCommitValue
 from kafkalite.broker.coordinator.state_log import append_records, entries_of
-from kafkalite.broker.coordinator.transaction import Metadata, TransactionState
+from kafkalite.broker.coordinator.transaction_rules import Metadata, TransactionState
 from kafkalite.errors import StartupError
 from kafkalite.wire.protocol.schema import ZERO_UUID
 from tests.kit.harness.log_harness import TIME_MS, started

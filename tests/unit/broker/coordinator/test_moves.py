@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkalite.base.deferred import Deferred
-from kafkalite.broker.coordinator.committed_offsets import Offset
 from kafkalite.broker.coordinator.group import Group
+from kafkalite.broker.coordinator.offset_requests import Offset
 from kafkalite.broker.coordinator.shard_leadership import _Led
 from kafkalite.broker.coordinator.state_log import append_records
-from kafkalite.broker.coordinator.transaction import TV1, TV2, Metadata, TransactionState
 from kafkalite.broker.coordinator.transaction_records import transaction_record
+from kafkalite.broker.coordinator.transaction_rules import TV1, TV2, Metadata, TransactionState
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.batches import Producer

@@ -12,7 +12,7 @@ from kafkalite.broker.coordinator.marker_requests import Ask, RemoteMarker
 from kafkalite.broker.coordinator.marker_writer import MarkerWriter
 from kafkalite.broker.coordinator.remote import Remote
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
-from kafkalite.broker.coordinator.timers import TimerQueue
+from kafkalite.broker.coordinator.timer_queue import TimerQueue
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.wire.protocol.messages.add_partitions_to_txn import (

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kafkalite.broker.coordinator.transaction import TV1, TV2
+from kafkalite.broker.coordinator.transaction_rules import TV1, TV2
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.coordinator_bench import Bench, Client
 

@@ -4,8 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalite.broker.coordinator import transaction as rules
-from kafkalite.broker.coordinator.transaction import EPOCH_LAST, EPOCH_MAX, LABELS, TV1, TV2, Metadata, TransactionState
+from kafkalite.broker.coordinator import transaction_rules as rules
+from kafkalite.broker.coordinator.transaction_rules import (
+    EPOCH_LAST,
+    EPOCH_MAX,
+    LABELS,
+    TV1,
+    TV2,
+    Metadata,
+    TransactionState,
+)
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from tests.kit.harness.named_case import named_case

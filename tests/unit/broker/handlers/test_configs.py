@@ -14,7 +14,7 @@ from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from kafkalite.settings.foreign import KEPT_TOTAL_MAX
 from kafkalite.settings.group import GROUP_SETTINGS
 from kafkalite.settings.rows import ConfigSource, ConfigType
-from kafkalite.settings.topic_settings import TOPIC_SETTINGS
+from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

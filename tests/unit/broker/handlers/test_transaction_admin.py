@@ -2,8 +2,8 @@
 
 import pytest
 
-from kafkalite.broker.coordinator.transaction import Metadata, TransactionState
-from kafkalite.broker.coordinator.transactions import Transaction
+from kafkalite.broker.coordinator.transaction_coordinator import Transaction
+from kafkalite.broker.coordinator.transaction_rules import Metadata, TransactionState
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.wire.protocol import api

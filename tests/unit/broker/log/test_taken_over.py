@@ -16,7 +16,7 @@ from kafkalite.broker.log.housekeeping import Housekeeper
 from kafkalite.broker.log.markers import marker_batch
 from kafkalite.broker.log.replica_log import ReplicaLog
 from kafkalite.errors import StartupError
-from kafkalite.settings.topic_config import TopicConfig
+from kafkalite.settings.topic_setting_lookup import TopicConfig
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, abandon, make_batch, read_all, started, use_topics
 from tests.kit.harness.replica_harness import TRANSACTIONAL, leaders, placed
 from tests.unit.broker.log.test_assigned import OWN, assigned, opened

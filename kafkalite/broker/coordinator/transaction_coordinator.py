@@ -37,16 +37,16 @@ from kafkalite._native.wire.codec import CodecError
 from kafkalite.base.deferred import Deferred, completed
 from kafkalite.base.executors import THREADS
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
-from kafkalite.broker.coordinator import transaction as rules
+from kafkalite.broker.coordinator import transaction_rules as rules
 from kafkalite.broker.coordinator.base import write_error
 from kafkalite.broker.coordinator.failure_log import Troubles
 from kafkalite.broker.coordinator.marker_requests import Ask, RemoteMarker
 from kafkalite.broker.coordinator.marker_writer import MarkerWriter
-from kafkalite.broker.coordinator.offset_commits import OffsetCommits, fenced_as_old
 from kafkalite.broker.coordinator.shard_epoch import NO_EPOCH, ShardEpoch
 from kafkalite.broker.coordinator.shards import Shards
 from kafkalite.broker.coordinator.state_log import TRANSACTIONS_TOPIC, Marker, StateLog
-from kafkalite.broker.coordinator.transaction import (
+from kafkalite.broker.coordinator.transaction_records import read_key, read_value, transaction_record
+from kafkalite.broker.coordinator.transaction_rules import (
     COMPLETE,
     DEAD,
     EMPTY,
@@ -57,8 +57,8 @@ from kafkalite.broker.coordinator.transaction import (
     Metadata,
     Outcome,
 )
-from kafkalite.broker.coordinator.transaction_records import read_key, read_value, transaction_record
 from kafkalite.broker.coordinator.transactional_id import Add, Change, Transaction, Wait
+from kafkalite.broker.coordinator.transactional_offset_commits import OffsetCommits, fenced_as_old
 from kafkalite.broker.limits.shares import Shares, note_refusal
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.groups import GroupCoordinator
     from kafkalite.broker.coordinator.producer_ids import IdSource
     from kafkalite.broker.coordinator.remote import Remote
-    from kafkalite.broker.coordinator.timers import TimerQueue
+    from kafkalite.broker.coordinator.timer_queue import TimerQueue
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.broker.log.assigned import AssignedTopics
     from kafkalite.broker.log.manager import LogManager

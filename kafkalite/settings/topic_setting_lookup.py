@@ -22,7 +22,7 @@ from kafkalite.settings.rows import (
     near_miss,
     parse_all,
 )
-from kafkalite.settings.topic_settings import TOPIC_SETTINGS, TopicRows
+from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS, TopicRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalite.base.deferred import Deferred, completed
 from kafkalite.broker.coordinator.base import write_error
 from kafkalite.broker.coordinator.group import Group
-from kafkalite.broker.coordinator.offsets import UNSTABLE, Committed
+from kafkalite.broker.coordinator.group_offsets import UNSTABLE, Committed
 from kafkalite.broker.coordinator.records import Record, offset_record
 from kafkalite.broker.coordinator.shard_epoch import NO_EPOCH, ShardEpoch
 from kafkalite.broker.coordinator.state_log import Watch
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.base import GroupBase
     from kafkalite.broker.coordinator.group_table import GroupTable
     from kafkalite.broker.coordinator.state_log import StateLog
-    from kafkalite.broker.coordinator.timers import Timer, TimerQueue
+    from kafkalite.broker.coordinator.timer_queue import Timer, TimerQueue
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.broker.log.manager import LogManager
     from kafkalite.broker.log.partition_log import PartitionLog

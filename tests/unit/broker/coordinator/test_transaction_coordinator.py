@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafkalite.broker.coordinator.committed_offsets import Offset
-from kafkalite.broker.coordinator.offsets import UNSTABLE
+from kafkalite.broker.coordinator.group_offsets import UNSTABLE
+from kafkalite.broker.coordinator.offset_requests import Offset
 from kafkalite.broker.coordinator.shard_epoch import ShardEpoch
-from kafkalite.broker.coordinator.transaction import EPOCH_LAST, TV1, TV2
+from kafkalite.broker.coordinator.transaction_rules import EPOCH_LAST, TV1, TV2
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from tests.kit.harness.coordinator_bench import STATE_PARTITIONS, Bench
@@ -509,14 +509,14 @@ def test_later_ordinary_commit_outlives_the_marker(bench):
 
 
 def commit_plainly(bench, offset, group="g"):
-    from kafkalite.broker.coordinator.committed_offsets import Offset
+    from kafkalite.broker.coordinator.offset_requests import Offset
 
     asked = Offset(TopicPartition("t", 0), offset, -1, "")
     return bench.answer(bench.groups.offsets.commit(group, "", None, -1, [asked]))[0]
 
 
 def test_unknown_topic_and_long_metadata_have_codes_of_their_own(bench):
-    from kafkalite.broker.coordinator.committed_offsets import Offset
+    from kafkalite.broker.coordinator.offset_requests import Offset
 
     client = bench.producer(version=TV2)
     offsets = [
@@ -537,7 +537,7 @@ def test_unknown_topic_and_long_metadata_have_codes_of_their_own(bench):
 
 
 def test_member_and_generation_are_checked(bench):
-    from kafkalite.broker.coordinator.committed_offsets import Offset
+    from kafkalite.broker.coordinator.offset_requests import Offset
 
     client = bench.producer(version=TV2)
 

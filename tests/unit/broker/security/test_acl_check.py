@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.base.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
-from kafkalite.broker.security.acl_rules import Rules, host_key
+from kafkalite.broker.security.acl_check import Rules, host_key
 from kafkalite.errors import InvalidRequest
 
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from kafkalite.base.clock import SystemClock
-from kafkalite.broker.coordinator.timers import CANCELLED_KEPT_MIN, GRACE_S_MAX, PAUSE_S_MIN, TimerQueue
+from kafkalite.broker.coordinator.timer_queue import CANCELLED_KEPT_MIN, GRACE_S_MAX, PAUSE_S_MIN, TimerQueue
 from tests.kit.fakes.clock import FakeClock
 
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from kafkalite.base.deferred import Deferred, completed
 from kafkalite.broker.coordinator.marker_requests import Ask
 from kafkalite.broker.coordinator.state_log import OFFSETS_TOPIC
-from kafkalite.broker.coordinator.transaction import ONGOING, TV1, TV2
+from kafkalite.broker.coordinator.transaction_rules import ONGOING, TV1, TV2
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalite.broker.coordinator.committed_offsets import Offset
     from kafkalite.broker.coordinator.groups import GroupCoordinator
+    from kafkalite.broker.coordinator.offset_requests import Offset
     from kafkalite.broker.coordinator.remote import Remote
     from kafkalite.broker.coordinator.state_log import Watch
     from kafkalite.broker.coordinator.transactional_id import Transaction
