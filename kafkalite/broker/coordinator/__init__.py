@@ -1,6 +1,6 @@
 """Consumer groups: who is in them, who reads what, how far they got. Transactions: who writes, and what comes of it.
 
-    groups                        GroupCoordinator: members' requests, a group from first use to deletion, loading, expiry
+    groups                        GroupCoordinator: requests of members, a group from first use to deletion, expiry
     group_table                   which groups there are, as max.groups allows
     offset_requests               what all groups have committed: commits, fetches, the ends of transactions
     base                          what groups of both protocols have
@@ -35,7 +35,7 @@
     producer_ids                  ids for producers, none given twice
     outbox                        the lock of a group or id, and answers that wait until it is free
     shards                        the life of the partitions of both coordinators: loading, serving, elections
-    state_log                     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reads
+    state_log                     `__consumer_offsets`, `__transaction_state`: durable writes in order, reading them
     migrated_state                what a standalone broker's groups and ids need to go into a cluster
     shard_epoch                   where something of a group or an id is kept, and in which leader epoch
     log_writer                    writes to one partition, in order, many with one flush
