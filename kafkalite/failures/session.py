@@ -432,11 +432,14 @@ class Session:
 
     def _flow(self) -> None:
         """Reads no further ahead than there is room for. What is only to be written has been handled: the next are read
-        meanwhile. IN_HAND_MAX of it, as what cannot be read needs nobody's hands and would be read for ever."""
+        meanwhile. IN_HAND_MAX of it, as what cannot be read needs nobody's hands and would be read for ever. Records
+        that are noted as in hand are still to be handled: a partition that they resumed would be paused by the end of
+        their transaction, and the client would throw away what it had fetched."""
         for lane in self._lanes.values():
             parks = lane.is_retry and lane.chains is not None
             limit = self._policy.parked_max if parks else self._policy.ahead_max
-            count = lane.unfinished if parks else lane.unfinished - min(len(lane.moving), IN_HAND_MAX)
+            written = sum(not item.is_staying for item in lane.moving.values()) if lane.until >= 0 else len(lane.moving)
+            count = lane.unfinished if parks else lane.unfinished - min(written, IN_HAND_MAX)
             waits = parks and lane.chains is not None and bool(lane.chains.holders)
             if not lane.paused and count >= limit and not waits:
                 lane.paused = True

@@ -792,3 +792,23 @@ def test_without_transactions_a_record_is_taken_again_whose_letter_is_not_there(
     desk.fetch([4, 5])
     assert desk.handled == [4]
     assert desk.kinds == []
+
+
+def test_records_that_are_only_noted_make_no_room_for_more() -> None:
+    """Otherwise a batch would resume the partition, and pause it again before its fetch has come back."""
+    handled_at_resume = []
+
+    class Watching(Desk):
+        def carry_out(self, action: Action) -> list[Event]:
+            if isinstance(action, Resume):
+                handled_at_resume.append(len(self.handled))
+            return super().carry_out(action)
+
+    desk = Watching(policy(RetryTopics(["10 s"])))
+    count = desk.policy.ahead_max
+    opened = {ORDERS: Row(State.OPEN, member="other", position=0)}
+    desk.tell(Assigned({ORDERS: Start(0, 0, 10 * count)}, {ORDERS: {}}, opened))
+    desk.fetch(range(count))
+    assert max(desk.noted) == 256
+    assert len(handled_at_resume) == 1
+    assert handled_at_resume[0] >= count // 2
