@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -139,6 +140,20 @@ def moment_of_one(recording: Recording, promise: str, is_there: Callable[[dict[s
     there may be no user, rule or quota that somebody was promised."""
     ops = recording.history.ops[promise]
     return 1 + max(op.answered for op in ops if op.result is not None and is_there(op.what))
+
+
+def moment_of_a_tombstone(recording: Recording) -> int:
+    """When the last transaction that takes a mark away had been committed."""
+    ops = recording.history.ops
+    serials = {op.what["txn"] for op in ops["records"] if "tombstones" in op.what}
+    ends = [op for op in ops["transactions"] if op.what["serial"] in serials and op.what["commit"]]
+    return 1 + max(op.answered for op in ends if op.result is not None)
+
+
+def moment_of_a_mark(recording: Recording) -> int:
+    """When the record behind the last mark had been written to the ledger, and no tombstone was committed."""
+    ops = [op for op in recording.history.ops["records"] if op.what["topic"] == LEDGER and op.result is not None]
+    return 1 + max(behind.answered for op, behind in itertools.pairwise(ops) if "marks" in op.what)
 
 
 def biggest(data: Path, pattern: str) -> Path:
@@ -294,20 +309,31 @@ def lose_letters(data: Path) -> str:
 
 def lose_notes(data: Path) -> str:
     """A ledger with the marks of a batch's records, and no row of them."""
-    for log in data.glob("kafkalite.failures.*-0/*.log"):
-        log.write_bytes(b"".join(batch for batch in batches(log.read_bytes()) if b"hand/" in batch))
-        for file in (*log.parent.glob("*.index"), *log.parent.glob("*.timeindex"), *log.parent.glob("*.snapshot")):
-            file.unlink()
-    return f"letters: {LEDGER} marks record "
+    return keep_in_ledger(data, lambda batch: b"hand/" in batch) + " marks record "
 
 
 def lose_what_became(data: Path) -> str:
     """A ledger without the rows of moved records: what took their marks away is there."""
+    return keep_in_ledger(data, lambda batch: b'"dead"' not in batch) + " takes the mark of record "
+
+
+def lose_tombstones(data: Path) -> str:
+    """A ledger in which a mark that a committed tombstone took away is the newest row of its key."""
+    return keep_in_ledger(data, lambda batch: b"hand/" not in batch or b'"position"' in batch) + " has a mark at "
+
+
+def lose_marks(data: Path) -> str:
+    """A ledger without marks, and with records behind the last one."""
+    return keep_in_ledger(data, lambda batch: b"hand/" not in batch) + " has a record at "
+
+
+def keep_in_ledger(data: Path, is_kept: Callable[[bytes], bool]) -> str:
+    """Leaves these batches in the ledger; what a finding about it begins with."""
     for log in data.glob("kafkalite.failures.*-0/*.log"):
-        log.write_bytes(b"".join(batch for batch in batches(log.read_bytes()) if b'"dead"' not in batch))
+        log.write_bytes(b"".join(batch for batch in batches(log.read_bytes()) if is_kept(batch)))
         for file in (*log.parent.glob("*.index"), *log.parent.glob("*.timeindex"), *log.parent.glob("*.snapshot")):
             file.unlink()
-    return f"letters: {LEDGER} takes the mark of record "
+    return f"letters: {LEDGER}"
 
 
 def store_a_later_time(data: Path) -> str:
@@ -341,6 +367,8 @@ PLANTED = (
     lose_letters,
     lose_notes,
     lose_what_became,
+    lose_tombstones,
+    lose_marks,
     store_a_later_time,
     forget_the_stored_time,
 )
@@ -355,6 +383,8 @@ MOMENTS: dict[Callable[[Path], str], Callable[[Recording], int]] = {
     forget_users: lambda recording: moment_of_one(recording, "users", lambda what: what["iterations"] is not None),
     forget_acls: lambda recording: moment_of_one(recording, "acls", lambda what: what["there"]),
     forget_quotas: lambda recording: moment_of_one(recording, "quotas", lambda what: what["rate"] is not None),
+    lose_tombstones: moment_of_a_tombstone,
+    lose_marks: moment_of_a_mark,
 }
 """When a fault can be seen; the others at the end."""
 

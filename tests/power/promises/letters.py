@@ -7,7 +7,8 @@ the group's offset, each once, and the ledger names the same ones.
 As after an unclean end, every second move is noted first: a transaction writes that these records are in hand, then
 marks, with acks=1 and outside of any transaction, say which one the handler has, or that it has one of so many. The
 last marks may be lost. A mark that can be read names records whose notes, or what became of them, can be read too. The
-transaction of the move takes the mark away with a tombstone: where that can be read, so can the rows of the move.
+transaction of the move takes the mark away with a tombstone: where that can be read, so can the rows of the move. Once
+it is committed, no mark from before is the newest row of its key; a tombstone that was aborted takes no mark away.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tests.power.world import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tests.power.look import Look
+    from tests.power.look import Log, Look
     from tests.power.world import Actor, World
 
 GROUP = "movers"
@@ -76,15 +77,8 @@ class Letters(Promise):
             topic: Counter(places[token] for token in logs[topic, 0].visible if token in places)
             for topic in (DEAD, LEDGER)
         }
-        noted = {number for token, number in numbered(past, "notes") if token in logs[LEDGER, 0].visible}
-        for token, (position, until) in numbered(past, "marks"):
-            for number in range(position, until) if token in logs[LEDGER, 0].visible else ():
-                if number not in noted and not found[LEDGER][number]:
-                    yield f"{LEDGER} marks record {number} as in hand, and has no row of it"
-        for token, (position, until) in numbered(past, "tombstones"):
-            for number in range(position, until) if token in logs[LEDGER, 0].visible else ():
-                if not found[LEDGER][number]:
-                    yield f"{LEDGER} takes the mark of record {number} away, and does not say what became of it"
+        yield from check_marks(past, logs[LEDGER, 0], found[LEDGER])
+        yield from check_newest_mark(past, logs[LEDGER, 0])
         offset, error = fetch_offsets(look, [GROUP], stable=True)[GROUP].get((SOURCE.topic, 0), (-1, 0))
         if error:
             yield f"group {GROUP}: error {error}"
@@ -94,11 +88,56 @@ class Letters(Promise):
         for topic, numbers in found.items():
             for number in sorted((numbers - wanted) | (wanted - numbers)):
                 yield f"{topic} speaks {numbers[number]} times of record {number}, and the group stands at {offset}"
-        committed = {op.what["serial"] for op in past.ops("transactions") if op.what["commit"] and past.promised(op)}
+        committed = {serial for serial, promised in commits(past).items() if promised}
         stands = [op for op in past.ops("moved offsets") if op.what["serial"] in committed and past.promised(op)]
         sure = max((op.what["offset"] for op in stands), default=0)
         if offset < sure:
             yield f"group {GROUP} stands at {offset}, and records below {sure} were moved"
+
+
+def commits(past: Past) -> dict[int, bool]:
+    """Return the transactions whose commit was asked for, and whether it was answered."""
+    found: dict[int, bool] = {}
+    for op in past.ops("transactions"):
+        if op.what["commit"]:
+            found[op.what["serial"]] = past.promised(op) or found.get(op.what["serial"], False)
+    return found
+
+
+def check_marks(past: Past, ledger: Log, moved: Counter[int]) -> Iterator[str]:
+    """Each mark, and each tombstone of one, speaks of records that the ledger knows."""
+    visible = ledger.visible
+    noted = {number for token, number in numbered(past, "notes") if token in visible}
+    for token, (position, until) in numbered(past, "marks"):
+        for number in range(position, until) if token in visible else ():
+            if number not in noted and not moved[number]:
+                yield f"{LEDGER} marks record {number} as in hand, and has no row of it"
+    for token, (position, until) in numbered(past, "tombstones"):
+        for number in range(position, until) if token in visible else ():
+            if not moved[number]:
+                yield f"{LEDGER} takes the mark of record {number} away, and does not say what became of it"
+
+
+def check_newest_mark(past: Past, ledger: Log) -> Iterator[str]:
+    """The newest row of the key is no mark that was taken away, and no mark went without that.
+
+    A mark may be lost with the end of the log, behind which the started broker may have written markers since.
+    """
+    ops = [op for op in past.ops("records") if "marks" in op.what or "tombstones" in op.what]
+    tokens = {op.what["first"] for op in ops} & ledger.visible
+    newest = max((offset for offset, token in ledger.tokens.items() if token in tokens), default=-1)
+    last = max((offset for offset, token in ledger.tokens.items() if token >= 0), default=-1)
+    asked = commits(past)
+    sure = [place for place, op in enumerate(ops) if asked.get(op.what.get("txn")) and past.promised(op)]
+    before = {op.what["first"] for op in ops[: max(sure, default=0)] if "marks" in op.what}
+    if ledger.tokens.get(newest) in before:
+        yield f"{LEDGER} has a mark at {newest}, which a committed tombstone took away"
+    for op in reversed(ops):
+        if op.what.get("txn") in asked:
+            return
+        base = op.result["base"] if "marks" in op.what and past.promised(op) and op.result else last
+        if newest < base < last:
+            yield f"{LEDGER} has a record at {last}, and no mark at {base}, which no committed tombstone took away"
 
 
 def numbered(past: Past, kind: str) -> Iterator[tuple[int, Any]]:
@@ -148,7 +187,7 @@ class Mover(Producer):
             span = (numbers[0], numbers[-1] + 1)
             self.waiting.append(self._move(serial, LEDGER, [span], self._tombstone, "tombstones"))
         self.waiting.append(self._stand(serial, numbers[-1] + 1))
-        commit = not self.offset or self.actor.draw.random() < 0.8
+        commit = self.finished_count < 2 or self.actor.draw.random() < 0.8  # one of each kind, in short runs too
         self.waiting.append(lambda: self._finish(serial, numbers[-1] + 1, commit=commit))
 
     def _note(self, numbers: list[int]) -> None:
@@ -165,14 +204,15 @@ class Mover(Producer):
         self.waiting += [self._mark(serial, numbers[at : at + size]) for at in range(0, len(numbers), size)]
 
     def _mark(self, serial: int, numbers: list[int]) -> Callable[[], int]:
-        token = self.actor.world.tokens(1)
         one, until = len(numbers) == 1, numbers[-1] + 1
-        row = Row(State.OPEN, reason=f"q{token:08d}q", last=serial, member=GROUP, tries=int(one), position=numbers[0])
+        row = Row(State.OPEN, last=serial, member=GROUP, tries=int(one), position=numbers[0])
         row = row if one else row._replace(until=until)
-        batch = wire.batch_of([wire.Record(hand_key(SOURCE).encode(), encode_row(row))])
-        what = {"first": token, "count": 1, "marks": [(numbers[0], until)]}
 
         def write() -> int:
+            token = self.actor.world.tokens(1)  # a mark that is sent again may be there twice, as two records
+            marked = row._replace(reason=f"q{token:08d}q")
+            batch = wire.batch_of([wire.Record(hand_key(SOURCE).encode(), encode_row(marked))])
+            what = {"first": token, "count": 1, "marks": [(numbers[0], until)]}
             return 0 if send(self.actor, LEDGER, 0, batch, acks=1, what=what) is not None else self._refused()
 
         return write
