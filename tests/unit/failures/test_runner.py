@@ -1,6 +1,7 @@
 """A member's loop around a client that answers commits of offsets only when it is polled, or asked to settle them."""
 
 import asyncio
+import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from kafkalite.failures.policy import Policy
 from kafkalite.failures.retry_strategies import RetryForever
 from kafkalite.failures.runner import DamagedBatch, Fetch, Runner, Transaction
 from kafkalite.failures.transaction_writer import Written
-from kafkalite.model import TopicPartition
+from kafkalite.model import OFFSET_LATEST, TopicPartition
 
 ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 1)
 COUNT = 2 * COMMIT_COUNT
@@ -201,3 +202,56 @@ class Aborted(BaseException):
 
     def __str__(self) -> str:
         raise Aborted
+
+
+class Filled(Client):
+    """Partitions that had COUNT records when they came."""
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, int], isolation: int = 0) -> dict[TopicPartition, Any]:
+        return {key: SimpleNamespace(offset=COUNT if at == OFFSET_LATEST else 0) for key, at in wanted.items()}
+
+
+class CountingBell:
+    """What workers ring; counts how often somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.put = self._rings.put
+        self.get_nowait = self._rings.get_nowait
+        self.waits = 0
+
+    def get(self, timeout: float) -> None:
+        assert timeout > 0
+        self.waits += 1
+        self._rings.get(timeout=timeout)
+
+
+def test_a_turn_waits_while_a_partition_is_paused_before_its_end() -> None:
+    """Otherwise the member takes the interpreter from its handler, turn after turn."""
+    turns, ahead_max = 20, 8
+    stop, goes_on = threading.Event(), threading.Event()
+    paused: list[TopicPartition] = []
+    polls = 0
+
+    def script(port: ScriptedPort) -> list[Fetch]:
+        nonlocal polls
+        if not paused:
+            return [fetched(0, ahead_max)]
+        polls += 1
+        assert ORDERS in runner.session.behind
+        if polls == turns:
+            stop.set()
+            goes_on.set()
+        return []
+
+    port = ScriptedPort(script)
+    port.pause = paused.append  # type: ignore[method-assign]
+    port.position = lambda partition: ahead_max if partition == ORDERS and paused else 0  # type: ignore[method-assign]
+    strategy = RetryForever("1 s")
+    policy = Policy(group="billing", topics=["orders"], strategy=strategy, on_damage="stop", ahead_max=ahead_max)
+    runner = Runner(policy, lambda record: goes_on.wait(), port, Filled(), create_topics=False)  # type: ignore[arg-type]
+    runner._bell = bell = CountingBell()  # type: ignore[assignment]
+    runner.run(stop)
+    assert paused == [ORDERS]
+    assert polls == turns
+    assert bell.waits >= turns - 1  # the last turn may find the handler ready
