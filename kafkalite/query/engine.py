@@ -40,9 +40,13 @@ SETTINGS: Final = {
     "TimeZone": "UTC",
 }
 MALFORMED: Final = "Malformed JSON"
+BAD_INPUT: Final = re.compile(r'Input: "(.*?)(\ufffd?\.\.\.)?"(?: when casting [^\n]*)?(?:\n\nLINE .*)?\Z', re.DOTALL)
+"""The text that is no JSON, cut after some 50 bytes; a NUL is a backslash and a zero."""
 FIRST_BAD_JSON: Final = (
-    'select partition, "offset" from records where {field} is not null and not json_valid({field}) limit 1'
+    'select partition, "offset" from records where {field} is not null and not json_valid({field})'
+    " and case when $cut then starts_with({text}, $input) else {text} = $input end limit 1"
 )
+SHOWN_TEXT: Final = r"replace({field}, chr(0), '\0')"
 MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
 
 
@@ -87,7 +91,7 @@ class Queries:
         self._open_client = functools.partial(Client, open_client) if isinstance(open_client, str) else open_client
         self._kinds = {"key": key, "value": value}
         self._open_registry = open_registry
-        self._since, self._until = since, until
+        self._window = (since, until)
         self._isolation_level = isolation_level
         self._duckdb = duckdb()
         self._spill = tempfile.TemporaryDirectory(prefix="kafkalite-query-")
@@ -164,8 +168,7 @@ class Queries:
         }
         ranges = self._ranges(client, topic)
         self._ranges_read[topic] = ranges
-        window = (self._since, self._until)
-        return TopicTable(self._open_client, ranges, columns, values, self._isolation_level, self._note, window)
+        return TopicTable(self._open_client, ranges, columns, values, self._isolation_level, self._note, self._window)
 
     def _ranges(self, client: Client, topic: str) -> dict[TopicPartition, tuple[int, int]]:
         """What of a topic there is now and may be of the window: a record of an earlier time may follow any younger."""
@@ -177,8 +180,8 @@ class Queries:
             return {key: row.offset for key, row in found.items()}
 
         starts, ends = offsets(OFFSET_EARLIEST), offsets(OFFSET_LATEST)
-        if self._since is not None:
-            since = offsets(self._since)
+        if self._window[0] is not None:
+            since = offsets(self._window[0])
             starts = {key: since[key] if since[key] >= 0 else ends[key] for key in keys}
         return {key: (min(starts[key], ends[key]), ends[key]) for key in keys}
 
@@ -187,27 +190,35 @@ class Queries:
         self._failure = self._failure or error
 
     @contextlib.contextmanager
-    def explained(self) -> Iterator[None]:
-        """Has what goes wrong in here raised as what it was."""
+    def explained(self, *also: type[Exception]) -> Iterator[None]:
+        """Has what goes wrong in here raised as what it was: DuckDB's errors, and those that hand them on."""
         try:
             yield
-        except self._duckdb.Error as error:
+        except (self._duckdb.Error, UnicodeDecodeError, *also) as error:  # DuckDB cuts a text inside a character
             if self._failure is not None:
                 raise self._failure from error
-            raise QueryError(self._bad_json(str(error)) or sentence(str(error))) from error
+            text = error.object.decode(errors="ignore") if isinstance(error, UnicodeDecodeError) else str(error)
+            raise QueryError(self._bad_json(text) or sentence(text)) from error
 
     def _bad_json(self, text: str) -> str | None:
-        """Name the record that is no JSON, where a statement failed on one: DuckDB does not. None for other errors."""
+        """Name the record that is no JSON, where a statement failed on one: DuckDB quotes the text alone. None for
+        other errors. A text that no key and no value is, but a part of one, is quoted.
+        """
         if MALFORMED not in text:
             return None
+        quoted_text = BAD_INPUT.search(text)
+        given = {"input": quoted_text[1] if quoted_text else "", "cut": not quoted_text or bool(quoted_text[2])}
         for topic, ranges in self._ranges_read.items():
             columns = ("key", "value", "topic", "partition", "offset")
             values = {name: Values(name, "text", topic, None) for name in ("value", "key")}
-            table = TopicTable(self._open_client, ranges, columns, values, self._isolation_level, lambda _: None)
+            table = TopicTable(
+                self._open_client, ranges, columns, values, self._isolation_level, lambda _: None, self._window
+            )
             with contextlib.suppress(self._duckdb.Error), self._duckdb.connect(":memory:", config=SETTINGS) as search:
                 search.register("records", table)
                 for field in values:
-                    found = search.execute(FIRST_BAD_JSON.format(field=field)).fetchone()
+                    statement = FIRST_BAD_JSON.format(field=field, text=SHOWN_TEXT.format(field=field))
+                    found = search.execute(statement, given).fetchone()
                     if found is not None:
                         return (
                             f"{topic}-{found[0]} offset {found[1]}: its {field} is no JSON;"
@@ -225,7 +236,9 @@ class QueryResult:
         self.schema = reader.schema
 
     def __iter__(self) -> Iterator[Any]:
-        with self._queries.explained():
+        from pyarrow import ArrowException
+
+        with self._queries.explained(ArrowException, OSError):  # Arrow's reader hands on what DuckDB raises
             yield from self._reader
 
 

@@ -41,6 +41,11 @@ def rows(queries: Queries, text: str) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for batch in queries.run(text) for row in batch.to_pylist()]
 
 
+def of(topic: str, text: str) -> str:
+    """A statement about this TOPIC."""
+    return text.replace("TOPIC", f'"{topic}"')
+
+
 def fill(client: Client, topic: str, partitions: int = 1, count: int = 10) -> None:
     """`count` records a partition, an hour apart: keys k0, k1, k2, …; values {"n": offset, "p": partition}."""
     client.admin.create_topic(topic, partitions)
@@ -133,6 +138,64 @@ def test_a_value_that_is_no_json_is_named_with_a_way_out(client: Client, queries
     )
     text = """select try_cast(value as json)->>'$.user' from "query-json" order by 1 nulls last"""
     assert rows(queries, text) == [("a",), ("b",), (None,), (None,), (None,)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["", "no json", 'say "no"', "a" * 200, "ü" * 40, "x" + "ü" * 40, "nul\0inside", "ends in dots...", "a\n\nLINE 1"],
+)
+def test_the_very_value_that_was_parsed_is_named(client: Client, queries: Queries, kafka_topic: str, bad: str) -> None:
+    client.produce(kafka_topic, 0, [b'{"a": 1}', b"other text", bad.encode()])
+    for text in (
+        "select value->>'$.a' from TOPIC t where t.offset <> 1",
+        "select value::json from TOPIC t where t.offset <> 1",
+    ):
+        with pytest.raises(QueryError) as caught:
+            rows(queries, of(kafka_topic, text))
+        assert str(caught.value).startswith(f"{kafka_topic}-0 offset 2: its value is no JSON; try_cast(value as json)")
+
+
+def test_text_that_no_statement_parsed_is_not_blamed(client: Client, kafka_broker, kafka_topic: str) -> None:
+    """Another topic, another field, what is outside of the window, and a part of a value."""
+    other = f"a-{kafka_topic}"
+    client.admin.create_topic(other, 1)
+    client.produce(other, 0, [b"text, and no JSON"])
+    records = [Record(-1, 5000, b"{k", b"text"), Record(-1, 3, b"{", b"{"), Record(-1, 5001, b"{", b"{")]
+    client.produce(kafka_topic, 0, RecordColumns.from_records(records))
+    with Queries(kafka_broker.bootstrap_servers, since=4000) as queries:
+        for text, said in (
+            (
+                "select t.value->>'a' from OTHER o, TOPIC t where t.value = '{'".replace("OTHER", f'"{other}"'),
+                "2: its value",
+            ),
+            ("select key::json from TOPIC", "0: its key"),
+        ):
+            with pytest.raises(QueryError) as caught:
+                rows(queries, of(kafka_topic, text))
+            assert f"{kafka_topic}-0 offset {said} is no JSON" in str(caught.value)
+        with pytest.raises(
+            QueryError, match=r"Malformed JSON .*; try_cast\(… as json\) makes NULL of what is no JSON$"
+        ):
+            rows(queries, of(kafka_topic, "select (value || '?')::json from TOPIC"))
+
+
+@pytest.mark.parametrize(
+    ("bad", "text", "said"),
+    [
+        (b"no json", "select value->>'$.a' from TOPIC", "offset 30000: its value is no JSON"),
+        ("ü".encode() * 40, "select value->>'$.a' from TOPIC", "offset 30000: its value is no JSON"),
+        (b"\xff", "select value from TOPIC", "offset 30000: its value is no UTF-8 text"),
+        (b'"x"', "select value::json::int from TOPIC", 'Failed to cast value to numerical: "x"$'),
+    ],
+)
+def test_a_bad_value_after_many_good_ones_is_named(
+    client: Client, queries: Queries, kafka_topic: str, bad: bytes, text: str, said: str
+) -> None:
+    """The answer has begun when it comes."""
+    client.produce(kafka_topic, 0, [*([b"1"] * 30_000), bad])
+    with pytest.raises(QueryError, match=said) as caught:
+        rows(queries, of(kafka_topic, text))
+    assert "\n" not in str(caught.value)
 
 
 def test_aborted_and_open_transactions_are_left_out(client: Client, queries: Queries, kafka_broker) -> None:
