@@ -1,13 +1,15 @@
 """The features that a cluster switches on, each at a level (KIP-584): what there is, and what is in force.
 
-    group.version        1: groups of the newer protocol (KIP-848)
-    metadata.version     27, which is 4.1-IV1: what tools ask for the release. Nothing here follows from it
-    transaction.version  2: producers raise their epoch with each transaction (KIP-890); 1 and 0: clients do as before
+    eligible.leader.replicas.version  1: replicas that may be elected are tracked (KIP-966). There is one replica
+    group.version                     1: groups of the newer protocol (KIP-848)
+    kraft.version                     1: a quorum that can change (KIP-853). There is one voter
+    metadata.version                  27, which is 4.1-IV1: what tools ask for the release. No effect here
+    transaction.version               2: producers raise their epoch with each transaction (KIP-890); 1 and 0: as before
 
 The newest level is in force until somebody changes it. A change is a line of the journal; it raises the epoch, and
-clients believe the highest epoch that they have seen. Other features of Kafka's are not told of.
+clients believe the highest epoch that they have seen. `share.version` and `streams.version` are not supported.
 
-Source: Feature, MetadataVersion, GroupVersion and TransactionVersion of Kafka 4.1.
+Source: Feature, MetadataVersion, KRaftVersion, GroupVersion and TransactionVersion of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -19,15 +21,23 @@ from kafkalite.base.dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ELR_VERSION: Final = "eligible.leader.replicas.version"
 GROUP_VERSION: Final = "group.version"
+KRAFT_VERSION: Final = "kraft.version"
 METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
-LEVELS: Final = {GROUP_VERSION: (0, 1), METADATA_VERSION: (7, 27), TRANSACTION_VERSION: (0, 2)}
+LEVELS: Final = {
+    ELR_VERSION: (0, 1),
+    GROUP_VERSION: (0, 1),
+    KRAFT_VERSION: (0, 1),
+    METADATA_VERSION: (7, 27),
+    TRANSACTION_VERSION: (0, 2),
+}
 """Name → oldest and newest level. metadata.version 7 is 3.3-IV3, the first of KRaft."""
 METADATA_LEVEL_MIN: Final = 23
 """4.0-IV1: the last that changed what Kafka's metadata can hold, so that Kafka does not go back behind it."""
-EPOCH: Final = 2
+EPOCH: Final = 3
 """Of a cluster whose features nobody changed; rises with every release that changes LEVELS."""
 
 

@@ -5,7 +5,7 @@
     v2   no result of each feature any more
 
 All or none: the first one that cannot be is INVALID_UPDATE_VERSION of the request. Going back needs a downgrade's type,
-and metadata.version goes back only as far as Kafka's metadata stays the same, whatever the type.
+metadata.version goes back only as far as Kafka's metadata stays the same, whatever the type, and kraft.version never.
 
 Source: FeatureControlManager and QuorumController of Kafka 4.1.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.broker.features import LEVELS, METADATA_LEVEL_MIN, METADATA_VERSION, Features
+from kafkalite.broker.features import KRAFT_VERSION, LEVELS, METADATA_LEVEL_MIN, METADATA_VERSION, Features
 from kafkalite.broker.limits.pace import checkpointed
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.wire.protocol.messages.update_features import (
@@ -77,6 +77,8 @@ def _problem(present: Features, node_id: int, name: str, level: int, kind: int) 
     now = present.level(name)
     if level < now and kind == UPGRADE:
         return f"it is at {now}, and going back takes a downgrade"
+    if level < now and name == KRAFT_VERSION:
+        return f"it is at {now}, and never goes back"
     if level > now and kind != UPGRADE:
         return f"it is at {now}, and that is no downgrade"
     if name == METADATA_VERSION and level < min(now, METADATA_LEVEL_MIN):

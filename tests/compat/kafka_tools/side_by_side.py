@@ -66,7 +66,7 @@ class Compared(NamedTuple):
     def differences(self) -> list[str]:
         """What differs and should not; a sentence each."""
         found = []
-        if self.kafka.status != self.ours.status and not self.call.other_status:
+        if self.kafka.status != self.ours.status:
             found.append(f"status {self.kafka.status}, here {self.ours.status}")
         if not self.call.on_purpose:
             for name in ("out", "err"):

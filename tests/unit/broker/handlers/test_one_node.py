@@ -183,7 +183,13 @@ def in_force(broker):
     return {row.name: row.max_version_level for row in response.finalized_features}, response.finalized_features_epoch
 
 
-ALL = {"group.version": 1, "metadata.version": 27, "transaction.version": 2}
+ALL = {
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "kraft.version": 1,
+    "metadata.version": 27,
+    "transaction.version": 2,
+}
 
 
 @pytest.mark.parametrize("version", versions(api.UPDATE_FEATURES))
@@ -197,7 +203,10 @@ def test_a_feature_that_is_updated_to_where_it_is(broker, version):
 
 def test_features_go_down_and_up_again(broker):
     assert update(broker, ("transaction.version", 0, SAFE), ("metadata.version", 23, SAFE)).error_code == 0
-    assert in_force(broker) == ({"group.version": 1, "metadata.version": 23}, EPOCH + 1)
+    assert in_force(broker) == (
+        {"eligible.leader.replicas.version": 1, "group.version": 1, "kraft.version": 1, "metadata.version": 23},
+        EPOCH + 1,
+    )
     assert update(broker, ("transaction.version", 2, UPGRADE), ("metadata.version", 27, UPGRADE)).error_code == 0
     assert in_force(broker) == (ALL, EPOCH + 2)
 
@@ -212,6 +221,8 @@ def test_features_go_down_and_up_again(broker):
         pytest.param("metadata.version", 22, SAFE, id="metadata-too-old"),
         pytest.param("metadata.version", 7, UNSAFE, id="metadata-too-old-by-force"),
         pytest.param("metadata.version", 6, UNSAFE, id="metadata-before-the-oldest"),
+        pytest.param("kraft.version", 0, SAFE, id="quorum"),
+        pytest.param("kraft.version", 0, UNSAFE, id="quorum-by-force"),
         pytest.param("share.version", 1, UPGRADE, id="not-here"),
         pytest.param("nonsense", 1, UPGRADE, id="nowhere"),
         pytest.param("", 1, UPGRADE, id="no-name"),
@@ -222,6 +233,12 @@ def test_a_level_that_cannot_be_changes_nothing(broker, name, level, kind):
     assert (response.error_code, response.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
     assert response.error_message
     assert in_force(broker) == (ALL, EPOCH)
+
+
+def test_upgrade_to_the_release_that_is_there_succeeds(broker):
+    """kafka-features upgrade --release-version 4.1 names each feature that the release has by default."""
+    assert update(broker, *((name, level, UPGRADE) for name, level in ALL.items())).error_code == 0
+    assert in_force(broker)[0] == ALL
 
 
 def test_a_feature_that_was_down_does_not_go_up_by_a_downgrade(broker):

@@ -59,7 +59,7 @@ def test_api_versions_tells_the_table(broker, version):
     wide = {3: [("metadata.version", 7, 27)], 4: [(name, *levels) for name, levels in FEATURES.items()]}
     assert supported == wide.get(version, [])
     in_force = [(name, newest, newest) for name, (_, newest) in FEATURES.items()]
-    assert (finalized, epoch) == ((in_force, 2) if version >= 3 else ([], -1))
+    assert (finalized, epoch) == ((in_force, 3) if version >= 3 else ([], -1))
     assert not broker.blocked
 
 
@@ -76,7 +76,13 @@ def test_telemetry_is_told_where_metrics_are_served(broker, version):
     assert software == (("apache-kafka-java", "4.1.0") if version >= 3 else ("", ""))
 
 
-FEATURES = {"group.version": (0, 1), "metadata.version": (7, 27), "transaction.version": (0, 2)}
+FEATURES = {
+    "eligible.leader.replicas.version": (0, 1),
+    "group.version": (0, 1),
+    "kraft.version": (0, 1),
+    "metadata.version": (7, 27),
+    "transaction.version": (0, 2),
+}
 
 
 def features_of(response):
