@@ -47,6 +47,7 @@ EFFECTS = {
     Effect.YES: "",
     Effect.LATER: "accepted; takes effect with a later release",
     Effect.NONE: "accepted; without effect",
+    Effect.REMOVED: "removed in Kafka 4 and refused; topics of earlier releases keep it, without effect",
 }
 
 UNITS = {
@@ -92,7 +93,8 @@ def type_text(row: Setting) -> str:
 def description(row: Setting) -> str:
     """What it does, whether it does, and its other names."""
     aliases = f" Also called {', '.join(f'`{alias}`' for alias in row.aliases)}." if row.aliases else ""
-    effect = f" *{EFFECTS[row.effect].capitalize()}.*" if EFFECTS[row.effect] else ""
+    text = EFFECTS[row.effect]
+    effect = f" *{text[:1].upper()}{text[1:]}.*" if text else ""
     return f"{row.doc}{aliases}{effect}"
 
 

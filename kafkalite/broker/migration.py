@@ -41,6 +41,7 @@ from kafkalite.broker.log.manager import LogManager
 from kafkalite.errors import ErrorCode, StartupError, error_for
 from kafkalite.model import uuid_text
 from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.topic_settings_table import REMOVED
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kafkalite.wire.protocol.messages.alter_client_quotas import (
@@ -80,6 +81,8 @@ SET, DELETE = 0, 1
 """Operations in them."""
 OWN_TOPIC_SETTINGS: Final = frozenset({"message.format", "record.validation"})
 """Kafka's controllers do not know them."""
+LEFT_OUT: Final = OWN_TOPIC_SETTINGS | REMOVED | {"remote.storage.enable"}
+"""Topic settings that controllers refuse; none of Kafka's has an effect here."""
 PARTITIONS_AT_ONCE: Final = 2000
 """In one CreateTopics; a controller refuses requests that would make 10,000 records."""
 RULES_AT_ONCE: Final = 500
@@ -269,13 +272,13 @@ def _partitions(logs: LogManager, name: str) -> Sequence[PartitionLog]:
 
 
 def _taken(topic: TopicState) -> dict[str, str]:
-    return {key: text for key, text in topic.overrides.items() if key not in OWN_TOPIC_SETTINGS}
+    return {key: text for key, text in topic.overrides.items() if key not in LEFT_OUT}
 
 
 def _not_taken(state: MetadataState) -> Iterator[str]:
     for topic in state.topics.values():
-        for key in sorted(topic.overrides.keys() & OWN_TOPIC_SETTINGS):
-            yield f"{key}={topic.overrides[key]} of topic {topic.name}: Apache Kafka's controllers do not know it"
+        for key in sorted(topic.overrides.keys() & LEFT_OUT):
+            yield f"{key}={topic.overrides[key]} of topic {topic.name}: Apache Kafka's controllers refuse it"
 
 
 def _missing_users(state: MetadataState, there: Mapping[tuple[int, str], ScramCredential]) -> Iterator[str]:

@@ -32,7 +32,8 @@ CONFIG_EXCLUDE: Final = (
     "min[.]insync[.]replicas",
 )
 """Kafka's default of `config.properties.exclude`."""
-NEVER_COPIED: Final = "message.format"
+NEVER_COPIED: Final = frozenset({"message.format", "remote.storage.enable"})
+"""What says how one cluster stores a topic: Kafka 0.7's format, tiered storage."""
 OWN_PREFIXES: Final = (progress.PREFIX, offsets.PREFIX)
 OWN_SETTING: Final = "topic"
 """Source of a setting that a topic has of its own, as Admin calls it."""
@@ -148,4 +149,4 @@ class TargetTopics:
         return found
 
     def _left_out(self, key: str) -> bool:
-        return key == NEVER_COPIED or self._exclude.fullmatch(key) is not None
+        return key in NEVER_COPIED or self._exclude.fullmatch(key) is not None

@@ -172,9 +172,6 @@ class BrokerConfig(
             raise ConfigError("group.consumer.assignors", "names none, but members need one")
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             raise ConfigError("log.cleaner.min.compaction.lag.ms", "is above log.cleaner.max.compaction.lag.ms")
-        given = "message.max.bytes" in {**self.static_texts, **self.cluster_texts, **self.dynamic_texts}
-        if given and self.message_max_bytes > self.socket_request_max_bytes:
-            raise ConfigError("message.max.bytes", "is above socket.request.max.bytes, so no such batch could arrive")
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ConfigError(
                 "queued.max.request.bytes", "is below socket.request.max.bytes: the longest request has no room"

@@ -1,10 +1,10 @@
 """A group's own settings (Kafka's resource GROUP, KIP-848): what it has of its own, or else the broker's.
 
 `consumer.*` are those of groups of the newer protocol. `share.*` and `streams.*` are checked and kept, as Kafka keeps
-them, and mean nothing: there are no such groups. Kafka names one place that a value comes from, the group or the
-default, and the default where it is the broker's.
+them, and mean nothing: there are no such groups. The synonyms name the broker settings that the defaults come from,
+since Kafka 4.2; Kafka 4.1 gives the value alone.
 
-Frozen, so any thread may read them; a change makes a new object. Source: GroupConfig of Kafka 4.1.
+Frozen, so any thread may read them; a change makes a new object. Source: GroupConfig of Kafka 4.1, answers of 4.4.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite.base.dataclass import dataclass
 from kafkalite.errors import ConfigError
+from kafkalite.settings.broker import BROKER_SETTINGS
 from kafkalite.settings.rows import (
     INT,
     NONE,
@@ -43,19 +44,50 @@ class GroupConfig:
     """One group's settings. Make one with `resolve`; the bare constructor gives the built-in defaults."""
 
     consumer_session_timeout_ms: int = setting(
-        INT, 45_000, "After which silence a member of the newer group protocol is out.", unit="ms", low=1
+        INT,
+        45_000,
+        "After which silence a member of the newer group protocol is out.",
+        unit="ms",
+        low=1,
+        broker_keys=(("group.consumer.session.timeout.ms", 1),),
     )
     consumer_heartbeat_interval_ms: int = setting(
-        INT, 5000, "How often members of the newer group protocol report.", unit="ms", low=1
+        INT,
+        5000,
+        "How often members of the newer group protocol report.",
+        unit="ms",
+        low=1,
+        broker_keys=(("group.consumer.heartbeat.interval.ms", 1),),
     )
     share_session_timeout_ms: int = setting(
-        INT, 45_000, "The same of share groups.", unit="ms", low=45_000, high=60_000, effect=NONE
+        INT,
+        45_000,
+        "The same of share groups.",
+        unit="ms",
+        low=45_000,
+        high=60_000,
+        effect=NONE,
+        broker_keys=(("group.share.session.timeout.ms", 1),),
     )
     share_heartbeat_interval_ms: int = setting(
-        INT, 5000, "The same of share groups.", unit="ms", low=5000, high=15_000, effect=NONE
+        INT,
+        5000,
+        "The same of share groups.",
+        unit="ms",
+        low=5000,
+        high=15_000,
+        effect=NONE,
+        broker_keys=(("group.share.heartbeat.interval.ms", 1),),
     )
     share_record_lock_duration_ms: int = setting(
-        INT, 30_000, "How long a share group's record is one member's.", unit="ms", low=15_000, high=60_000, effect=NONE
+        INT,
+        30_000,
+        "How long a share group's record is one member's.",
+        unit="ms",
+        low=15_000,
+        high=60_000,
+        effect=NONE,
+        broker_keys=(("group.share.record.lock.duration.ms", 1),),
     )
     share_auto_offset_reset: str = setting(
         STRING, "latest", "Where a share group begins: latest, earliest or by_duration:<ISO 8601>.", effect=NONE
@@ -68,13 +100,33 @@ class GroupConfig:
         effect=NONE,
     )
     streams_session_timeout_ms: int = setting(
-        INT, 45_000, "The same of streams groups.", unit="ms", low=45_000, high=60_000, effect=NONE
+        INT,
+        45_000,
+        "The same of streams groups.",
+        unit="ms",
+        low=45_000,
+        high=60_000,
+        effect=NONE,
+        broker_keys=(("group.streams.session.timeout.ms", 1),),
     )
     streams_heartbeat_interval_ms: int = setting(
-        INT, 5000, "The same of streams groups.", unit="ms", low=5000, high=15_000, effect=NONE
+        INT,
+        5000,
+        "The same of streams groups.",
+        unit="ms",
+        low=5000,
+        high=15_000,
+        effect=NONE,
+        broker_keys=(("group.streams.heartbeat.interval.ms", 1),),
     )
     streams_num_standby_replicas: int = setting(
-        INT, 0, "Standby replicas of a streams group's tasks.", low=0, high=2, effect=NONE
+        INT,
+        0,
+        "Standby replicas of a streams group's tasks.",
+        low=0,
+        high=2,
+        effect=NONE,
+        broker_keys=(("group.streams.num.standby.replicas", 1),),
     )
     overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The texts of the settings that this group has of its own, by key."""
@@ -120,21 +172,29 @@ class GroupConfig:
         if reset not in {"latest", "earliest"} and _DURATION.fullmatch(reset) is None:
             raise ConfigError("share.auto.offset.reset", "must be latest, earliest or by_duration:<ISO 8601>")
 
-    def describe(self) -> Iterator[ConfigEntry]:
-        """Every setting with value, source and synonym, as DescribeConfigs tells them."""
+    def describe(self, broker: BrokerConfig) -> Iterator[ConfigEntry]:
+        """Yield every setting with value, source and synonyms for DescribeConfigs."""
         for key, row in GROUP_SETTINGS.items():
-            value = row.render(getattr(self, row.attribute))
-            source = ConfigSource.GROUP if key in self.overrides else ConfigSource.DEFAULT
+            synonyms = tuple(self._synonyms(row, broker))
             yield ConfigEntry(
                 name=key,
-                value=value,
-                source=source,
+                value=row.render(getattr(self, row.attribute)),
+                source=synonyms[0].source,
                 type=row.type,
                 read_only=False,
                 sensitive=False,
-                synonyms=(ConfigSynonym(key, value, source),),
+                synonyms=synonyms,
                 documentation=row.doc,
             )
+
+    def _synonyms(self, row: Setting, broker: BrokerConfig) -> Iterator[ConfigSynonym]:
+        if row.key in self.overrides:
+            yield ConfigSynonym(row.key, row.render(getattr(self, row.attribute)), ConfigSource.GROUP)
+        name = row.broker_keys[0][0] if row.broker_keys else row.key
+        if name in BROKER_SETTINGS:
+            yield from broker.synonyms(name)
+        else:  # of share and streams groups
+            yield ConfigSynonym(name, row.render(row.default), ConfigSource.DEFAULT)
 
 
 GROUP_SETTINGS: Final[dict[str, Setting]] = collect(GroupConfig)

@@ -83,6 +83,8 @@ class Effect(Enum):
     YES = "yes"
     LATER = "later"
     NONE = "none"
+    REMOVED = "removed"
+    """Kafka 4 has no such topic setting: topics of earlier releases keep it, without effect, and no topic gets it."""
 
 
 NONE: Final = Effect.NONE
@@ -156,7 +158,7 @@ class Setting:
     default_text: str = ""
     """What documentation shows as default, where the value depends on the machine."""
     broker_keys: tuple[tuple[str, int], ...] = ()
-    """For a topic setting: the broker settings that its default comes from, each with the factor to multiply by."""
+    """Of a topic or group: the broker settings that the default comes from, each with the factor to multiply by."""
 
     @property
     def attribute(self) -> str:

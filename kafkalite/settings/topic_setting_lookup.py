@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from kafkalite.base.dataclass import dataclass
@@ -22,7 +23,7 @@ from kafkalite.settings.rows import (
     near_miss,
     parse_all,
 )
-from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS, TopicRows
+from kafkalite.settings.topic_settings_table import REMOVED, TOPIC_SETTINGS, TopicRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,6 +59,25 @@ class TopicConfig(TopicRows):
             raise ConfigError("cleanup.policy", "classic messages have no keys, so they cannot be compacted")
         return config
 
+    @classmethod
+    def requested(
+        cls,
+        broker: BrokerConfig,
+        overrides: Mapping[str, str],
+        before: Mapping[str, str] = MappingProxyType({}),
+        topic: str = "",
+    ) -> Self:
+        """Resolve settings that a client asks for; ConfigError also for those that Kafka 4 refuses.
+
+        A topic keeps what it has: `before` are its present overrides. Source: LogConfig.validate of Kafka 4.1.
+        """
+        config = cls.resolve(broker, overrides, topic)
+        for key in REMOVED & overrides.keys() - before.keys():
+            raise ConfigError(key, "was removed in Kafka 4")
+        if config.remote_storage_enable and not cls.resolve(broker, before, topic).remote_storage_enable:
+            raise ConfigError("remote.storage.enable", "must be false: this release has no tiered storage")
+        return config
+
     @property
     def compacted(self) -> bool:
         """Whether each record needs a key."""
@@ -69,8 +89,13 @@ class TopicConfig(TopicRows):
         return self.message_timestamp_type == "LogAppendTime"
 
     def describe(self, broker: BrokerConfig, topic: str = "") -> Iterator[ConfigEntry]:
-        """Every setting with value, source and synonyms, as DescribeConfigs tells them; `topic` as for `resolve`."""
+        """Yield the settings with value, source and synonyms for DescribeConfigs; `topic` as for `resolve`.
+
+        Settings that Kafka removed are left out unless the topic has them.
+        """
         for key, row in TOPIC_SETTINGS.items():
+            if key in REMOVED and key not in self.overrides:
+                continue
             synonyms = tuple(self._synonyms(row, broker, topic))
             yield ConfigEntry(
                 name=key,

@@ -19,6 +19,7 @@ from kafkalite.settings.rows import (
     MINUTE_MS,
     NONE,
     STRING,
+    Effect,
     Setting,
     collect,
     setting,
@@ -144,7 +145,7 @@ class TopicRows:
         broker_keys=(("message.max.bytes", 1),),
     )
     message_downconversion_enable: bool = setting(
-        BOOLEAN, True, "Of message formats older than v2, which Kafka 4 removed.", effect=NONE
+        BOOLEAN, True, "Of message formats older than v2.", effect=Effect.REMOVED
     )
     message_format: str = setting(
         STRING,
@@ -153,9 +154,7 @@ class TopicRows:
         " 0.7's port serves and whose offsets are byte positions.",
         choices=("v2", "classic"),
     )
-    message_format_version: str = setting(
-        STRING, "3.0-IV1", "Of message formats older than v2, which Kafka 4 removed.", effect=NONE
-    )
+    message_format_version: str = setting(STRING, "3.0-IV1", "Of message formats older than v2.", effect=Effect.REMOVED)
     message_timestamp_after_max_ms: int = setting(
         LONG,
         HOUR_MS,
@@ -175,10 +174,10 @@ class TopicRows:
     message_timestamp_difference_max_ms: int = setting(
         LONG,
         INT64_MAX,
-        "Replaced by message.timestamp.before.max.ms and after.max.ms in Kafka 4.",
+        "Replaced by message.timestamp.before.max.ms and message.timestamp.after.max.ms.",
         unit="ms",
         low=0,
-        effect=NONE,
+        effect=Effect.REMOVED,
     )
     message_timestamp_type: str = setting(
         STRING,
@@ -230,7 +229,7 @@ class TopicRows:
     remote_log_copy_disable: bool = setting(BOOLEAN, False, "Of tiered storage.", effect=NONE)
     remote_log_delete_on_disable: bool = setting(BOOLEAN, False, "Of tiered storage.", effect=NONE)
     remote_storage_enable: bool = setting(
-        BOOLEAN, False, "Tiered storage; not in this release, so `true` does nothing.", effect=NONE
+        BOOLEAN, False, "Tiered storage; not in this release, so `true` is refused.", effect=NONE
     )
     retention_bytes: int = setting(
         LONG,
@@ -294,6 +293,7 @@ class TopicRows:
 
 
 TOPIC_SETTINGS: Final[dict[str, Setting]] = collect(TopicRows)
+REMOVED: Final = frozenset(key for key, row in TOPIC_SETTINGS.items() if row.effect is Effect.REMOVED)
 BROKER_SYNONYMS: Final[dict[str, list[str]]] = {
     key: [name for name, _ in row.broker_keys] for row in TOPIC_SETTINGS.values() for key, _ in row.broker_keys
 }

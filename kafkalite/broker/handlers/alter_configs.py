@@ -175,7 +175,7 @@ def _alter_topic(
         raise UnknownTopicOrPartition
     overrides = result(resource.configs, TOPIC_SETTINGS, topic.overrides, topic.config)
     try:
-        TopicConfig.resolve(services.config, overrides)
+        TopicConfig.requested(services.config, overrides, topic.overrides)
     except ConfigError as error:
         raise InvalidConfig(str(error)) from error
     if not validate_only:

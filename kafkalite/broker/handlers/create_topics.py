@@ -138,7 +138,7 @@ def _configs(context: RequestContext, overrides: dict[str, str], described: _Des
 
 def _resolve(context: RequestContext, overrides: dict[str, str]) -> TopicConfig:
     try:
-        return TopicConfig.resolve(context.broker.config, overrides)
+        return TopicConfig.requested(context.broker.config, overrides)
     except ConfigError as error:
         raise InvalidConfig(str(error)) from error
 

@@ -138,7 +138,7 @@ def _settings(
     if kind == TOPIC:
         entries = _topic_config(context, name).describe(config, name)
     elif kind == GROUP:
-        entries = group_config(context, name).describe()
+        entries = group_config(context, name).describe(config)
     else:
         entries = client_metrics_config(context, name).describe()
     return [_from_entry(entry, request) for entry in entries]

@@ -393,7 +393,7 @@ class LogManager:
         if clash is not None:
             raise InvalidTopic(f"topic {name} differs from {clash} in '.' and '_' only")
         self._check_count(partition_count, partition_count)
-        self._resolve_or_refuse(overrides, name)
+        self._resolve_or_refuse(overrides, name, new=True)
 
     def _check_count(self, total: int, added: int) -> None:
         if total <= 0:
@@ -548,9 +548,10 @@ class LogManager:
             raise UnknownTopicOrPartition(f"there is no topic {name}")
         return topic
 
-    def _resolve_or_refuse(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
+    def _resolve_or_refuse(self, overrides: Mapping[str, str], name: str, *, new: bool = False) -> TopicConfig:
+        resolve = TopicConfig.requested if new else TopicConfig.resolve
         try:
-            config = TopicConfig.resolve(self.config, overrides, name)
+            config = resolve(self.config, overrides, topic=name)
         except ConfigError as error:
             raise InvalidConfig(str(error)) from None
         if config.message_format not in FORMATS:

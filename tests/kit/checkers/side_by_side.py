@@ -23,7 +23,7 @@ from kafkalite.errors import ErrorCode
 from kafkalite.wire import protocol
 from kafkalite.wire.protocol import api, header
 from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
-from tests.kit.processes.apache_kafka import ApacheKafka, NotAvailable, jars
+from tests.kit.processes.apache_kafka import KAFKA_VERSION, ApacheKafka, NotAvailable, jars
 
 TIMEOUT_S = 10
 UUID_SIZE = 16
@@ -127,14 +127,14 @@ def comparable(message: Any, ids: dict[str, bytes]) -> Any:
 
 
 @contextmanager
-def two_brokers(directory: Path, **settings: str) -> Iterator[tuple[Side, Side]]:
+def two_brokers(directory: Path, *, version: str = KAFKA_VERSION, **settings: str) -> Iterator[tuple[Side, Side]]:
     """Apache Kafka and kafkalite with the same settings; skips the test where Kafka cannot run."""
     texts = {name.replace("_", "."): value for name, value in settings.items()}
     try:
-        jars()
+        jars(version)
     except NotAvailable as missing:
         pytest.skip(f"ANSWERS NOT COMPARED WITH APACHE KAFKA: {missing}")
-    with ApacheKafka(directory, settings=texts) as kafka, Broker(texts) as broker:
+    with ApacheKafka(directory, settings=texts, version=version) as kafka, Broker(texts) as broker:
         yield Side(kafka.port), Side(broker.port)
 
 

@@ -10,7 +10,7 @@ from kafkalite.settings.listeners import Listener
 from kafkalite.settings.properties import parse_properties
 from kafkalite.settings.rows import ConfigEntry, ConfigSource, ConfigType, attribute_of, key_of
 from kafkalite.settings.topic_setting_lookup import TopicConfig
-from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS
+from kafkalite.settings.topic_settings_table import REMOVED, TOPIC_SETTINGS
 
 KRAFT_SERVER_PROPERTIES = """
 # The file that Apache Kafka 4 ships for a single node, comments left out.
@@ -151,7 +151,6 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
         pytest.param("advertised.listeners", "kafka://0.0.0.0:9092", "no address that a client", id="any address"),
         pytest.param("advertised.listeners", "OUT://h:9092", "names none of the listeners KAFKA", id="unbound"),
         pytest.param("log.dirs", "/a,/b", "one data directory only", id="two directories"),
-        pytest.param("message.max.bytes", "200000000", "is above socket.request.max.bytes", id="batch over request"),
         pytest.param("authorizer.class.name", "x.Acl", "cannot be loaded", id="promise of protection"),
         pytest.param("max.connections.per.ip.overrides", "127.0.0.1", "must be address:count", id="per address"),
     ],
@@ -284,3 +283,24 @@ def test_a_setting_that_there_is_not_is_no_argument() -> None:
     assert BrokerConfig(num_partitions=3).num_partitions == 3
     with pytest.raises(TypeError, match="there is no setting 'num_partition'"):
         BrokerConfig(num_partition=3)
+
+
+@pytest.mark.parametrize(("key", "text"), [*((key, "1") for key in sorted(REMOVED)), ("remote.storage.enable", "TRUE")])
+def test_topic_keeps_what_kafka_4_refuses_and_gets_none_of_it(key: str, text: str) -> None:
+    text = "true" if TOPIC_SETTINGS[key].type == ConfigType.BOOLEAN else text
+    before = {key: text}
+    assert TopicConfig.resolve(BrokerConfig(), before).overrides == before
+    assert TopicConfig.requested(BrokerConfig(), {**before, "retention.ms": "1"}, before).retention_ms == 1
+    with pytest.raises(ConfigError, match=key):
+        TopicConfig.requested(BrokerConfig(), before)
+    assert key in {item.name for item in TopicConfig.resolve(BrokerConfig(), before).describe(BrokerConfig())}
+
+
+def test_topic_that_has_no_tiered_storage_does_not_get_it() -> None:
+    with pytest.raises(ConfigError, match="must be false: this release has no tiered storage"):
+        TopicConfig.requested(BrokerConfig(), {"remote.storage.enable": "true"}, {"remote.storage.enable": "false"})
+
+
+def test_batches_may_be_larger_than_requests_as_in_kafka() -> None:
+    config = BrokerConfig.load(None, {"message.max.bytes": "200000000", "socket.request.max.bytes": "1000000"})
+    assert TopicConfig.resolve(config).max_message_bytes == 200_000_000

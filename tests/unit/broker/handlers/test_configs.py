@@ -14,7 +14,7 @@ from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from kafkalite.settings.foreign import KEPT_TOTAL_MAX
 from kafkalite.settings.group import GROUP_SETTINGS
 from kafkalite.settings.rows import ConfigSource, ConfigType
-from kafkalite.settings.topic_settings_table import TOPIC_SETTINGS
+from kafkalite.settings.topic_settings_table import REMOVED, TOPIC_SETTINGS
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -51,7 +51,7 @@ def describe(broker, version, kind, name, keys=None, **flags):
 def test_topic_settings(broker, version):
     code, told = describe(broker, version, TOPIC, "logs")
     assert code == 0
-    assert list(told) == list(TOPIC_SETTINGS)
+    assert list(told) == [key for key in TOPIC_SETTINGS if key not in REMOVED]
     own, default = told["retention.ms"], told["cleanup.policy"]
     assert (own.value, own.config_source, own.read_only, own.is_sensitive) == (
         "60000",
@@ -70,7 +70,7 @@ def test_topic_settings(broker, version):
 def test_keys_pick_settings_and_unknown_ones_are_left_out(broker, version):
     _, told = describe(broker, version, TOPIC, "logs", ["retention.ms", "no.such.key", "segment.bytes"])
     assert sorted(told) == ["retention.ms", "segment.bytes"]
-    assert len(describe(broker, version, TOPIC, "logs", [])[1]) == len(TOPIC_SETTINGS)
+    assert len(describe(broker, version, TOPIC, "logs", [])[1]) == len(TOPIC_SETTINGS) - len(REMOVED)
 
 
 @pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
@@ -238,6 +238,8 @@ REFUSED = [
     pytest.param(TOPIC, "", [("retention.ms", "1")], ErrorCode.INVALID_REQUEST, id="all-topics"),
     pytest.param(TOPIC, "logs", [("no.such.key", "1")], ErrorCode.INVALID_CONFIG, id="unknown-key"),
     pytest.param(TOPIC, "logs", [("retention.ms", "soon")], ErrorCode.INVALID_CONFIG, id="bad-value"),
+    pytest.param(TOPIC, "logs", [("remote.storage.enable", "true")], ErrorCode.INVALID_CONFIG, id="tiered-storage"),
+    *(pytest.param(TOPIC, "logs", [(key, "1")], ErrorCode.INVALID_CONFIG, id=key) for key in sorted(REMOVED)),
     pytest.param(TOPIC, "logs", [("segment.ms", "1"), ("retention.ms", "x")], ErrorCode.INVALID_CONFIG, id="one-bad"),
     pytest.param(TOPIC, "logs", [("retention.ms", None)], ErrorCode.INVALID_REQUEST, id="null-value"),
     pytest.param(TOPIC, "logs", [("segment.ms", "1")] * 2, ErrorCode.INVALID_REQUEST, id="key-twice"),
@@ -503,8 +505,21 @@ def test_group_settings(version):
     assert (code, told.keys()) == (0, GROUP_SETTINGS.keys())
     session, beats = told["consumer.session.timeout.ms"], told["consumer.heartbeat.interval.ms"]
     assert (session.value, session.config_source, session.read_only) == ("50000", ConfigSource.GROUP, False)
-    assert [(one.value, one.source) for one in session.synonyms] == [("50000", ConfigSource.GROUP)]
-    assert (beats.value, beats.config_source) == ("7000", ConfigSource.DEFAULT)
+    assert (beats.value, beats.config_source) == ("7000", ConfigSource.STATIC_BROKER)
+    assert {
+        key: [(one.name, one.value, one.source) for one in told[key].synonyms]
+        for key in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "share.session.timeout.ms")
+    } == {
+        "consumer.session.timeout.ms": [
+            ("consumer.session.timeout.ms", "50000", ConfigSource.GROUP),
+            ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT),
+        ],
+        "consumer.heartbeat.interval.ms": [
+            ("group.consumer.heartbeat.interval.ms", "7000", ConfigSource.STATIC_BROKER),
+            ("group.consumer.heartbeat.interval.ms", "5000", ConfigSource.DEFAULT),
+        ],
+        "share.session.timeout.ms": [("group.share.session.timeout.ms", "45000", ConfigSource.DEFAULT)],
+    }
     assert describe(broker, version, GROUP, "nobody")[0] == 0
 
 
