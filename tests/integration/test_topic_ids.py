@@ -1,4 +1,4 @@
-"""Topics by id on the wire: Fetch 13 to 17 and Produce 13, with ids that are known, unknown, and of deleted topics."""
+"""Topics by id on the wire: Fetch 13 to 18 and Produce 13, with ids that are known, unknown, and of deleted topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kit.harness import wire
 
 pytestmark = pytest.mark.integration
 
-BY_ID = range(13, 18)
+BY_ID = range(13, 19)
 PRODUCE_BY_NAME, PRODUCE_BY_ID = 12, 13
 STRANGER = bytes(range(16))
 

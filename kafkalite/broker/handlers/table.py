@@ -187,7 +187,7 @@ class Row:
 
 ROWS: Final[tuple[Row, ...]] = (
     Row(api.PRODUCE, 3, 13, served_in_c, advertised=0),
-    Row(api.FETCH, 4, 17, served_in_c),
+    Row(api.FETCH, 4, 18, served_in_c),
     Row(api.LIST_OFFSETS, 1, 11, LazyFunction("list_offsets:handle"), LazyFunction("list_offsets:needs_blocking")),
     Row(
         api.METADATA,

@@ -14,8 +14,8 @@ from kafkalite.errors import ErrorCode
 from tests.kit.harness.fetch_harness import Client, FetchHarness, Wanted, errors_of, fetch_frame, partitions_of
 from tests.kit.harness.log_harness import make_batch
 
-VERSIONS = (4, 7, 12, 17)
-SESSION_VERSIONS = (7, 12, 17)
+VERSIONS = (4, 7, 12, 18)
+SESSION_VERSIONS = (7, 12, 18)
 PARTITIONS = 1500
 """More than one turn serves."""
 NONE, OPEN = (0, -1), (0, 0)

@@ -45,7 +45,7 @@ class Sessions(RuleBasedStateMachine):
     topics = st.sampled_from(TOPICS)
     partitions = st.integers(0, PARTITIONS - 1)
 
-    @initialize(version=st.integers(7, 17))
+    @initialize(version=st.integers(7, 18))
     def start(self, version: int) -> None:
         self.version = version
         self.directory = Path(tempfile.mkdtemp(prefix="sessions"))
@@ -260,7 +260,7 @@ class Sessions(RuleBasedStateMachine):
         assert answer.error_code == 0
         self.take(answer, dict(self.positions), False, NO_LIMIT)
 
-    @rule(version=st.integers(7, 17))
+    @rule(version=st.integers(7, 18))
     def upgrade(self, version: int) -> None:
         """The client changes its version, which it may do inside a session, or not."""
         if (version >= IDS_FROM) == (self.version >= IDS_FROM):

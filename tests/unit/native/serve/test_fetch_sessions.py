@@ -110,7 +110,7 @@ def test_high_watermark_and_log_start_are_news_without_records(harness: FetchHar
     ]
 
 
-@pytest.mark.parametrize("version", [12, 17])
+@pytest.mark.parametrize("version", [12, 18])
 def test_added_changed_and_forgotten(harness: FetchHarness, client: Client, version: int) -> None:
     session = opened(harness, client, version, "a")
     a0, a1, b0 = (harness.key(version, name, index) for name, index in (("a", 0), ("a", 1), ("b", 0)))
@@ -160,7 +160,7 @@ def test_session_without_partitions_may_be_opened_and_filled(harness: FetchHarne
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("session", [(0, 1), (0, -2), (77, 1), (77, INT32_MAX), (-5, 3)])
-@pytest.mark.parametrize("version", [7, 12, 17])
+@pytest.mark.parametrize("version", [7, 12, 18])
 def test_unknown_session_is_an_error_and_never_an_empty_answer(
     harness: FetchHarness, client: Client, version: int, session: tuple[int, int]
 ) -> None:
@@ -214,7 +214,7 @@ def test_wrong_epoch_is_an_error_and_leaves_the_session_as_it_was(harness: Fetch
     assert client.fetch(12, (session, 2)).error_code == 0
 
 
-@pytest.mark.parametrize(("first", "then"), [(12, 13), (13, 12), (17, 7)])
+@pytest.mark.parametrize(("first", "then"), [(12, 13), (13, 12), (18, 7)])
 def test_session_does_not_change_between_names_and_ids(
     harness: FetchHarness, client: Client, first: int, then: int
 ) -> None:
@@ -235,7 +235,7 @@ def test_epoch_goes_on_with_one_after_the_largest(harness: FetchHarness, client:
 
 
 # ---- partitions with errors ------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("version", [12, 17])
+@pytest.mark.parametrize("version", [12, 18])
 def test_partition_with_an_error_is_answered_each_time(harness: FetchHarness, client: Client, version: int) -> None:
     a9, nobody = harness.key(version, "a", 9), stranger(version)
     session = opened(harness, client, version, "b")
