@@ -42,6 +42,8 @@ MAIN_CLASSES = {
 """Script → the class that it runs."""
 EXITS_BY_ITSELF = {"kafka-verifiable-consumer", "kafka-verifiable-producer"}
 """Those that end their JVM without Kafka's Exit: each needs one of its own."""
+RUNS_UNTIL = {"kafka-replica-verification": "max lag is 0 "}
+"""Those that run until they are stopped → what they have printed by then."""
 NOT_CALLED = {
     "connect-distributed, connect-standalone, connect-mirror-maker": "servers; tests/compat/programs runs Connect",
     "connect-plugin-path": "reads Connect's files, not a broker",
@@ -67,10 +69,7 @@ FILES = {
 """Name → content, in {dir}."""
 
 
-SYNONYMS = "the synonyms of group settings name broker settings, as in Kafka 4.4"
 ON_PURPOSE = {
-    ("kafka-configs", "--describe --group readers"): SYNONYMS,
-    ("kafka-configs", "--describe --entity-type groups --entity-name readers --all"): SYNONYMS,
     ("kafka-get-offsets", "--topic orders --time max-timestamp"): "the producer chooses the timestamps",
     ("kafka-get-offsets", "--topic orders --time -3"): "the producer chooses the timestamps",
     ("kafka-features", "describe"): "share.version is not supported; kraft.version is 1 from the start",
@@ -360,7 +359,11 @@ STORY: Final = (
         """,
     ),
     *_calls("kafka-e2e-latency", "--topic latency --num-records 20 --producer-acks all --record-size 100"),
-    *_calls("kafka-replica-verification", "--help", server="--broker-list {bootstrap}"),
+    *_calls(
+        "kafka-replica-verification",
+        "--topics-include orders|perf --time -2 --report-interval-ms 1000",
+        server="--broker-list {bootstrap}",
+    ),
     *_calls(
         "kafka-streams-application-reset",
         """

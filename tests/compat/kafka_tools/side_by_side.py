@@ -15,12 +15,21 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite import Broker
-from tests.compat.kafka_tools.calls import EXITS_BY_ITSELF, MAIN_CLASSES, NOT_CALLED, STORY, Call, write_files
+from tests.compat.kafka_tools.calls import (
+    EXITS_BY_ITSELF,
+    MAIN_CLASSES,
+    NOT_CALLED,
+    RUNS_UNTIL,
+    STORY,
+    Call,
+    write_files,
+)
 from tests.compat.kafka_tools.one_jvm.runner import QUIET, Ended, ToolRunner
 from tests.kit.processes.apache_kafka import HEAP, KAFKA_VERSION, ApacheKafka, jars
 
@@ -100,6 +109,10 @@ _RULES = tuple(
         (r"(\w+(Exception|Error)\b).*", r"\1"),
         (r"(Error while executing [\w ]+ command) ?: .*", r"\1"),
         (r"Epoch: \d+", "Epoch: N"),
+        # Broker settings that a group's settings come from, which Kafka 4.4 names and 4.1 does not.
+        (r", DEFAULT_CONFIG:group\.(consumer|share|streams)\.[^,}]+", ""),
+        (r"\{DEFAULT_CONFIG:group\.(consumer|share|streams)\.", r"{DEFAULT_CONFIG:\1."),
+        (r"for partition \S+ at offset \d+ among", "for partition P at offset N among"),  # whichever was looked at last
         (r"(Could not (upgrade|downgrade|disable) \S+?( to \d+)?)\. .*", r"\1"),
         (r"[ \t]+", " "),
     )
@@ -140,11 +153,41 @@ def arguments_on(side: Side, call: Call) -> list[str]:
 
 
 def run_alone(side: Side, call: Call) -> Ended:
-    """A call in a JVM of its own."""
-    logging = f"-Dlog4j2.configurationFile={side.directory / 'quiet.yaml'}"
-    command = ["java", HEAP, logging, "-cp", f"{jars()}/*", MAIN_CLASSES[call.tool], *arguments_on(side, call)]
-    done = subprocess.run(command, input=call.text, capture_output=True, text=True, timeout=ONE_CALL_S)
+    """A call in a separate JVM."""
+    done = subprocess.run(_command(side, call), input=call.text, capture_output=True, text=True, timeout=ONE_CALL_S)
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def run_until(side: Side, call: Call, text: str) -> Ended:
+    """A call in a separate JVM, killed as soon as it printed this; -1 if it ends or ONE_CALL_S pass before that."""
+    said: list[str] = []
+    with subprocess.Popen(
+        _command(side, call), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        watch = threading.Timer(ONE_CALL_S, process.kill)
+        watch.start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line)
+            if text in line:
+                break
+        watch.cancel()
+        process.kill()
+    return Ended(0 if said and text in said[-1] else -1, "".join(said), "")
+
+
+def _command(side: Side, call: Call) -> list[str]:
+    logging = f"-Dlog4j2.configurationFile={side.directory / 'quiet.yaml'}"
+    return ["java", HEAP, logging, "-cp", f"{jars()}/*", MAIN_CLASSES[call.tool], *arguments_on(side, call)]
+
+
+def run(runner: ToolRunner, side: Side, call: Call) -> Ended:
+    """A call in the JVM that its tool needs."""
+    if call.tool in RUNS_UNTIL:
+        return run_until(side, call, RUNS_UNTIL[call.tool])
+    if call.tool in EXITS_BY_ITSELF:
+        return run_alone(side, call)
+    return runner.run(MAIN_CLASSES[call.tool], *arguments_on(side, call), text=call.text)
 
 
 def compare(calls: Iterable[Call], directory: Path) -> Iterator[Compared]:
@@ -155,13 +198,7 @@ def compare(calls: Iterable[Call], directory: Path) -> Iterator[Compared]:
     with ApacheKafka(directory / "kafka") as kafka, Broker(ours) as broker, ToolRunner(directory) as runner:
         sides = (Side(kafka.bootstrap, directory), Side(broker.bootstrap_servers, directory))
         for call in calls:
-            ended = [
-                run_alone(side, call)
-                if call.tool in EXITS_BY_ITSELF
-                else runner.run(MAIN_CLASSES[call.tool], *arguments_on(side, call), text=call.text)
-                for side in sides
-            ]
-            yield Compared(call, *ended)
+            yield Compared(call, *(run(runner, side, call) for side in sides))
 
 
 def page(compared: Sequence[Compared]) -> str:
