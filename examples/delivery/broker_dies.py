@@ -2,8 +2,9 @@
 
 python examples/delivery/broker_dies.py [kafkalite|confluent]
 
-The broker is one for tests, in this process: it can be made to die before it has written a request, or behind that and
-before it has answered. Each producer is the one of the columnar client, or confluent-kafka's.
+The broker is one for tests, in this process, since the program reads its log. It can be made to die before it has
+written a request, or after that and before it has answered. Each producer is the one of the columnar client, or
+confluent-kafka's.
 """
 
 import sys
@@ -24,7 +25,7 @@ DEATHS = ("before it has written", "before it has answered")
 
 def main(kind: str) -> None:
     send = {"kafkalite": send_columns, "confluent": send_one_by_one}[kind]
-    with KafkaBroker() as broker:
+    with KafkaBroker(in_process=True) as broker:
         print(f"{'':22}the broker died {DEATHS[0]:24}{DEATHS[1]}")
         for name, settings in PRODUCERS.items():
             before, behind = (stored(broker, send, settings, death) for death in DEATHS)

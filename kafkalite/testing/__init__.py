@@ -1,208 +1,48 @@
-"""The test kit: pytest fixtures with a real broker in the test process, which can be restarted, killed, made to fail.
+"""The test kit: a pytest plugin with a real broker that tests can restart, kill and make fail.
 
     def test_order_arrives_although_the_leader_moved(kafka_broker, kafka_topic):
         kafka_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
         producer = confluent_kafka.Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
         ...
 
-    kafka_broker            a running KafkaBroker, one for a pytest process (so one for each pytest-xdist worker), on a
-                            free port of 127.0.0.1, in a temporary directory that pytest removes
-    kafka_topic             the name of a fresh topic with one partition, for one test
-    kafka_topic_factory     makes more of them: kafka_topic_factory(3, cleanup_policy="compact")
-    kafka_registry          a running schema registry in front of it; `kafka_registry.url`
-    kafka_broker_settings   settings of the broker, to be overridden in a conftest.py with the same scope
+    plugin          fixtures and hooks of pytest
+    broker          KafkaBroker: what a test does with a broker, in either place
+    in_process      the broker itself, with restarts, crashes and faults
+    faults          makes requests fail before they are served
+    own_process     starts the broker's process, asks it over a pipe and ends it
+    child           what runs in that process
+    control         the frames on the pipe; errors keep their class and text
+    captured_log    what brokers log, for pytest's report
+    unpatched       functions of the system that a test's tools do not replace
 
-Settings that need no code stand in pytest's own file, one a line, as `kafkalite_settings`. acks=all is answered from
-the page cache unless they say `flush.on.acks.all=true`: records survive a killed process, not a power cut, which no
-test needs. The report's header says which, and its summary what held. Faults end with the test that asked for them.
-Without pytest, `kafkalite.testing.KafkaBroker` is the same broker. docs/testing.md tells more.
+         pytest ──┬─ KafkaBroker ── OwnProcess ══ pipes ══ child ─┬─ InProcessBroker ── Faults
+                  └─ in_process=True ─────────────────────────────┘
 
-Only pytest is imported here until a fixture is used, since every pytest run with kafkalite installed loads this file.
-
-`broker.py` is the broker, with restarts and crashes; `faults.py` makes requests fail before they are served.
+Names are imported when first used: every pytest run with kafkalite installed loads the plugin, and no more until a
+fixture is used; the broker's process loads everything but pytest and the plugin.
 """
 
 from __future__ import annotations
 
-import re
-import secrets
-from typing import TYPE_CHECKING, Final, Protocol
-
-import pytest
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kafkalite.schema_registry.server import RegistryServer
+    from kafkalite.testing.broker import Fault as Fault
     from kafkalite.testing.broker import KafkaBroker as KafkaBroker
-    from kafkalite.testing.faults import Fault as Fault
+    from kafkalite.testing.plugin import TopicFactory as TopicFactory
 
 __all__ = ["Fault", "KafkaBroker", "TopicFactory"]
 
+pytest_plugins: Final = ("kafkalite.testing.plugin",)
+"""pytest loads it with this module, which is its entry point and what a conftest.py or `-p` names."""
+
 __getattr__, __dir__ = lazy_names(
-    __name__, {"Fault": "kafkalite.testing.faults", "KafkaBroker": "kafkalite.testing.broker"}
+    __name__,
+    {
+        "Fault": "kafkalite.testing.broker",
+        "KafkaBroker": "kafkalite.testing.broker",
+        "TopicFactory": "kafkalite.testing.plugin",
+    },
 )
-
-TEST_NAME_SIZE_MAX: Final = 150
-"""Characters of the test's name that go into its topic's; a topic name has 249 at most."""
-INI_SETTINGS: Final = "kafkalite_settings"
-FLUSH: Final = "flush.on.acks.all"
-_BROKER: Final = pytest.StashKey["KafkaBroker"]()
-_IN_FORCE: Final = pytest.StashKey[set[str]]()
-
-
-class TopicFactory(Protocol):
-    """What `kafka_topic_factory` is."""
-
-    def __call__(self, partitions: int = 1, *, name: str | None = None, **settings: object) -> str:
-        """Makes a topic and returns its name, which begins with the test's unless it is given.
-
-        Settings are Kafka's, with underscores: `cleanup_policy="compact"`. KafkaError when the topic cannot be made.
-        """
-        ...
-
-
-@pytest.fixture(scope="session")
-def kafka_broker_settings() -> Mapping[str, object]:
-    """Settings for `kafka_broker`, by key; override it in a conftest.py with the same scope."""
-    return {}
-
-
-@pytest.fixture(scope="session")
-def kafka_broker(
-    kafka_broker_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator[KafkaBroker]:
-    """A running broker; `kafka_broker.bootstrap_servers` is its address."""
-    from kafkalite.settings.broker import BrokerConfig
-    from kafkalite.testing.broker import KafkaBroker
-
-    settings: dict[str, object] = {
-        "listeners": "kafka://127.0.0.1:0",
-        "log.dirs": str(tmp_path_factory.mktemp("kafkalite")),
-        FLUSH: False,
-        **_ini_settings(pytestconfig),
-        **kafka_broker_settings,
-    }
-    with KafkaBroker(BrokerConfig.load(None, settings)) as broker:
-        pytestconfig.stash[_BROKER] = broker
-        _in_force(pytestconfig).add(_durability(flush=broker.config.flush_on_acks_all))
-        yield broker
-        del pytestconfig.stash[_BROKER]
-
-
-@pytest.fixture
-def kafka_topic_factory(kafka_broker: KafkaBroker, request: pytest.FixtureRequest) -> TopicFactory:
-    """Makes fresh topics, named after the test: `kafka_topic_factory(3, retention_ms=1000)`.
-
-    They stay until the broker goes, so that a client still closing down meets no surprise.
-    """
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.name).strip("-.") or "topic"
-
-    def make(partitions: int = 1, *, name: str | None = None, **settings: object) -> str:
-        name = name or f"{stem[:TEST_NAME_SIZE_MAX]}-{secrets.token_hex(4)}"
-        kafka_broker.create_topic(name, partitions, **settings)
-        return name
-
-    return make
-
-
-@pytest.fixture
-def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
-    """The name of a fresh topic with one partition, named after the test."""
-    return kafka_topic_factory()
-
-
-@pytest.fixture(scope="session")
-def kafka_registry(kafka_broker: KafkaBroker) -> Iterator[RegistryServer]:
-    """A running schema registry, kept in `kafka_broker`; `kafka_registry.url` is its address.
-
-    Needs the extra `registry`. Faults of Produce and Fetch concern it too: it is a client of the broker.
-    """
-    from kafkalite.schema_registry.server import RegistryServer
-
-    with RegistryServer(kafka_broker.bootstrap_servers, port=0) as server:
-        yield server
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """The setting of pytest's own file."""
-    parser.addini(INI_SETTINGS, "settings of kafka_broker: key=value, one a line", type="linelist", default=[])
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Has kafkalite's own modules imported as they are.
-
-    pytest parses and rewrites those of a plugin's whole package. Here that helps nobody; a broker imports some in
-    threads that serve, and CPython 3.11 fails at times where two threads parse at once.
-    """
-    package = __name__.partition(".")[0]
-    marked: set[str] = getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", set())
-    if package in marked:
-        marked.remove(package)
-        getattr(config.pluginmanager.rewrite_hook, "_marked_for_rewrite_cache", {}).clear()
-
-
-def pytest_report_header(config: pytest.Config) -> str:
-    """One line, so that a report shows which broker the tests run on."""
-    from kafkalite.version import VERSION
-
-    flush = str(_ini_settings(config).get(FLUSH, "false")).lower() == "true"
-    overridden = any(hasattr(plugin, kafka_broker_settings.__name__) for plugin in _conftests(config))
-    unless = ", unless this run's kafka_broker_settings say otherwise" if overridden else ""
-    return f"kafkalite {VERSION}: kafka_broker {_durability(flush=flush)}{unless}"
-
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Faults end with the test that asked for them."""
-    broker = item.config.stash.get(_BROKER, None)
-    if broker is not None:
-        broker.heal()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A pytest-xdist worker tells its controller what was in force."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output[INI_SETTINGS] = sorted(_in_force(session.config))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object, error: object) -> None:
-    """The controller hears of it."""
-    del error
-    told = getattr(node, "workeroutput", {}).get(INI_SETTINGS, [])
-    config: pytest.Config = node.config  # type: ignore[attr-defined]  # an xdist WorkerController
-    _in_force(config).update(told)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What held while tests ran, where the header could not know."""
-    for text in sorted(_in_force(config)):
-        terminalreporter.write_line(f"kafkalite: kafka_broker {text}")
-
-
-def _ini_settings(config: pytest.Config) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for line in config.getini(INI_SETTINGS):
-        key, separator, value = line.partition("=")
-        if not separator:
-            raise pytest.UsageError(f"{INI_SETTINGS}: {line!r} is not key=value")
-        found[key.strip()] = value.strip()
-    return found
-
-
-def _conftests(config: pytest.Config) -> Iterator[object]:
-    """Plugins but this one."""
-    return (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
-
-
-def _in_force(config: pytest.Config) -> set[str]:
-    return config.stash.setdefault(_IN_FORCE, set())
-
-
-def _durability(*, flush: bool) -> str:
-    """What the header and the summary say of a broker."""
-    value = "true" if flush else "false"
-    return f"answers acks=all from the {'disk' if flush else 'page cache'} ({FLUSH}={value})"

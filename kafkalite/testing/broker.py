@@ -1,110 +1,266 @@
-"""A broker for tests of programs that use Kafka: restarted in place, killed, and made to fail.
+"""A broker for tests of programs that use Kafka, in its own process or in this one.
 
     with KafkaBroker() as broker:
         broker.create_topic("orders", 3)
         broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
         broker.restart(kill=True)
 
-The fixture `kafka_broker` is one. Its port is kept while it is down, so that nobody else gets it meanwhile: clients are
-refused then, and find it again where it was.
+The fixture `kafka_broker` is one. In its own process, no test that fakes time, files or sockets, or that forks, affects
+it. In this process, `logs` and `config` are available, and arguments may be objects.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from kafkalite.broker import Broker
-from kafkalite.broker.handlers.error_answers import MetadataView
-from kafkalite.broker.net.listener import bind_only
-from kafkalite.testing.faults import Faults
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
-    import socket
+    import threading
+    from types import TracebackType
 
-    from kafkalite._native.serve.connection import Connection
-    from kafkalite.settings.listeners import Listener
-    from kafkalite.testing.faults import Code, Delay, Disconnection, Failure
+    from kafkalite.broker.log.manager import LogManager
+    from kafkalite.errors import ErrorCode, KafkaError
+    from kafkalite.model import Endpoint
+    from kafkalite.settings.broker import BrokerConfig
+    from kafkalite.testing.faults import Faults
+    from kafkalite.testing.in_process import InProcessBroker
+    from kafkalite.testing.own_process import OwnProcess, RemoteEvent
+
+IN_PROCESS: Final = "in_process"
+"""The option, which the fixture's settings may have, too. No setting of Kafka's has an underscore."""
+OBJECTS: Final = ("clock", "companions", "retention_policies")
+"""Arguments of Broker that are objects."""
 
 
-class KafkaBroker(Broker):
-    """A Broker, whose arguments it takes, that a test can restart, kill and make fail.
+@runtime_checkable
+class Fault(Protocol):
+    """A fault that a test asked for: `end`, or the end of a `with`, removes it."""
 
-    The fixture's answers acks=all from the page cache (`flush_on_acks_all=False`), since tests need no power cut; one
-    that is made by hand, from the disk, as any Broker does.
+    key: int
+
+    @property
+    def count(self) -> int:
+        """How many requests met it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further request meets it."""
+
+    def end(self) -> None:
+        """Remove it. Idempotent."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class KafkaBroker:
+    """A broker that a test can restart, kill and make fail.
+
+    It takes the arguments of `kafkalite.Broker` and has its members, and runs in its own process. With
+    `in_process=True` it runs in this one: `logs` and `config`, and arguments that are objects, require that.
+
+    The fixture's broker answers acks=all from the page cache (`flush_on_acks_all=False`), since tests need no power
+    cut; one that is made by hand answers from the disk, as any Broker does.
     """
 
-    def __init__(self, *args: object, **settings: object) -> None:
-        super().__init__(*args, **settings)  # type: ignore[arg-type]  # Broker's own
-        self.faults = self._faults = Faults(self._view)
-        self._kept: dict[Listener, socket.socket] = {}
+    def __init__(
+        self,
+        config: BrokerConfig | Mapping[str, object] | None = None,
+        *,
+        in_process: bool | None = None,
+        **settings: object,
+    ) -> None:
+        given = None if config is None else dict(config if isinstance(config, Mapping) else config.static_texts)
+        asked = False if given is None else given.pop(IN_PROCESS, False)
+        self._here: InProcessBroker | None = None
+        self._there: OwnProcess | None = None
+        if str(asked if in_process is None else in_process).lower() == "true":
+            from kafkalite.testing.in_process import InProcessBroker
 
-    def restart(self, *, kill: bool = False) -> None:
-        """Stops and starts again, on the same port with the same data; clients lose their connections.
+            self._here = InProcessBroker(given if isinstance(config, Mapping) else config, **settings)
+            return
+        for name in OBJECTS:
+            if settings.pop(name, None):
+                _refuse(f"the argument {name}")
+        if settings and not isinstance(config, Mapping | None):
+            raise TypeError("give either a BrokerConfig or single settings")
+        from kafkalite.settings.rows import key_of
+        from kafkalite.testing.own_process import OwnProcess
 
-        `kill` stops it as a crash of its process does: nothing is flushed, tidied up or written down, no client is
-        answered any more, and the start recovers. What was acknowledged is there all the same.
-        """
-        self._check_own()
-        if not self.running:
-            raise RuntimeError("the broker is not running")
-        self._stop_parts(crash=kill)
-        self.failed.clear()
-        self.start()
+        self._there = OwnProcess((given or {}) | {key_of(name): value for name, value in settings.items()})
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def in_process(self) -> bool:
+        """Whether the broker runs in this process."""
+        return self._here is not None
+
+    def start(self) -> Self:
+        """Start; the broker serves clients when this returns. StartupError says why it cannot."""
+        self._do("start")
+        return self
 
     def stop(self, reason: str = "stop was called") -> None:
-        """As Broker.stop; the port is free again."""
-        if not self._origin.is_here:
-            return
-        super().stop(reason)
-        for kept in self._kept.values():
-            kept.close()
-        self._kept.clear()
+        """Stop; its process ends, and the port is free again. Idempotent; the log has the reason."""
+        self._do("stop", reason)
 
-    def fail(self, api: str | int, code: Code, times: int | None = 1) -> Failure:
-        """The next `times` requests of an API are answered with an error, and have no effect.
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop and start again, on the same port with the same data; clients lose their connections.
+
+        `kill` stops the broker as a crash of its process does: nothing is flushed or written down, no client gets
+        another answer, and the start recovers. What was acknowledged is there all the same.
+        """
+        self._do("restart", kill=kill)
+
+    def give_up_start(self) -> None:
+        """End a start that waits for a cluster, by StartGivenUp. Any thread."""
+        self._do("give_up_start")
+
+    def fail(
+        self, api: str | int, code: ErrorCode | int | str | type[KafkaError] | KafkaError, times: int | None = 1
+    ) -> Fault:
+        """Answer the next `times` requests of an API with an error, without executing them.
 
         `api` is its name as Kafka spells it ("Produce", "OffsetCommit") or its key; `code` the error's name, its number
-        or one of kafkalite's exceptions. `times=None` goes on until it is ended. The Fault that comes back counts the
-        requests that met it. ValueError for an API or error that there is not.
+        or one of kafkalite's exceptions. `times=None`: until it is ended. The fault is armed when this returns, and
+        counts the requests that met it. ValueError for an unknown API or error.
 
-        The code stands wherever the answer has room for one: for each topic, partition or group that was asked for. A
-        Produce with acks=0 has no answer, so its connection is closed, as Kafka does.
+        Each topic, partition or group of the request gets the code. A Produce with acks=0 has no answer, so its
+        connection is closed, as Kafka does.
         """
-        self._check_own()
-        return self.faults.fail(api, code, times)
+        return self._fault("fail", api, code, times)
 
-    def disconnect(self, api: str | int, times: int | None = 1) -> Disconnection:
-        """The next `times` requests of an API have no effect, and their connections are closed without an answer."""
-        self._check_own()
-        return self.faults.disconnect(api, times)
+    def disconnect(self, api: str | int, times: int | None = 1) -> Fault:
+        """Close the connection of the next `times` requests of an API, without executing or answering them."""
+        return self._fault("disconnect", api, times)
 
-    def delay(self, api: str | int, seconds: float, times: int | None = None) -> Delay:
-        """Answers of an API leave so much later, and what stands after them on their connection too.
+    def delay(self, api: str | int, seconds: float, times: int | None = None) -> Fault:
+        """Delay answers of an API, and the later answers of their connections. The requests take effect at once.
 
-        The request takes effect at once. `times=None` goes on until it is ended.
+        `times=None`: until it is ended.
         """
-        self._check_own()
-        return self.faults.delay(api, seconds, times)
+        return self._fault("delay", api, seconds, times)
 
     def heal(self) -> None:
-        """Ends every fault; answers that are delayed leave at once."""
-        self._check_own()
-        self.faults.end_all()
+        """End every fault; delayed answers leave at once."""
+        self._do("heal")
 
-    def _stop_parts(self, *, crash: bool = False) -> bool:
-        clean = super()._stop_parts(crash=crash)
-        self.faults.let_go()  # for connections that are gone
-        return clean
+    def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
+        """Create a topic; settings are Kafka's with underscores: `retention_ms=1000`. KafkaError if it cannot be."""
+        self._do("create_topic", name, partitions, **settings)
 
-    def _place(self, wanted: Listener) -> Listener:
-        if wanted.port:
-            return wanted
-        if wanted not in self._kept:
-            self._kept[wanted] = bind_only(wanted.host, 0)
-        return replace(wanted, port=int(self._kept[wanted].getsockname()[1]))
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and everything in it."""
+        self._do("delete_topic", name)
 
-    def _view(self, connection: Connection) -> MetadataView:
-        return MetadataView(
-            self.config.node_id, self.logs.cluster_id, connection.listener.endpoint, list(self.logs.topics)
-        )
+    def add_user(self, user: str, password: str) -> None:
+        """Set a user's password for SCRAM-SHA-256 and SCRAM-SHA-512; the user may be new."""
+        self._do("add_user", user, password)
+
+    def reload_certificates(self) -> None:
+        """Read the files of TLS listeners again."""
+        self._do("reload_certificates")
+
+    def loops_turned(self) -> threading.Event | RemoteEvent:
+        """An event that is set once every network worker has turned since now."""
+        event: threading.Event | RemoteEvent = self._do("loops_turned")
+        return event
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client's `bootstrap.servers` takes."""
+        return str(self._get("bootstrap_servers"))
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return int(self._get("port"))
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """The address that clients get, by the listener's name in capitals."""
+        found: dict[str, Endpoint] = self._get("endpoints")
+        return found
+
+    @property
+    def classic_endpoint(self) -> Endpoint | None:
+        """The address for Kafka 0.7's clients; None without a kafka07:// listener."""
+        found: Endpoint | None = self._get("classic_endpoint")
+        return found
+
+    @property
+    def metrics_urls(self) -> list[str]:
+        """Addresses of `/metrics`, without the path."""
+        return list(self._get("metrics_urls"))
+
+    @property
+    def progress(self) -> str:
+        """How far a start is, in words; empty if there is nothing to say. Any thread."""
+        return str(self._get("progress"))
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker was started and not stopped since."""
+        return bool(self._get("running"))
+
+    @property
+    def connection_count(self) -> int:
+        """Client connections that are open now."""
+        return int(self._get("connection_count"))
+
+    @property
+    def failed(self) -> threading.Event | RemoteEvent:
+        """An event that is set when the broker cannot continue."""
+        return self._here.failed if self._here is not None else self._process.failed
+
+    @property
+    def logs(self) -> LogManager:
+        """The log directory of a started broker; only with `in_process=True`."""
+        return self._here.logs if self._here is not None else _refuse("logs")
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The effective settings; only with `in_process=True`."""
+        return self._here.config if self._here is not None else _refuse("config")
+
+    @property
+    def faults(self) -> Faults:
+        """All faults; only with `in_process=True`."""
+        return self._here.faults if self._here is not None else _refuse("faults")
+
+    @property
+    def flushes_on_acks_all(self) -> bool:
+        """Whether acks=all is answered from the disk (`flush.on.acks.all`)."""
+        return self._here.config.flush_on_acks_all if self._here is not None else bool(self._process.get("flushes"))
+
+    @property
+    def _process(self) -> OwnProcess:
+        assert self._there is not None
+        return self._there
+
+    def _do(self, name: str, *arguments: object, **named: object) -> Any:
+        if self._here is not None:
+            return getattr(self._here, name)(*arguments, **named)
+        return self._process.do(name, *arguments, **named)
+
+    def _get(self, name: str) -> Any:
+        return getattr(self._here, name) if self._here is not None else self._process.get(name)
+
+    def _fault(self, name: str, *arguments: object) -> Fault:
+        fault: Fault = self._do(name, *arguments)
+        return fault
+
+
+def _refuse(what: str) -> NoReturn:
+    raise RuntimeError(
+        f"{what} cannot cross from the broker's own process: use KafkaBroker(in_process=True), or"
+        ' {"in_process": True} in kafka_broker_settings'
+    )

@@ -40,8 +40,8 @@ ELSEWHERE = {
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", QUICK)
 def test_a_page_works_from_its_first_line(name: str, tmp_path: Path) -> None:
-    listeners = "kafka://127.0.0.1:0,kafka07://127.0.0.1:0"
-    with KafkaBroker(listeners=listeners, flush_on_acks_all=False, offsets_topic_num_partitions=4) as broker:
+    settings = {"listeners": "kafka://127.0.0.1:0,kafka07://127.0.0.1:0", "offsets.topic.num.partitions": 4}
+    with KafkaBroker(settings, flush_on_acks_all=False, in_process=True) as broker:
         classic = broker.classic_endpoint
         assert classic is not None
         with PageRun(name, tmp_path, {9092: broker.port, 9072: classic.port}) as page:

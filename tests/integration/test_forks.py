@@ -97,7 +97,7 @@ def test_a_child_that_leaves_the_with_block_stops_nothing(tmp_path: Path) -> Non
     ],
 )
 def test_what_would_change_the_broker_is_refused_in_a_child(use: Callable[[KafkaBroker], object]) -> None:
-    with KafkaBroker() as broker:
+    with KafkaBroker(in_process=True) as broker:
         told = in_child(lambda: use(broker))
         assert told.startswith(f"RuntimeError: this broker belongs to process {os.getpid()}"), told
 

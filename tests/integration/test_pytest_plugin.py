@@ -17,37 +17,46 @@ import urllib.request
 
 import pytest
 from kafkalite import KafkaError
+from kafkalite.client import Client
+
+faults = []
 
 def test_broker_is_there(kafka_broker):
     host, _, port = kafka_broker.bootstrap_servers.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10):
         pass
 
+@pytest.fixture(scope="module")
+def client(kafka_broker):
+    with Client(kafka_broker.bootstrap_servers) as client:
+        yield client
+
 @pytest.mark.parametrize("name", ["a b", "ü/../x", "y" * 300])
-def test_topic_is_fresh(kafka_broker, kafka_topic, name):
-    topic = kafka_broker.logs.topics[kafka_topic]
-    assert len(topic.partitions) == 1
-    assert topic.partitions[0].log_end_offset == 0
+def test_topic_is_fresh(client, kafka_topic, name):
+    assert len(client.topics()[kafka_topic].partitions) == 1
+    assert client.end_offset(kafka_topic, 0) == 0
 
 def test_acks_all_is_answered_from_the_page_cache(kafka_broker):
-    assert kafka_broker.config.flush_on_acks_all is False
+    assert kafka_broker.flushes_on_acks_all is False
 
-def test_topics_have_partitions_and_settings(kafka_broker, kafka_topic_factory):
+def test_topics_have_partitions_and_settings(client, kafka_broker, kafka_topic_factory):
     first = kafka_topic_factory(3, cleanup_policy="compact", retention_ms=1000)
     assert first.startswith("test_topics_have-partitions".replace("-", "_"))
     assert first != kafka_topic_factory()
-    topic = kafka_broker.logs.topics[first]
-    assert (len(topic.partitions), topic.config.cleanup_policy, topic.config.retention_ms) == (3, ("compact",), 1000)
+    assert len(client.topics()[first].partitions) == 3
+    settings = {entry.name: entry.value for entry in client.admin.describe_topic_configs(first)}
+    assert (settings["cleanup.policy"], settings["retention.ms"]) == ("compact", "1000")
     assert kafka_topic_factory(name="orders") == "orders"
     with pytest.raises(KafkaError):
         kafka_topic_factory(name="orders")
 
 def test_fault_lasts(kafka_broker):
-    kafka_broker.fail("Produce", "REQUEST_TIMED_OUT", times=None)
-    assert kafka_broker.faults.armed
+    faults.append(kafka_broker.fail("Produce", "REQUEST_TIMED_OUT", times=None))
+    assert not faults[0].ended
 
-def test_fault_ended_with_its_test(kafka_broker):
-    assert not kafka_broker.faults.armed
+def test_fault_ended_with_its_test(client, kafka_topic):
+    client.produce(kafka_topic, 0, [b"x"])
+    assert faults[0].count == 0
 
 def test_registry_serves_schemas(kafka_registry):
     body = json.dumps({"schema": '"string"'}).encode()
@@ -61,7 +70,7 @@ def test_registry_serves_schemas(kafka_registry):
 @pytest.fixture
 def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # so that it also works where kafkalite is not installed
-    pytester.makeini("[pytest]\naddopts = -p kafkalite.testing\nfilterwarnings = error\n")
+    pytester.makeini("[pytest]\naddopts = -p kafkalite.testing -p no:randomly\nfilterwarnings = error\n")
     pytester.makepyfile(INNER_TEST)
     return pytester
 
@@ -94,7 +103,7 @@ def test_settings_can_be_overridden(inner: pytest.Pytester) -> None:
 
         @pytest.fixture(scope="session")
         def kafka_broker_settings():
-            return {"num.partitions": 7}
+            return {"num.partitions": 7, "in_process": True}
     """)
     inner.makepyfile("def test_setting(kafka_broker):\n    assert kafka_broker.config.num_partitions == 7\n")
     inner.runpytest_subprocess().assert_outcomes(passed=1)
@@ -102,8 +111,8 @@ def test_settings_can_be_overridden(inner: pytest.Pytester) -> None:
 
 def test_pytests_own_file_has_settings_and_the_header_says_what_holds(inner: pytest.Pytester) -> None:
     inner.makeini(
-        "[pytest]\naddopts = -p kafkalite.testing\nfilterwarnings = error\n"
-        "kafkalite_settings =\n    flush.on.acks.all=true\n    num.partitions=7\n"
+        "[pytest]\naddopts = -p kafkalite.testing -p no:randomly\nfilterwarnings = error\n"
+        "kafkalite_settings =\n    flush.on.acks.all=true\n    num.partitions=7\n    in_process=true\n"
     )
     inner.makepyfile("def test_setting(kafka_broker):\n    assert kafka_broker.config.num_partitions == 7\n")
     result = inner.runpytest_subprocess()
@@ -121,7 +130,7 @@ def test_summary_says_what_a_conftest_set(inner: pytest.Pytester, arguments: lis
         def kafka_broker_settings():
             return {"flush.on.acks.all": True}
     """)
-    inner.makepyfile("def test_it(kafka_broker):\n    assert kafka_broker.config.flush_on_acks_all\n")
+    inner.makepyfile("def test_it(kafka_broker):\n    assert kafka_broker.flushes_on_acks_all\n")
     result = inner.runpytest_subprocess(*arguments)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["kafkalite *page cache*, unless this run's kafka_broker_settings say otherwise"])
@@ -136,5 +145,48 @@ def test_run_that_uses_no_broker_says_nothing_at_its_end(inner: pytest.Pytester)
 
 
 def test_setting_without_a_value_is_refused(inner: pytest.Pytester) -> None:
-    inner.makeini("[pytest]\naddopts = -p kafkalite.testing\nkafkalite_settings = num.partitions\n")
+    inner.makeini("[pytest]\naddopts = -p kafkalite.testing -p no:randomly\nkafkalite_settings = num.partitions\n")
     assert inner.runpytest_subprocess().ret == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize("arguments", sample([[], ["-n", "1"], ["-s"]], 1), ids=["one-process", "xdist", "no-capture"])
+def test_a_failed_test_shows_what_the_broker_logged_meanwhile(inner: pytest.Pytester, arguments: list[str]) -> None:
+    inner.makepyfile("""
+        def test_passes(kafka_topic_factory):
+            kafka_topic_factory(name="of-another-test")
+
+        def test_fails(kafka_broker):
+            kafka_broker.create_topic("of-this-test")
+            assert kafka_broker.in_process
+    """)
+    result = inner.runpytest_subprocess(*arguments)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*- Captured kafkalite broker log call -*", "*topic created*topic=of-this-test*"])
+    result.stdout.no_fnmatch_line("*topic=of-another-test*")
+
+
+def test_the_level_of_the_brokers_log_is_pytests(inner: pytest.Pytester) -> None:
+    inner.makepyfile("def test_fails(kafka_topic):\n    assert not kafka_topic\n")
+    result = inner.runpytest_subprocess("--log-level=warning")
+    result.assert_outcomes(failed=1)
+    result.stdout.no_fnmatch_line("*Captured kafkalite broker log*")
+
+
+def test_a_broker_that_dies_fails_the_tests_that_use_it_and_no_others(inner: pytest.Pytester) -> None:
+    inner.makepyfile("""
+        import os, signal
+
+        def test_kills(kafka_broker):
+            os.kill(kafka_broker._process._process.number, signal.SIGKILL)
+            assert kafka_broker.failed.wait(60)
+            assert not kafka_broker.running
+
+        def test_needs_it(kafka_topic):
+            pass
+
+        def test_without_it():
+            pass
+    """)
+    result = inner.runpytest_subprocess()
+    result.assert_outcomes(passed=2, errors=2)  # what needs it, and the end of the session's fixture
+    result.stdout.fnmatch_lines(["*RuntimeError: the broker's process * has ended*"])

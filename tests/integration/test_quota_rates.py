@@ -205,7 +205,7 @@ def held(load: Load, port: int, seconds: int, rate: int) -> float:
 
 @pytest.mark.parametrize("load", [confluent_produces, confluent_consumes])
 def test_a_client_is_held_to_its_quota(load: Load) -> None:
-    with KafkaBroker(num_partitions=1) as broker:
+    with KafkaBroker(in_process=True, num_partitions=1) as broker:
         broker.create_topic("t")
         fill(broker.port, 12_000_000)
         set_quotas(broker.port, {"client-id": "c"}, producer_byte_rate=1_000_000.0, consumer_byte_rate=1_000_000.0)

@@ -194,7 +194,7 @@ def test_what_is_deleted_during_the_search_is_told(broker: Broker, client: Clien
 
 
 def test_a_damaged_batch_is_stepped_over_and_told(tmp_path: Path) -> None:
-    with KafkaBroker(log_dirs=str(tmp_path / "data"), flush_on_acks_all=False) as broker:
+    with KafkaBroker(in_process=True, log_dirs=str(tmp_path / "data"), flush_on_acks_all=False) as broker:
         with Client(broker.bootstrap_servers) as client:
             client.admin.create_topic("torn", 1)
             for first in range(0, 100, 10):

@@ -27,7 +27,7 @@ def client(broker: KafkaBroker, mechanism: str = "SCRAM-SHA-256", password: str 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_user_signs_in_and_meets_the_faults_that_were_asked_for(mechanism: str) -> None:
-    with KafkaBroker(SETTINGS) as broker:
+    with KafkaBroker(SETTINGS, in_process=True) as broker:
         broker.add_user("alice", "secret")
         broker.create_topic("orders")
         with client(broker, mechanism) as alice:
@@ -46,7 +46,7 @@ def test_user_signs_in_and_meets_the_faults_that_were_asked_for(mechanism: str) 
 
 
 def test_users_outlive_a_crash() -> None:
-    with KafkaBroker(SETTINGS) as broker:
+    with KafkaBroker(SETTINGS, in_process=True) as broker:
         broker.add_user("alice", "secret")
         broker.restart(kill=True)
         with client(broker) as alice:

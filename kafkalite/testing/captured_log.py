@@ -1,0 +1,65 @@
+"""What brokers in their own processes write to stdout and stderr: kept in memory, for the reports of pytest.
+
+The file has no name and no reader thread: pytest's hooks ask what is new in it. Without pytest nothing is captured and
+a broker's log goes to this program's stderr.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkalite.testing.unpatched import Unpatched
+
+SIZE_MAX: Final = 64 << 10
+"""Bytes of a broker's log in one section of a report; the newest."""
+
+_level: str | None = None
+_logs: list[CapturedLog] = []
+
+
+class CapturedLog:
+    """The log of one broker's process."""
+
+    def __init__(self) -> None:
+        self.descriptor = Unpatched.memory_file("kafkalite-log")
+        self._seen = 0
+        self._ended = False
+        _logs.append(self)
+
+    def end(self) -> None:
+        """Note that the process has ended: what is new is reported once more, and the file is closed."""
+        self._ended = True
+
+    def news(self) -> str:
+        """Return what was written since this was last called."""
+        size = Unpatched.file_status(self.descriptor).st_size
+        start = max(self._seen, size - SIZE_MAX)
+        cut = f"[{start - self._seen} bytes before this are left out]\n" if start > self._seen else ""
+        text = Unpatched.read_at(self.descriptor, size - start, start).decode(errors="replace")
+        self._seen = size
+        if self._ended:
+            _logs.remove(self)
+            Unpatched.close(self.descriptor)
+        return cut + text
+
+    def tail(self) -> str:
+        """Return the last line, for an error."""
+        size = Unpatched.file_status(self.descriptor).st_size
+        text = Unpatched.read_at(self.descriptor, SIZE_MAX, max(0, size - SIZE_MAX)).decode(errors="replace")
+        return text.strip().rpartition("\n")[2]
+
+
+def capture(level: str) -> None:
+    """Capture the log of every broker that is started from now on, from this level."""
+    global _level
+    _level = level
+
+
+def level_captured() -> str | None:
+    """Return the level that is captured; None: nothing is."""
+    return _level
+
+
+def news() -> str:
+    """Return what all brokers wrote since this was last called."""
+    return "".join([log.news() for log in list(_logs)])

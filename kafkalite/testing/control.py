@@ -1,0 +1,78 @@
+"""Frames between a test and its broker's process: JSON after its size. An error keeps its class, arguments and text.
+
+    request   {"id": [process, number], "call": NAME, "arguments": [...], "named": {...}}
+    answer    {"id": the same, "value": ...}    or    {"id": the same, "error": {...}}
+
+The number belongs to the asking process: an exchange that a time-out or Ctrl-C has cut short leaves an answer behind,
+which the next one skips.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any, Final
+
+from kafkalite.errors import KafkaError, error_for
+
+SIZE_BYTES: Final = 4
+HOME: Final = frozenset({"builtins", "kafkalite"})
+"""Packages whose exceptions are made again on the other side."""
+END: Final = "end"
+"""The call that ends the process, without an answer: a forked child may keep the pipe open."""
+PLAIN: Final = str | int | float | None
+
+
+def frame(message: object) -> bytes:
+    """Return a message's bytes. TypeError: something in it cannot cross."""
+    body = json.dumps(message).encode()
+    return len(body).to_bytes(SIZE_BYTES, "big") + body
+
+
+class Frames:
+    """Cuts the bytes of a pipe into messages."""
+
+    def __init__(self) -> None:
+        self._bytes = b""
+
+    def add(self, data: bytes) -> None:
+        """Append what was read."""
+        self._bytes += data
+
+    def next(self) -> Any:
+        """Return the next complete message; None without one."""
+        body = SIZE_BYTES + int.from_bytes(self._bytes[:SIZE_BYTES], "big")
+        if len(self._bytes) < max(body, SIZE_BYTES):
+            return None
+        message = json.loads(self._bytes[SIZE_BYTES:body])
+        self._bytes = self._bytes[body:]
+        return message
+
+
+def described(error: BaseException) -> dict[str, object]:
+    """Return an exception as a message."""
+    kind = type(error)
+    return {
+        "module": kind.__module__,
+        "class": kind.__qualname__,
+        "text": str(error),
+        "arguments": [item for item in error.args if isinstance(item, PLAIN)],
+        "attributes": {name: item for name, item in vars(error).items() if isinstance(item, PLAIN)},
+        "code": int(error.code) if isinstance(error, KafkaError) else None,
+    }
+
+
+def rebuilt(message: dict[str, Any]) -> BaseException:
+    """Return the exception that `described` had; RuntimeError for a class that this process cannot know."""
+    module, name, text = message["module"], message["class"], message["text"]
+    if message["code"] is not None:
+        return error_for(message["code"], text)
+    kind: Any = importlib.import_module(module) if module.partition(".")[0] in HOME else None
+    for part in name.split("."):
+        kind = getattr(kind, part, None)
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        error = kind.__new__(kind, *message["arguments"])
+        vars(error).update(message["attributes"])
+        if str(error) == text:
+            return error
+    return RuntimeError(f"{module}.{name}: {text}")

@@ -1,0 +1,86 @@
+"""The broker of the test kit itself: restarted in place, killed, and made to fail.
+
+It runs in the process of a test (`in_process=True`) or in one of its own (kafkalite.testing.child). It keeps its port
+while it is down, so that no other program gets it: clients are refused meanwhile, and find it again where it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkalite.broker import Broker
+from kafkalite.broker.handlers.error_answers import MetadataView
+from kafkalite.broker.net.listener import bind_only
+from kafkalite.testing.faults import Faults
+
+if TYPE_CHECKING:
+    import socket
+
+    from kafkalite._native.serve.connection import Connection
+    from kafkalite.settings.listeners import Listener
+    from kafkalite.testing.faults import Code, Delay, Disconnection, Failure
+
+
+class InProcessBroker(Broker):
+    """A Broker, whose arguments it takes, that a test can restart, kill and make fail. See KafkaBroker for each."""
+
+    def __init__(self, *args: object, **settings: object) -> None:
+        super().__init__(*args, **settings)  # type: ignore[arg-type]  # Broker's own
+        self.faults = self._faults = Faults(self._view)
+        self._kept: dict[Listener, socket.socket] = {}
+
+    def restart(self, *, kill: bool = False) -> None:
+        """See KafkaBroker.restart."""
+        self._check_own()
+        if not self.running:
+            raise RuntimeError("the broker is not running")
+        self._stop_parts(crash=kill)
+        self.failed.clear()
+        self.start()
+
+    def stop(self, reason: str = "stop was called") -> None:
+        """As Broker.stop; the port is free again."""
+        if not self._origin.is_here:
+            return
+        super().stop(reason)
+        for kept in self._kept.values():
+            kept.close()
+        self._kept.clear()
+
+    def fail(self, api: str | int, code: Code, times: int | None = 1) -> Failure:
+        """See KafkaBroker.fail."""
+        self._check_own()
+        return self.faults.fail(api, code, times)
+
+    def disconnect(self, api: str | int, times: int | None = 1) -> Disconnection:
+        """See KafkaBroker.disconnect."""
+        self._check_own()
+        return self.faults.disconnect(api, times)
+
+    def delay(self, api: str | int, seconds: float, times: int | None = None) -> Delay:
+        """See KafkaBroker.delay."""
+        self._check_own()
+        return self.faults.delay(api, seconds, times)
+
+    def heal(self) -> None:
+        """See KafkaBroker.heal."""
+        self._check_own()
+        self.faults.end_all()
+
+    def _stop_parts(self, *, crash: bool = False) -> bool:
+        clean = super()._stop_parts(crash=crash)
+        self.faults.let_go()  # for connections that are gone
+        return clean
+
+    def _place(self, wanted: Listener) -> Listener:
+        if wanted.port:
+            return wanted
+        if wanted not in self._kept:
+            self._kept[wanted] = bind_only(wanted.host, 0)
+        return replace(wanted, port=int(self._kept[wanted].getsockname()[1]))
+
+    def _view(self, connection: Connection) -> MetadataView:
+        return MetadataView(
+            self.config.node_id, self.logs.cluster_id, connection.listener.endpoint, list(self.logs.topics)
+        )

@@ -1,0 +1,355 @@
+"""A broker in its own process: started, asked over a pair of pipes, and ended.
+
+The process imports the same kafkalite, ignores Ctrl-C, is in another process group and ends with this one, even if this
+one is killed (kafkalite.testing.child). A child that a test forks may ask it, too; a lock on a file, which belongs to a
+process, keeps their exchanges apart. Only the process that started the broker ends it.
+
+The process knows nothing of a test's tools, and this side calls the system by `Unpatched` alone. It has no thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import threading
+import weakref
+from fcntl import F_DUPFD_CLOEXEC, LOCK_EX, LOCK_UN
+from signal import SIGKILL
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kafkalite.base import forks
+from kafkalite.errors import KafkaError
+from kafkalite.testing import captured_log
+from kafkalite.testing.control import END, Frames, frame, rebuilt
+from kafkalite.testing.unpatched import Unpatched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM: Final = "import sys; sys.path.append(sys.argv[1]); from kafkalite.testing.child import main; main()"
+"""-I and -S leave out what the environment and site-packages add to a start; sys.path follows in the first request."""
+REQUESTS: Final = 3
+ANSWERS: Final = 4
+DESCRIPTOR_MIN: Final = 10
+"""This side's descriptors are above those that the process gets."""
+READ_SIZE: Final = 1 << 16
+END_S: Final = 60
+"""How long the process may take to end after its broker has stopped."""
+LOOK_S: Final = 0.02
+HINT: Final = "with in_process=True the broker runs in this process"
+CONFTEST: Final = "conftest"
+QUIET_LEVEL: Final = "warning"
+"""What a program without pytest sees of the broker's log."""
+AT_REST: Final[Mapping[str, object]] = {
+    "bootstrap_servers": "",
+    "classic_endpoint": None,
+    "connection_count": 0,
+    "endpoints": {},
+    "metrics_urls": [],
+    "progress": "",
+    "running": False,
+}
+"""What a broker without a process says of itself."""
+WITHOUT_EFFECT: Final = frozenset({"give_up_start", "heal", "reload_certificates", "stop"})
+"""Calls that do nothing if there is no process."""
+FAILED: Final = 0
+"""The number of the event `Broker.failed` in the process."""
+LONG: Final = frozenset({"restart", "start", "stop"})
+"""Calls that the process answers with a job's number while they run."""
+FAULTS: Final = frozenset({"delay", "disconnect", "fail"})
+
+
+class Process:
+    """The process: its pipes, its log and its end."""
+
+    def __init__(self) -> None:
+        if not sys.executable:
+            raise RuntimeError(f"there is no Python program to run a broker's process with; {HINT}")
+        level = captured_log.level_captured()
+        self.log = None if level is None else captured_log.CapturedLog()
+        self._origin = forks.Origin()
+        self._lock = threading.Lock()
+        self._file = _above(Unpatched.memory_file("kafkalite-control"))
+        requests, self._requests = (_above(descriptor) for descriptor in Unpatched.pipe())
+        self._answers, answers = (_above(descriptor) for descriptor in Unpatched.pipe())
+        self._frames = Frames()
+        self._number = 0
+        self.ended = False
+        actions: list[tuple[int, ...]] = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),  # type: ignore[list-item]
+            (os.POSIX_SPAWN_DUP2, requests, REQUESTS),
+            (os.POSIX_SPAWN_DUP2, answers, ANSWERS),
+        ]
+        if self.log is not None:
+            actions += [(os.POSIX_SPAWN_DUP2, self.log.descriptor, number) for number in (1, 2)]
+        try:
+            self.number = Unpatched.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", *_flags(), "-c", PROGRAM, ROOT, str(Unpatched.getpid())],
+                Unpatched.environ,
+                file_actions=actions,
+                setpgroup=0,
+                setsigmask=(),
+            )
+        finally:
+            Unpatched.close(requests)
+            Unpatched.close(answers)
+        forks.register(self)
+
+    def leave(self) -> None:
+        """Called in a forked child: a thread that does not exist here may have held the lock."""
+        self._lock = threading.Lock()
+
+    def ask(self, call: str, arguments: tuple[object, ...], named: Mapping[str, object]) -> Any:
+        """Return what the process answers; raises what it raised, RuntimeError if it has ended."""
+        with self._lock:
+            if self.ended:
+                raise RuntimeError("the broker is not running")
+            self._number += 1
+            key = [Unpatched.getpid(), self._number]
+            request = frame({"id": key, "call": call, "arguments": arguments, "named": dict(named)})
+            Unpatched.lock_file(self._file, LOCK_EX)
+            try:
+                answer = self._exchange(key, request)
+            except (EOFError, BrokenPipeError):
+                raise RuntimeError(self._obituary()) from None
+            finally:
+                Unpatched.lock_file(self._file, LOCK_UN)
+        if "error" in answer:
+            raise rebuilt(answer["error"])
+        return answer["value"]
+
+    def _exchange(self, key: list[int], request: bytes) -> dict[str, Any]:
+        while request:
+            request = request[Unpatched.write(self._requests, request) :]
+        while True:
+            answer = self._frames.next()
+            if answer is None:
+                data = Unpatched.read(self._answers, READ_SIZE)
+                if not data:
+                    raise EOFError
+                self._frames.add(data)
+            elif answer["id"] == key:
+                return answer  # type: ignore[no-any-return]
+
+    def _obituary(self) -> str:
+        last = "" if self.log is None else self.log.tail()
+        return f"the broker's process {self.number} has ended{f'; it wrote: {last}' if last else ''}"
+
+    def end(self) -> None:
+        """Close the pipes and wait until the process has ended. In a forked child nothing happens. Idempotent."""
+        if self.ended or not self._origin.is_here:
+            return
+        self.ended = True
+        forks.unregister(self)
+        with contextlib.suppress(BrokenPipeError):
+            Unpatched.write(self._requests, frame({"call": END}))
+        Unpatched.close(self._requests)
+        poll = Unpatched.poll()
+        poll.register(self._answers, 0)  # its end is always reported
+        if not poll.poll(END_S * 1000):
+            Unpatched.kill(self.number, SIGKILL)
+        Unpatched.close(self._answers)
+        Unpatched.close(self._file)
+        with contextlib.suppress(ChildProcessError):  # a handler of SIGCHLD was faster
+            Unpatched.wait_for(self.number, 0)
+        if self.log is not None:
+            self.log.end()
+
+
+class RemoteEvent:
+    """An event in the broker's process, with the methods of threading.Event that look at it."""
+
+    def __init__(self, is_set: Callable[[], bool]) -> None:
+        self._is_set = is_set
+
+    def is_set(self) -> bool:
+        """Whether it is set. An event of a process that has ended by itself is set."""
+        return self._is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, at most so many seconds; whether it is."""
+        left = math.inf if timeout is None else math.ceil(timeout / LOOK_S)
+        while not self._is_set():  # counted, since a test may have stopped the clock
+            if left <= 0:
+                return False
+            Unpatched.sleep(LOOK_S)
+            left -= 1
+        return True
+
+
+class RemoteFault:
+    """A fault in the broker's process. `count` requests met it; `end`, or the end of a `with`, removes it."""
+
+    def __init__(self, broker: OwnProcess, kind: str, number: int, key: int) -> None:
+        self._broker = broker
+        self._kind = kind
+        self._number = number
+        self.key = key
+
+    @property
+    def count(self) -> int:
+        """How many requests met it."""
+        count: int = self._broker.do("fault", self._number)[0]
+        return count
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further request meets it."""
+        return bool(self._broker.do("fault", self._number)[1])
+
+    def end(self) -> None:
+        """Remove it. Idempotent."""
+        self._broker.do("end_fault", self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def __repr__(self) -> str:
+        return f"<{self._kind} of API {self.key}>"
+
+
+class OwnProcess:
+    """A broker's process as KafkaBroker uses it: `do` calls a method there, `get` reads a property.
+
+    The process exists from the first use to `stop`; the next `start` begins another one.
+    """
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self._settings = {key: _plain(value) for key, value in settings.items()}
+        for key, value in self._settings.items():
+            _check_classes(key, value)
+        self._origin = forks.Origin()
+        self._beginning = threading.Lock()
+        self._process: Process | None = None
+        self._begin()  # so that a wrong setting is reported here
+
+    @property
+    def failed(self) -> RemoteEvent:
+        """Set when the broker cannot continue, or its process has ended by itself."""
+        return RemoteEvent(self._has_failed)
+
+    def get(self, name: str) -> Any:
+        """Read a property."""
+        if self._process is None and name in AT_REST:
+            return AT_REST[name]
+        if name == "running":
+            return self._running()
+        value = self._ask(name)
+        if name == "classic_endpoint":
+            return None if value is None else _endpoint(value)
+        return {key: _endpoint(item) for key, item in value.items()} if name == "endpoints" else value
+
+    def do(self, name: str, *arguments: object, **named: object) -> Any:
+        """Call a method; a start, a stop or a restart is waited for."""
+        if not self._origin.is_here and name in LONG:
+            if name == "stop":
+                return None
+            raise RuntimeError(self._origin.refusal("broker"))
+        if self._process is None and name in WITHOUT_EFFECT:
+            return None
+        if name == "start":
+            self._begin()
+        try:
+            value = self._ask(name, *map(_plain, arguments), **{key: _plain(item) for key, item in named.items()})
+            while name in LONG and value:
+                value = self._ask("wait", value)
+        finally:
+            if name == "stop" or (name == "start" and not self._running()):
+                self._end()
+        if name == "loops_turned":
+            return RemoteEvent(lambda: self._is_set(value))
+        return RemoteFault(self, name, *value) if name in FAULTS else value
+
+    def _begin(self) -> None:
+        with self._beginning:
+            if self._process is not None:
+                return
+            process = Process()
+            weakref.finalize(self, process.end)
+            try:
+                level = captured_log.level_captured() or QUIET_LEVEL
+                path = [os.path.abspath(place) for place in sys.path]
+                process.ask("make", (self._settings, level, path), {})
+            except BaseException:
+                process.end()
+                raise
+            self._process = process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+    def _ask(self, name: str, *arguments: object, **named: object) -> Any:
+        process = self._process
+        if process is None:
+            raise RuntimeError("the broker is not running")
+        return process.ask(name, arguments, named)
+
+    def _running(self) -> bool:
+        try:
+            return bool(self._ask("running"))
+        except RuntimeError:  # the process has ended
+            return False
+
+    def _is_set(self, number: int) -> bool:
+        return self._process is not None and bool(self._ask("is_set", number))
+
+    def _has_failed(self) -> bool:
+        try:
+            return self._is_set(FAILED)
+        except RuntimeError:  # the process has ended
+            return True
+
+
+def _above(descriptor: int) -> int:
+    """The same file under a number that the process does not get."""
+    raised = Unpatched.control_file(descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_MIN)
+    Unpatched.close(descriptor)
+    return raised
+
+
+def _flags() -> list[str]:
+    """Flags of this interpreter that its environment may have set, which -I hides."""
+    prefix = [] if sys.pycache_prefix is None else ["-X", f"pycache_prefix={sys.pycache_prefix}"]
+    return (["-B"] if sys.dont_write_bytecode else []) + prefix
+
+
+def _endpoint(parts: list[Any]) -> Any:
+    from kafkalite.model import Endpoint
+
+    return Endpoint(*parts)
+
+
+def _check_classes(key: str, value: object) -> None:
+    """Refuse a class of a conftest.py: the process would import the file again, and have another class."""
+    for item in value if isinstance(value, list) else str(value).split(","):
+        module, colon, name = item.strip().partition(":")
+        if colon and module.rpartition(".")[2] == CONFTEST:
+            raise TypeError(f"{key}: class {name} of a conftest.py cannot cross to the broker's own process; {HINT}")
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it; what a setting or a fault takes has a plain form."""
+    match value:
+        case None | bool() | float() | str():
+            return value
+        case int():
+            return int(value)
+        case list() | tuple():
+            return [str(item) for item in value]
+        case KafkaError():
+            return int(value.code)
+        case type() if issubclass(value, KafkaError):
+            return int(value.code)
+        case type():
+            raise TypeError(f"the class {value.__qualname__} cannot cross to the broker's own process; {HINT}")
+        case _:
+            return str(value)
