@@ -1,8 +1,8 @@
-"""Write the tables of measurements in README.md and docs from benchmarks/results.
+"""Write the tables of measurements in README.md, docs and benchmarks/README.md from benchmarks/results.
 
 `--check` only compares, for the tests.
 
-Whoever measures again runs `make bench-parts` (or `kafkalite bench --out benchmarks/results/head_to_head`), then
+After a new measurement (`make bench-parts`, or `kafkalite bench --out benchmarks/results/head_to_head`), run
 `make docs`: no figure is copied by hand.
 """
 
@@ -18,10 +18,12 @@ README = ROOT / "README.md"
 DELIVERY = ROOT / "docs" / "delivery.md"
 KAFKA_07 = ROOT / "docs" / "kafka-0.7.md"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
+REPEATING = ROOT / "benchmarks" / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 HEAD_TO_HEAD = RESULTS / "head_to_head"
 BARE_SOCKET = RESULTS / "bare_socket"
 PARTS = "measured"
+NULL_BROKER = "null broker"
 COMPARISON = "head to head"
 BARE = "bare socket"
 COLUMNS = "columns"
@@ -48,44 +50,52 @@ def load(name: str) -> dict[str, Any]:
 
 
 def side_by_side() -> Iterator[str]:
-    """Rows of kafkalite beside the yardstick in the same run."""
-    yield "| what | messages/s | beside the null broker | broker CPU s per million | beside the null broker |"
+    """Rows of kafkalite compared with the yardstick in the same run."""
+    yield "| case | messages/s | vs. null broker | broker CPU s/million | vs. null broker |"
     yield "| --- | --- | --- | --- | --- |"
     for name, case_name, title in SIDE_BY_SIDE:
         cases = {case["case"]: case for case in load(name)["cases"]}
         medians, ratios = cases[case_name]["medians"]["kafkalite"], cases[case_name]["ratios"]["kafkalite"]
         assert cases[case_name]["yardstick"] == YARDSTICK, f"{name} is measured beside {YARDSTICK}"
         yield (
-            f"| {title} | {medians['rate_per_s']:,.0f} | × {ratios['rate_per_s']:.2f} |"
-            f" {medians['server_cpu_s_per_million']:.2f} | × {ratios['server_cpu_s_per_million']:.2f} |"
+            f"| {title} | {medians['rate_per_s']:,.0f} | {ratios['rate_per_s']:.2f}× |"
+            f" {medians['server_cpu_s_per_million']:.2f} | {ratios['server_cpu_s_per_million']:.2f}× |"
         )
 
 
 def alone() -> Iterator[str]:
-    """Rows of what has nothing to be compared with."""
+    """Rows of figures that are compared with nothing."""
     startup, partitions = load("startup"), load("partitions")
     connections, recovery = load("connections"), load("recovery")["shapes"]
     count, size = connections["connection_count"], connections["bytes_per_connection"]
-    yield "| what | figure |"
+    yield "| case | figure |"
     yield "| --- | --- |"
-    yield f"| empty directory to first acknowledged message, interpreter counted | {startup['first_message_s']:.2f} s |"
-    yield f"| idle memory | {startup['idle_rss_mb']:.0f} MB |"
+    yield f"| start in an empty directory to the first acknowledged message | {startup['first_message_s']:.2f} s |"
     yield f"| stop with a client attached | {startup['stop_s']:.2f} s |"
     yield f"| clean restart with {partitions['partition_count']:,} partitions | {partitions['clean_restart_s']:.1f} s |"
     yield f"| the same after kill -9 | {partitions['restart_after_kill_s']:.1f} s |"
     yield f"| memory per idle connection, {count:,} open | {size:,.0f} B |"
     rates = " / ".join(f"{recovery[shape]['gb_per_s']:.1f}" for shape in ("one-partition", "eight-partitions"))
-    yield f"| recovery of unchecked log, one partition / eight | {rates} GB/s |"
+    yield f"| check of an unflushed log after a crash, one partition / eight | {rates} GB/s |"
 
 
-def table() -> str:
-    """Everything between the markers."""
+def machine_of_parts() -> str:
+    """Return one sentence with the machine, date and commit of the parts."""
     machine = load("throughput-produce")["machine"]
-    facts = (
+    return (
         f"{machine['cpu']}, {machine['core_count']} cores, Python {machine['python']}, {machine['time'][:10]}, commit"
         f" {machine['commit'][:7]}; load average before the run {machine['load_average']:.1f}."
     )
-    return "\n".join(["", *side_by_side(), "", *alone(), "", facts, "", ""])
+
+
+def table() -> str:
+    """Return kafkalite's figures of its own."""
+    return "\n".join(["", *alone(), "", machine_of_parts(), "", ""])
+
+
+def null_broker() -> str:
+    """Return kafkalite compared with the null broker."""
+    return "\n".join(["", *side_by_side(), "", machine_of_parts(), "", ""])
 
 
 def guarantees() -> str:
@@ -183,8 +193,9 @@ def _filled(text: str, name: str, content: str) -> str:
 
 
 def tables() -> Iterator[tuple[Path, str, str]]:
-    """Page, name of the block, what stands in it."""
+    """Yield the page, the name of the block, and its content."""
     yield BENCHMARKS, PARTS, table()
+    yield REPEATING, NULL_BROKER, null_broker()
     yield DELIVERY, PARTS, guarantees()
     yield KAFKA_07, PARTS, classic()
     if (RESULTS / "spark.json").exists():
@@ -194,7 +205,7 @@ def tables() -> Iterator[tuple[Path, str, str]]:
         yield README, COMPARISON, small_comparison()
         yield BENCHMARKS, COMPARISON, comparison()
     if (BARE_SOCKET / "run.json").exists():
-        yield BENCHMARKS, BARE, bare_socket()
+        yield REPEATING, BARE, bare_socket()
 
 
 def main(arguments: list[str]) -> int:

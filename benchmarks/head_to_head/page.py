@@ -1,6 +1,7 @@
-"""Write the tables of docs/benchmarks.md: medians with ratios, one table for each question.
+"""Write the tables of docs/benchmarks.md and benchmarks/README.md: medians with ratios, one table for each question.
 
-`kafkalite bench --show FOLDER` prints the same run in full, with the lowest and highest repeat of each figure.
+`kafkalite bench --show FOLDER` prints the same run in full: the lowest and highest repeat of each figure, the clients'
+CPU, and kafkalite's listener for Kafka 0.7.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from benchmarks.head_to_head.report import (
     BARE,
     DASH,
     US,
-    VARIANTS,
     Results,
     Table,
     about,
@@ -23,6 +23,7 @@ from benchmarks.head_to_head.report import (
     plain,
 )
 
+NULL_BROKER = "null-broker"
 Column = tuple[str, str, str]
 """Heading, case and mode."""
 
@@ -52,21 +53,20 @@ SOCKET: tuple[Column, ...] = (
 )
 
 
-def rates(results: Results, title: str, columns: Sequence[Column], *, variants: bool = False) -> Table:
+def rates(results: Results, title: str, columns: Sequence[Column]) -> Table:
     """Return the table of messages per second, with kafkalite's rate as a multiple of each other one."""
     table = Table(title, ["messages/s (kafkalite ×)", *(heading for heading, _, _ in columns)])
     for system in results.systems:
-        for suffix, said in VARIANTS.items() if variants else [("", "")]:
-            cells = [_rate(results, system, case, mode, suffix) for _, case, mode in columns]
-            if any(cell != DASH for cell in cells):
-                table.rows.append([results.title(system) + said, *cells])
+        cells = [_rate(results, system, case, mode) for _, case, mode in columns]
+        if any(cell != DASH for cell in cells):
+            table.rows.append([results.title(system), *cells])
     return table
 
 
-def _rate(results: Results, system: str, case: str, mode: str, suffix: str) -> str:
+def _rate(results: Results, system: str, case: str, mode: str) -> str:
     """Return the median rate; a system without a bare client is shown with its fastest one."""
-    theirs = case if results.rows(system, case, mode) or suffix else case.removesuffix(BARE)
-    figure = results.figure(system, theirs + suffix, "rate_per_s", mode)
+    theirs = case if results.rows(system, case, mode) else case.removesuffix(BARE)
+    figure = results.figure(system, theirs, "rate_per_s", mode)
     ours = results.figure(US, case, "rate_per_s", mode)
     if figure is None:
         return DASH
@@ -75,53 +75,40 @@ def _rate(results: Results, system: str, case: str, mode: str, suffix: str) -> s
     return f"{number(figure.median)} ({number(ours.median / figure.median)}×)"
 
 
-def cpu(results: Results) -> Table:
-    """Return the table of CPU seconds per million messages, of the broker and of its client."""
-    head = ["CPU s/million", "produce, no acknowledgement", "acknowledged", "consume", "10,000/s", "client: produce"]
-    table = Table("CPU", [*head, "consume"])
+def resources(results: Results) -> Table:
+    """Return the table of the broker's CPU seconds per million messages, start time, idle memory and bytes."""
+    head = ["CPU s/million messages:", "no acknowledgement", "acknowledged", "consume", "10,000/s"]
+    table = Table("CPU, start, memory, bytes", [*head, "start, s", "idle, MB", "disk B/message", "network B/message"])
     for system in results.systems:
         cells = [
             plain(results.figure(system, case, "server_cpu_s_per_million"))
             for case in ("produce-none-50", "produce-one-50", "consume", "latency-10000")
         ]
         cells += [
-            plain(results.figure(system, case, "client_cpu_s_per_million")) for case in ("produce-one-50", "consume")
+            plain(results.figure(system, "start", "start_s")),
+            plain(results.figure(system, "start", "idle_rss_bytes"), 1e-6),
+            plain(results.figure(system, "produce-one-50", "write_bytes_per_message")),
+            plain(results.figure(system, "produce-one-50", "wire_bytes_per_message")),
         ]
         table.rows.append([results.title(system), *cells])
     return table
 
 
-def footprint(results: Results) -> Table:
-    """Return the table of start time, idle memory and bytes per message."""
-    table = Table("Start, memory, bytes", ["", "start, s", "idle, MB", "disk B/message", "network B/message"])
-    for system in results.systems:
-        table.rows.append(
-            [
-                results.title(system),
-                plain(results.figure(system, "start", "start_s")),
-                plain(results.figure(system, "start", "idle_rss_bytes"), 1e-6),
-                plain(results.figure(system, "produce-one-50", "write_bytes_per_message")),
-                plain(results.figure(system, "produce-one-50", "wire_bytes_per_message")),
-            ]
-        )
-    return table
-
-
 def comparison(results: Results) -> str:
-    """Return all tables of a run, without the notes on its clients."""
-    latency = latency_table(results)
+    """Return all tables of a run with other brokers, without the null broker and the notes on clients."""
+    compared = results.without(NULL_BROKER)
+    latency = latency_table(compared)
     latency.head, latency.rows = latency.head[:-1], [row[:-1] for row in latency.rows]
     latency.title, latency.notes = "Latency: p50 / p99 / p99.9 in ms, at fixed rates", []
-    systems = about(results)
+    systems = about(compared)
     systems.title, systems.notes = "Systems and settings", []
-    python = rates(results, "The usual Python client, batches of 50, acknowledged", PYTHON)
+    systems.head, systems.rows = systems.head[:-1], [row[:-1] for row in systems.rows]
     tables = [
-        rates(results, "Batches of 50", BATCHES, variants=True),
-        rates(results, "One message at a time", SINGLE),
+        rates(compared, "Batches of 50", BATCHES),
+        rates(compared, "One message at a time", SINGLE),
         latency,
-        python,
-        cpu(results),
-        footprint(results),
+        rates(compared, "The usual Python client, batches of 50, acknowledged", PYTHON),
+        resources(compared),
         systems,
     ]
     return "\n".join([*(markdown(table) for table in tables), facts(results), ""])

@@ -59,6 +59,13 @@ class Results:
     def load(cls, folder: Path) -> Results:
         return cls(load_run(folder), load_rows(folder))
 
+    def without(self, system: str) -> Results:
+        """Return the results of the other systems."""
+        others = {name: known for name, known in self.run["systems"].items() if name != system}
+        results = Results({**self.run, "systems": others}, ())
+        results.by_case = {key: rows for key, rows in self.by_case.items() if key[0] != system}
+        return results
+
     @property
     def systems(self) -> list[str]:
         """Those that were measured, in the order of every table."""

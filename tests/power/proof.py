@@ -121,7 +121,7 @@ Real processes were killed too, on two cores with other load (23 November 2026 u
   letters are records that were in progress at three kills.
 - 1,000 records and three kills of the member, for each of five strategies and four clients (20 runs, 28 November
   2026): all records of each run were processed, none became a dead letter, and 189 to 355 calls of the handler were
-  repeats. The seconds are in [benchmarks.md](benchmarks.md).
+  repeats. The seconds are in [benchmarks/README.md](../benchmarks/README.md).
 - A group that waits for the retries of another group, 1,000 times, with 40 kills of either: it never handled a record
   before the other group had decided. With a kill every 2.6 s, both groups handle their records one at a time and fall
   behind (in one run, one wait in a hundred took 41 s).
