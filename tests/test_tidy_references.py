@@ -97,6 +97,20 @@ def test_sections_that_are_named_exist() -> None:
     assert found(lambda line, document: missing_sections(line, document, texts)) == []
 
 
+def test_facts_about_kafka_07_that_are_named_exist() -> None:
+    texts = {name_of(path): re.sub(r"\s+", " ", text) for path, text in text_files() if path.suffix == ".py"}
+    facts = {*re.findall(r" (\d)\. [A-Z]", texts["kafkalite/classic/__init__.py"])}
+    named = {
+        number
+        for name, text in texts.items()
+        if not name.startswith(EXAMPLES)
+        for cited in re.findall(r"`kafkalite\.classic`, facts? (\d(?: and \d)?)", text)
+        for number in cited.split(" and ")
+    }
+    assert named
+    assert named <= facts
+
+
 class TestTheChecksThemselves:
     NAMES = frozenset(
         {"tests", "tests/unit", "tests/unit/test_a.py", "kafkalite/broker/log/swap.py", "tests/kit/wire.py"}

@@ -148,19 +148,19 @@ CLASSIC = (
 
 
 def classic() -> str:
-    """Kafka 0.7's path beside today's."""
+    """Return Kafka 0.7's protocol compared with the current one."""
     result = load("classic")
     cases = {case["case"]: case for case in result["cases"]}
     rows = [
         "",
-        "| what | messages/s | today's path, C client | broker CPU s per million | beside today's path |",
+        "| case | messages/s | current protocol | broker CPU s/million | vs. current |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, title in CLASSIC:
         medians, ratios = cases[name]["medians"], cases[name]["ratios"]["classic"]
         rows.append(
             f"| {title} | {medians['classic']['rate_per_s']:,.0f} | {medians['today']['rate_per_s']:,.0f} |"
-            f" {medians['classic']['server_cpu_s_per_million']:.2f} | × {ratios['server_cpu_s_per_million']:.2f} |"
+            f" {medians['classic']['server_cpu_s_per_million']:.2f} | {ratios['server_cpu_s_per_million']:.2f}× |"
         )
     machine = result["machine"]
     facts = (

@@ -2,8 +2,9 @@
 
     send ─▶ queue (queue.size) ─▶ send thread: batch.size events, or queue.time ms after the last batch ─▶ event handler
 
-A full queue drops the event at once and says so (queue.enqueueTimeout.ms = 0), waits for ever (negative), or waits so
-many milliseconds. A batch that fails is logged and lost, counted in `failed_count`. Source: docs/kafka-0.7.md, fact 6.
+If the queue is full, `send` raises QueueFull at once (queue.enqueueTimeout.ms = 0), waits without limit (negative), or
+waits that many milliseconds first. A batch that fails is logged, lost and counted in `failed_count`.
+Source: `kafkalite.classic`, fact 6.
 
 Thread rule: any thread may send; hooks of the callback handler that see the queue run on the send thread.
 """

@@ -2,7 +2,7 @@
 
 With ZooKeeper the answers are cached and dropped when a watch fires: which topic, or which brokers, changed. While the
 connection is away they are all there is, and sending goes on; when it is back they are asked for again. Source:
-docs/kafka-0.7.md, facts 3 and 6.
+`kafkalite.classic`, facts 3 and 6.
 
 Thread rule: any thread; a lock guards the caches, and is not held while ZooKeeper is asked. Watches fire on kazoo's
 thread and only drop.

@@ -5,7 +5,7 @@
     ConsumerConfig.load("consumer.properties")
 
 Unknown keys are ignored, as 0.7 does. A number that is none, or out of its range, is an InvalidConfig at once. A pair
-of a `topic:number` list that makes no sense is logged and left out. Source: docs/kafka-0.7.md, fact 7. Immutable.
+of a `topic:number` list that makes no sense is logged and left out. Source: `kafkalite.classic`, fact 7. Immutable.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A rebalance stops the fetchers, clears the streams, commits (always), reads the 
 back, claims its share, and starts fetchers. Changes that come meanwhile are merged into one more; one that failed for
 good is begun again after RETRY_S. A lost session means everything again; a connection that stays away longer than the
 session may last stops the fetchers, since others may own the partitions by now. Until then a lost connection changes
-nothing. Source: docs/kafka-0.7.md, fact 5, which also says where this departs from it.
+nothing. Source: `kafkalite.classic`, fact 5 and the list of differences after the facts.
 
 Thread rule: any thread may commit or shut down. `_rebalancing` is held through a rebalance; `_wake` guards the flags
 that kazoo's callbacks set. Threads: one watcher, one committer, one fetcher a broker, and at the end one that leaves

@@ -6,7 +6,7 @@
 An offset out of range is reset as autooffset.reset says, and stored. A message larger than fetch.size is fetched again,
 alone, each time with twice the size, up to fetch.size.max: 0.7's design document says so, its code leaves it out. Any
 other error of a partition is put into its stream, and the partition is left alone until the next rebalance; the others
-are read on. A lost connection is tried again after the back-off. Source: docs/kafka-0.7.md, fact 5.
+are read on. A lost connection is tried again after the back-off. Source: `kafkalite.classic`, fact 5.
 
 Thread rule: its own thread; `stop` from any other, which returns when the thread has ended.
 """

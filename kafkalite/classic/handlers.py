@@ -6,7 +6,7 @@
                                                                                     └─▶ before_sending_data ─▶ socket
     close ─▶ CallbackHandler.close ─▶ drain ─▶ last_batch_before_close ─▶ EventHandler.close
 
-Source: docs/kafka-0.7.md, fact 6. Hooks run on the caller's thread (the first two) or on the send thread of a broker.
+Source: `kafkalite.classic`, fact 6. Hooks run on the caller's thread (the first two) or on the send thread of a broker.
 """
 
 from __future__ import annotations

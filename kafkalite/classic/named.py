@@ -5,7 +5,7 @@
     callback.handler.props=file=/tmp/x,level=2               what its init() is given
 
 Anything else is an InvalidConfig: a partitioner that is left out sends keys elsewhere, and nobody would notice. An
-object that the program gives beats the setting. Source: docs/kafka-0.7.md, fact 6.
+object that the program gives beats the setting. Source: `kafkalite.classic`, fact 6.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Every member runs this for itself when anything changed; owner nodes decide where two of them disagree for a while.
 0.7 reads the offsets before it claims; here the owner before must have let go, and stored its last offset, first.
-Whatever goes wrong raises; the connector gives back what was claimed, and tries again. Source: docs/kafka-0.7.md,
-fact 5.
+Whatever goes wrong raises; the connector gives back what was claimed, and tries again. Source:
+`kafkalite.classic`, fact 5.
 
 Thread rule: the connector calls it from one thread at a time.
 """

@@ -4,7 +4,7 @@
                                                                                └─ async: the broker's queue
 
 Nothing is acknowledged: the protocol has no answer to a produce request. With a fixed list the broker picks the
-partition, unless the events name it, and keys have no meaning. Source: docs/kafka-0.7.md, fact 6.
+partition, unless the events name it, and keys have no meaning. Source: `kafkalite.classic`, fact 6.
 
 Thread rule: any thread may send. Connections are made when a broker is first written to.
 """

@@ -1,7 +1,7 @@
 """Reads message sets from one broker, by offset: 0.7's SimpleConsumer.
 
 Offsets are byte positions, partitions are a broker's own. An I/O error makes it reconnect and ask once more. Source:
-docs/kafka-0.7.md, facts 1 and 2.
+`kafkalite.classic`, facts 1 and 2.
 
 Thread rule: any thread; a lock lets one request through at a time.
 """

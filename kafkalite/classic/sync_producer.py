@@ -3,7 +3,7 @@
 The protocol does not acknowledge: a send that returns was handed to the kernel, no more. After reconnect_interval sends
 or reconnect_time_interval_ms the connection is recreated, so that a load balancer in between may choose again; that
 clock starts at a random point in the past, so that many producers do not reconnect at once. A send that fails is not
-repeated. Source: docs/kafka-0.7.md, fact 6.
+repeated. Source: `kafkalite.classic`, fact 6.
 
 Thread rule: any thread; a lock keeps frames whole.
 """

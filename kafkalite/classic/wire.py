@@ -4,7 +4,7 @@
 
 Big-endian; strings are int16 length and UTF-8. PRODUCE and MULTIPRODUCE have no response. Pure functions; `decode_`
 ones raise what the response's error code stands for, and UnknownError for bytes that follow no schema.
-Source: docs/kafka-0.7.md, fact 1.
+Source: `kafkalite.classic`, fact 1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Partitions `<broker>-<partition>` and threads `<consumer id>-<n>` are sorted as strings, so `0-10` comes before `0-2`.
 With P partitions and T threads, thread i gets the `P // T` partitions from `(P // T) * i + min(i, P % T)` on, and one
-more when `i < P % T`. All members see the same nodes, hence the same answer. Source: docs/kafka-0.7.md, fact 5. Pure.
+more when `i < P % T`. All members see the same nodes, hence the same answer. Source: `kafkalite.classic`, fact 5. Pure.
 """
 
 from __future__ import annotations

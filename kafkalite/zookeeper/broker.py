@@ -8,7 +8,7 @@ What ought to be registered is state (the id, and the topics that were told), an
 a lost connection is waited out, a lost session means that all of it is made again. Serving never waits for any of it.
 
 An id that is taken is fatal when the broker starts. Its own node of a run that was killed is waited for until that
-session must have expired, which 0.7 did not do. Source: docs/kafka-0.7.md, fact 3.
+session must have expired, which 0.7 did not do. Source: `kafkalite.classic`, fact 3.
 
 Thread rule: any thread may call `topic_created`; `_changed` guards what it shares with the registry thread.
 """

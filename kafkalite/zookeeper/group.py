@@ -1,7 +1,7 @@
 """What a consumer group has in ZooKeeper: subscriptions, owners, offsets, and the brokers they are about.
 
 Reads are made afresh each time: a rebalance has to see what is there now. Every function may wait, and raises
-`ZooKeeperError`. Source: docs/kafka-0.7.md, facts 3 and 5.
+`ZooKeeperError`. Source: `kafkalite.classic`, facts 3 and 5.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     /consumers/<group>/owners/<topic>/<broker>-<part>     consumer thread id       ephemeral
     /consumers/<group>/offsets/<topic>/<broker>-<part>    next offset              persistent
 
-Values are UTF-8. A broker's value has exactly two colons, so a host may hold none. Source: docs/kafka-0.7.md, fact 3.
+Values are UTF-8. A broker's value has exactly two colons, so a host may hold none. Source: `kafkalite.classic`, fact 3.
 """
 
 from __future__ import annotations

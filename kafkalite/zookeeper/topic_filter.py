@@ -3,7 +3,7 @@
 A list is a regular expression that has to match the whole name, in which a comma stands for `|`, spaces do not count,
 and quotes around it fall off. 0.7 takes Java's expressions, this takes RE2's, and Python's for what RE2 does not know
 (looking around, backreferences); they agree on what topic lists use.
-Source: docs/kafka-0.7.md, fact 4 (0.7.1's TopicFilter).
+Source: `kafkalite.classic`, fact 4 (0.7.1's TopicFilter).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values of nodes, against the texts that docs/kafka-0.7.md gives (fact 3)."""
+"""Values of nodes, compared with the formats that Kafka 0.7 uses (`kafkalite.classic`, fact 3)."""
 
 import contextlib
 

@@ -2,7 +2,7 @@
 
     ValueError   the request has no answer: its text is logged, and the connection is closed
 
-Source: docs/kafka-0.7.md, fact 1; where this broker departs from it, docs/kafka-0.7.md says why.
+Source: `kafkalite.classic`, fact 1. Differences: docs/kafka-0.7.md and the docstring of `kafkalite.broker.log.classic`.
 
 Thread rule: `dropped`, `reason` and `code_without_log` are called by network workers and only look; the rest runs on
 the I/O pool.
