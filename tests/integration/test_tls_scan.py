@@ -1,4 +1,8 @@
-"""What testssl.sh, which knows the faults of other people's TLS, finds at a listener."""
+"""Scan a TLS listener with testssl.sh: it reports only properties of the test's certificate.
+
+sslyze 6, run by hand, found three suites per TLS version, no compression and no known weakness. Apart from the
+certificate, a listener deviates from Mozilla's "intermediate" profile by allowing the stronger curves X448 and P-521.
+"""
 
 from __future__ import annotations
 

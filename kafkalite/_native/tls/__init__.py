@@ -3,6 +3,9 @@
 Modules, from the bottom up:
 
     libssl · tls_context · tls_session
+
+The network thread encrypts records. Kernel TLS is not used: root has to load its module, and its handling of key
+updates depends on the kernel.
 """
 
 from __future__ import annotations
