@@ -1,6 +1,7 @@
 """What every package shares and what knows neither broker nor log: time, threads, randomness, log lines, small tools.
 
     clock, executors, randomness  time, threads and random numbers as parameters (see below)
+    times                       times as people write them
     pool, deferred, wakeup      the I/O pool; an answer that any thread gives later; what wakes a thread in a selector
     acls, quota_entities        ACLs and quota entities as the wire has them
     logging, metric_families    log lines; metrics by name and labels, read at a scrape

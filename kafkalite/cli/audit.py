@@ -14,7 +14,8 @@ objects, or of Avro records, with a registry or a schema.
   duplicated   it is there more than once
   unreported   it is there, and nobody has counted it: its producer died, or has yet to report
 
-A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
+A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in
+ten digits.
 
 With --follow it goes on until SIGTERM or Ctrl-C: a line on stdout for each window that every stage has reached, for
 what is wrong in a stage as soon as it has, and for what changes later. Brokers may be away meanwhile. What was counted

@@ -41,6 +41,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.base.times import time_ms
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.common import (
     INT64_MAX,
@@ -53,7 +54,7 @@ from kafkalite.cli.common import (
     unescape,
 )
 from kafkalite.cli.output import note, on_terminal, write_data
-from kafkalite.cli.times import moment, now_ms, time_ms
+from kafkalite.cli.times import moment, now_ms
 
 if TYPE_CHECKING:
     import argparse

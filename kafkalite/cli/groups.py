@@ -9,8 +9,9 @@ kafkalite groups reset-offsets my-app --from-file offsets.csv
 kafkalite groups delete-offsets my-app --topic logs
 kafkalite groups delete my-app
 
-reset-offsets shows the new offsets; --execute commits them, and requires that the group has no members. A TIME is
-ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now), or ms since 1970.
+reset-offsets shows the new offsets; --execute commits them, and requires that the group has no members. --to-datetime
+goes to the first record that is not older; records after it may have an older timestamp. A TIME is ISO 8601 (UTC by
+default), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
 """
 
 from __future__ import annotations

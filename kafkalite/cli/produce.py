@@ -11,7 +11,8 @@ the default acks=all, order is kept within a partition even if requests fail.
 With --transactional-id the input is one transaction: readers of committed data see all of it, or nothing if the command
 fails or is stopped.
 
-A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now), or ms since 1970.
+A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten
+digits.
 """
 
 from __future__ import annotations

@@ -1,67 +1,11 @@
-"""The one grammar of times on the command line, wherever a flag takes a TIME:
-
-    2026-11-21T18:00    a date, or a date and time, as ISO 8601 writes it; UTC unless it says Z, +02:00 …
-    -1h                 so long before now: ms, s, m, h, d (24 h), w, or several as in -1h30m; +5m is after now
-    1763748000000       milliseconds since 1970, as records have them
-    1763748000          ten digits: seconds since 1970
-    20261121            eight digits: a date
-    now
-
-All of them mean milliseconds since 1970. A flag's times that depend on now are all reckoned from when it was parsed.
-"""
+"""The TIME of flags, in ms since 1970: see kafkalite.base.times."""
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
-import re
 import time
-from typing import Final
 
-from kafkalite.cli.common import INT64_MAX
-
-UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-DIGITS_MAX: Final = 19
-SHOWN_MAX: Final = 40
-_PART: Final = re.compile(rf"([0-9]{{1,{DIGITS_MAX}}})(ms|[smhdw])")
-_RELATIVE: Final = re.compile(rf"[+-](?:{_PART.pattern})+")
-_NUMBER: Final = re.compile(rf"[0-9]{{1,{DIGITS_MAX}}}")
-_BASIC_DATE_LENGTH: Final = len("20261121")
-_SECONDS_LENGTH: Final = 10
-"""Digits of the seconds since 1970 from 2001 to 2286; as milliseconds they would be a time in 1970."""
-TIME_MAX_MS: Final = 253_402_300_799_999
-"""The end of the year 9999. What is beyond it was meant in microseconds or nanoseconds."""
-
-
-def time_ms(text: str, now_ms: int) -> int:
-    """A time in ms since 1970. ValueError says in a sentence why it is none."""
-    shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…")
-    if text == "now":
-        found = now_ms
-    elif _RELATIVE.fullmatch(text):
-        length = sum(int(number) * UNITS_MS[unit] for number, unit in _PART.findall(text))
-        found = now_ms + (length if text[0] == "+" else -length)
-    elif _NUMBER.fullmatch(text) and len(text) != _BASIC_DATE_LENGTH:
-        found = int(text) * (1000 if len(text) == _SECONDS_LENGTH else 1)
-        if TIME_MAX_MS < found <= INT64_MAX:
-            raise ValueError(
-                f"{shown} is after the year 9999: write milliseconds since 1970, not micro- or nanoseconds"
-            )
-    else:
-        found = _iso_ms(text, shown)
-    if not 0 <= found <= INT64_MAX:
-        raise ValueError(f"{shown} is {'before 1970' if found < 0 else 'too late a time'}")
-    return found
-
-
-def _iso_ms(text: str, shown: str) -> int:
-    try:
-        value = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{shown} is no time: write 2026-11-21T18:00, -1h, or ms since 1970") from None
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=dt.UTC)
-    return (value - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(milliseconds=1)
+from kafkalite.base.times import time_ms
 
 
 def now_ms() -> int:

@@ -6,12 +6,13 @@ client.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+from kafkalite.base.times import time_ms
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.client.read.damage import next_readable
 from kafkalite.console.rendering import SIZE_MAX, cell, shown, visible
@@ -121,15 +122,11 @@ def begin_offsets(
 
 
 def time_of(text: str) -> int:
-    """ISO 8601, UTC unless it says, or ms since 1970; BadRequestError."""
-    if text.isascii() and text.isdigit() and len(text) <= 15:
-        return int(text)
+    """A time in ms since 1970, as kafkalite.base.times reads it; BadRequestError."""
     try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise BadRequestError("a time is written 2026-11-22T18:00, or in ms since 1970") from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
-    return max(int(moment.timestamp() * 1000), 0)
+        return time_ms(text, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise BadRequestError(str(error)) from None
 
 
 class Damage:

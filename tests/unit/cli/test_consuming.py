@@ -10,7 +10,8 @@ import fastavro
 import pytest
 
 from kafkalite.avro import RegistryClient
-from kafkalite.cli import main, times
+from kafkalite.base.times import time_ms
+from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
 from kafkalite.schema_registry.server import RegistryServer
@@ -102,7 +103,7 @@ def test_group_with_nothing_to_read_ends_at_once(consume: Consume, kafka_broker)
 @pytest.fixture
 def days(client: Client, kafka_topic: str) -> str:
     """A record a day, at noon: 2026-11-19, -20, -21, -22."""
-    noon = times.time_ms("2026-11-19T12:00", 0)
+    noon = time_ms("2026-11-19T12:00", 0)
     put(client, kafka_topic, *[(noon + day * DAY, b"%d" % (19 + day)) for day in range(4)])
     return kafka_topic
 
@@ -123,12 +124,13 @@ def days(client: Client, kafka_topic: str) -> str:
         (["--since", "2999-01-01"], []),
         (["--since", "2026-11-21", "--until", "2999-01-01"], ["21", "22"]),
         (["--since", "1795219200"], ["21", "22"]),
+        (["-o", "@1795219200"], ["21", "22"]),
     ],
 )
 def test_times_of_records(
     consume: Consume, days: str, flags: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = times.time_ms("2026-11-23", 0)
+    now = time_ms("2026-11-23", 0)
     monkeypatch.setattr("kafkalite.cli.times.now_ms", lambda: now)
     monkeypatch.setattr("kafkalite.cli.consume.now_ms", lambda: now)
     assert consume("-t", days, "-e", *flags)[:2] == (0, expected)
