@@ -17,6 +17,7 @@ import json
 import re
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
+from kafkalite.base.times import TIME_MAX_MS
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.console.messages import begin_offsets, oldest, size_of, time_of
 from kafkalite.console.requests import BadRequestError, BusyError, Done, NotFoundError
@@ -76,8 +77,8 @@ def started(client: Client, request: ActionRequest) -> Done:
     name = request.values[0]
     kind = request.choice("format", formats())
     count = request.number("count", COUNT_DEFAULT, 1, COUNT_MAX)
-    until = time_of(request.text("until")) if request.text("until") else None
     ranges = ranges_of(client, request, name)
+    window = window_of(request)
     masks = request.masks
 
     def work(seat: PooledClients, job: Job) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def started(client: Client, request: ActionRequest) -> Done:
         size = written = 0
         ended = "all there is"
         with writer_of(kind, job.path) as writer:
-            for portion in portions(seat.client, ranges, masks, until):
+            for portion in portions(seat.client, ranges, masks, window):
                 writer.write(rows_of(portion[: count - written], seat.documents))
                 written = min(written + len(portion), count)
                 size = max(size + sum(size_of(record) for _, record in portion), job.path.stat().st_size)
@@ -117,8 +118,15 @@ def ranges_of(client: Client, request: ActionRequest, name: str) -> dict[TopicPa
     return {key: (begins[key], lasts[key]) for key in keys}
 
 
+def window_of(request: ActionRequest) -> range | None:
+    """The times of records that are wanted, in ms since 1970; None: all of them, and records without a time."""
+    since = time_of(request.text("value")) if request.text("from") == "time" else None
+    until = time_of(request.text("until")) if request.text("until") else None
+    return None if since is None and until is None else range(since or 0, TIME_MAX_MS + 1 if until is None else until)
+
+
 def portions(
-    client: Client, ranges: dict[TopicPartition, tuple[int, int]], masks: Masks, until: int | None
+    client: Client, ranges: dict[TopicPartition, tuple[int, int]], masks: Masks, window: range | None
 ) -> Iterator[list[tuple[TopicPartition, Record]]]:
     """Masked records, partition after partition, of PORTION records or some PORTION_SIZE bytes that were looked at."""
     for key, (start, end) in ranges.items():
@@ -127,7 +135,7 @@ def portions(
         for _, record in oldest(client, key, start, end, end - start):
             looked += 1
             size += size_of(record)
-            if until is None or record.timestamp < until:
+            if window is None or record.timestamp in window:
                 portion.append((key, masks.masked(key.topic, record)))
             if looked >= PORTION or size >= PORTION_SIZE:
                 yield portion  # of nothing, too: its reader looks whether this is wanted still

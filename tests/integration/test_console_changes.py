@@ -31,7 +31,7 @@ from kafkalite.model import TopicPartition
 from kafkalite.schema_registry.server import RegistryServer
 from kafkalite.web.server import parse_address
 from kafkalite.web.users import Role, Users, token_line
-from kafkalite.wire.record.columns import Record
+from kafkalite.wire.record.columns import Record, RecordColumns
 from tests.kit.harness.console_client import Visitor
 from tests.kit.harness.console_scene import HOSTILE
 
@@ -512,12 +512,30 @@ def test_an_export_is_of_what_was_asked_and_of_bounded_size(
 
     assert values(partition=0, **{"from": "offset"}, value=15, count=3) == ["15", "16", "17"]
     assert values(partition=0, **{"from": "time"}, value="1970-01-01T00:00:18", until="1970-01-01T00:00:19") == ["18"]
+    assert values(partition=0, **{"from": "time"}, value="-1h") == []
     for wrong in ({"format": "xlsx"}, {"count": 0}, {"from": "time", "value": "soon"}, {"until": "soon"}):
         assert visitor.send_any("/topics/part/export", wrong).status == 400, wrong
     assert visitor.send_any("/topics/part/export", {"partition": 9}).status == 404
     monkeypatch.setattr(exporting, "SIZE_MAX", 3)
     monkeypatch.setattr(exporting, "PORTION_SIZE", 1)
     assert values(partition=0) == ["0", "1", "2"]
+
+
+def test_an_export_between_two_times_is_of_records_in_any_order(visitor: Visitor, client: Client) -> None:
+    client.admin.create_topic("disorder", 1)
+    stamps = {"a": 9000, "b": 5500, "c": 100, "none": -1, "d": 5000, "e": 6000, "f": 4999}
+    records = [Record(-1, stamp, None, name.encode()) for name, stamp in stamps.items()]
+    client.produce("disorder", 0, RecordColumns.from_records(records))
+    for fields, expected in (
+        ({"from": "time", "value": "5000", "until": "6000"}, ["b", "d"]),
+        ({"from": "time", "value": "5000"}, ["a", "b", "d", "e"]),
+        ({"until": "6000"}, ["b", "c", "d", "f"]),
+        ({"from": "offset", "value": "2", "until": "6000"}, ["c", "d", "f"]),
+        ({"from": "time", "value": "9001"}, []),
+        ({}, [*stamps]),
+    ):
+        lines = exported(visitor, "disorder", **fields)[1].splitlines()
+        assert [json.loads(line)["value"] for line in lines] == expected, fields
 
 
 def test_an_export_without_room_for_its_file_says_so(
