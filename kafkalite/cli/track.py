@@ -170,8 +170,10 @@ def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> in
         raise UsageError(f"{error}: --size-max {error.size // 10**9 + 1}g allows it, --since takes less") from error
     with search:
         hits = list(search)
-    steps = whole_path(client, hits) if arguments.groups else steps_of(hits)
-    verdicts, remarks = verdicts_of(client, steps) if arguments.groups else ([], [])
+    remarks: list[str] = []
+    steps = whole_path(client, hits, remarks.append) if arguments.groups else steps_of(hits)
+    verdicts, unasked = verdicts_of(client, steps) if arguments.groups else ([], [])
+    remarks += unasked
     if arguments.json:
         for document in documents(search, hits, steps, verdicts, remarks):
             print_json(

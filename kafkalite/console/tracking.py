@@ -84,13 +84,13 @@ def result_of(client: Client, request: Request, inquiry: Inquiry, *, groups: boo
         raise BadRequestError(f"{error}: name fewer topics, or a time") from error
     with search:
         hits = [hit for hit in search if still_fits(request, inquiry, hit)]
-    steps = whole_path(client, hits)[:STEPS_MAX]
-    verdicts: list[dict[str, Any]] = []
     remarks: list[str] = []
+    steps = whole_path(client, hits, remarks.append)[:STEPS_MAX]
+    verdicts: list[dict[str, Any]] = []
     if groups and steps:
         found = Groups(client, {step.hit.partition.topic for step in steps if step.letter is None})
         verdicts = [{**row._asdict(), "text": row.text, "reason": visible(row.reason)} for row in found.verdicts(steps)]
-        remarks = found.remarks
+        remarks += found.remarks
     rows = search.reach
     return {
         "steps": [step_row(request, step) for step in steps],

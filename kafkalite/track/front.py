@@ -138,10 +138,13 @@ class Inquiry:
         return opened
 
 
-def whole_path(client: Client, hits: Sequence[Hit]) -> list[Step]:
-    """What was found, with the originals of its letters and the letters of its originals, in order."""
+def whole_path(client: Client, hits: Sequence[Hit], remark: Callable[[str], object] | None = None) -> list[Step]:
+    """What was found, with the originals of its letters and the letters of its originals, in order.
+
+    `remark` is given a sentence where not all letters could be looked at.
+    """
     found = [*hits, *origins_of(client, hits)]
-    return steps_of([*found, *letters_of(client, found)])
+    return steps_of([*found, *letters_of(client, found, remark=remark)])
 
 
 def search(
@@ -168,7 +171,7 @@ def search(
     `places`     "header:NAME,key,value,json:PATH,avro:PATH" (default: what `tracking`, a file, says; else any header,
                  the key and the value)
     `how`        "is", "begins", "contains" or "regex"; `negated`: what does not
-    `since`, `until`    times in ms since 1970; with producers' times a record may be 5 minutes out of order
+    `since`, `until`    times in ms since 1970, by the records' own timestamps in any order; one without is always in
 
     ValueError for what is none, TooLarge for a search of more than `size_max` bytes, UnknownTopicOrPartition.
     """

@@ -23,7 +23,7 @@ from kafkalite.track.searches import Hit, Limits, Search
 from kafkalite.track.snapshot import TopicFilter, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kafkalite.client import Client
     from kafkalite.failures.headers import FoundLetter
@@ -36,8 +36,10 @@ LETTER_TOPICS: Final = r"(retry|dlq)\..+|.+[-._]([dD][lL][tTqQ]|retry)([-._].*)?
 RETRY_TOPICS: Final = r"retry\..+|.+[-._]retry([-._].*)?"
 LETTERS_MAX: Final = 100_000
 """Records of letter topics that are looked at for the origins of what was found."""
-SLACK_MS: Final = 5 * 60 * 1000
-"""How far the clock of who wrote a letter may be behind that of who wrote its origin."""
+SLACK_MS: Final = 65 * 60 * 1000
+"""How far the timestamp of a letter may be before that of its origin: brokers take a record that is an hour ahead of
+their clock (message.timestamp.after.max.ms), and clocks differ."""
+REMARKS_MAX: Final = 3
 ORIGINS_MAX: Final = 1000
 """Originals that are read since only their letters were found."""
 
@@ -101,8 +103,16 @@ def origins_of(client: Client, hits: Sequence[Hit]) -> list[Hit]:
     return found
 
 
-def letters_of(client: Client, hits: Sequence[Hit], topics: str = LETTER_TOPICS) -> list[Hit]:
-    """Letters of these records, by the origin that their headers name, in topics of such names."""
+def letters_of(
+    client: Client,
+    hits: Sequence[Hit],
+    topics: str = LETTER_TOPICS,
+    remark: Callable[[str], object] | None = None,
+) -> list[Hit]:
+    """Letters of these records, by the origin that their headers name, in topics of such names.
+
+    `remark` is given a sentence where not all letters could be looked at.
+    """
     origins = {(hit.partition, hit.record.offset): hit for hit in hits if found_letter(hit.record.headers) is None}
     if not origins:
         return []
@@ -119,4 +129,9 @@ def letters_of(client: Client, hits: Sequence[Hit], topics: str = LETTER_TOPICS)
                 letter = found_letter(hit.record.headers)
                 if letter is not None and (letter.letter.partition, letter.letter.offset) in origins:
                     found.append(hit)
+        whys = [f"{row.topic}-{row.partition}: {row.remarks()[0]}" for row in search.reach if row.unseen or row.damaged]
+        whys = [search.ended_by] if search.ended_by else whys
+        if whys and remark is not None:
+            more = f"; and {len(whys) - REMARKS_MAX} more partitions" if len(whys) > REMARKS_MAX else ""
+            remark(f"letters of records of {name} may be missing: {'; '.join(whys[:REMARKS_MAX])}{more}")
     return found

@@ -384,6 +384,30 @@ def test_a_copy_comes_after_its_origin_whatever_the_clocks_say(client: Client) -
         assert [str(hit) for hit in originals(whole_path(client, list(found)))] == [f"{shop.topic}-0-1"]
 
 
+def test_letters_are_found_though_the_clock_of_their_origin_was_ahead_and_those_not_looked_at_are_told(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, ahead = named("ahead"), 60 * 60 * 1000  # as much as brokers take
+    dead = f"dlq.g.{topic}"
+    for name in (topic, dead):
+        client.admin.create_topic(name, 1)
+    client.produce(topic, 0, [Record(-1, STAMP + ahead, b"id", b"v")])
+    letter = (("dlq.topic", topic.encode()), ("dlq.partition", b"0"), ("dlq.offset", b"0"), ("dlq.group", b"g"))
+    for stamp in (STAMP, STAMP, STAMP + 2 * ahead):
+        client.produce(dead, 0, [Record(-1, stamp, None, None, letter)])
+    with search(client, "id", topics=topic, places="key") as found:
+        hits = list(found)
+    remarks: list[str] = []
+    assert [str(step.hit) for step in whole_path(client, hits, remarks.append)][1:] == [
+        f"{dead}-0-{n}" for n in range(3)
+    ]
+    assert remarks == []
+    monkeypatch.setattr("kafkalite.track.path.LETTERS_MAX", 1)
+    whole_path(client, hits, remarks.append)
+    assert len(remarks) == 1
+    assert remarks[0].startswith(f"letters of records of {topic} may be missing: ")
+
+
 def test_letters_of_spring_name_their_group_and_reason(client: Client) -> None:
     topic = named("spring")
     for name in (topic, f"{topic}-dlt"):
