@@ -1,5 +1,6 @@
 """`kafkalite consume`: several topics, times, Avro; against a broker in this process."""
 
+import datetime as dt
 import io
 import json
 import struct
@@ -277,6 +278,49 @@ def test_avro_values_are_printed_as_json(consume: Consume, orders: str, registry
         "key": "k",
         "value": {"id": 2, "note": None},
     }
+
+
+TREE = {
+    "type": "record",
+    "name": "Tree",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "children", "type": {"type": "array", "items": "Tree"}},
+        {"name": "twin", "type": ["null", "Tree"]},
+    ],
+}
+
+
+def tree(number: int, *children: object, twin: object = None) -> dict[str, object]:
+    at = dt.datetime(2026, 11, 21, 18, tzinfo=dt.UTC)
+    return {"id": number, "at": at, "children": list(children), "twin": twin}
+
+
+def printed(number: int, *children: object, twin: object = None) -> dict[str, object]:
+    return {"id": number, "at": "2026-11-21T18:00:00.000Z", "children": list(children), "twin": twin}
+
+
+def test_recursive_avro_values_are_printed(consume: Consume, client: Client, kafka_topic: str, registry: str) -> None:
+    """Such a schema has no columns: its values are read one by one, keys too, beside those of another schema."""
+    with RegistryClient(registry) as schemas:
+        tree_id = schemas.register(f"{kafka_topic}-value", json.dumps(TREE))
+        order_id = schemas.register(f"{kafka_topic}-other", json.dumps(ORDER))
+    nested = message(tree_id, TREE, tree(1, tree(2, tree(3)), tree(4), twin=tree(5)))
+    alone = message(tree_id, TREE, tree(6))
+    order = message(order_id, ORDER, {"id": 7, "note": None})
+    pairs = [(None, nested), (alone, order), (None, None), (None, alone), (None, nested[:-1])]
+    client.produce(kafka_topic, 0, RecordColumns.from_records([Record(-1, 5, key, value) for key, value in pairs]))
+    arguments = ("-t", kafka_topic, "-o", "beginning", "-e", "--avro", registry)
+    status, lines, said = consume(*arguments, "-c", "4")
+    assert (status, said) == (0, LEVEL)
+    wanted = [printed(1, printed(2, printed(3)), printed(4), twin=printed(5)), {"id": 7, "note": None}, printed(6)]
+    assert [json.loads(line) for line in lines if line] == wanted
+    (keyed,) = [json.loads(line) for line in consume(*arguments, "--avro-keys", "--json", "-c", "2")[1][1:]]
+    assert (keyed["key"], keyed["value"]) == (printed(6), {"id": 7, "note": None})
+    status, lines, said = consume(*arguments)
+    assert (status, len(lines)) == (1, 4)
+    assert f"{kafka_topic}-0 offset 4: it ends too early" in said
 
 
 def test_a_value_that_is_no_avro_ends_it_behind_the_good_ones(consume: Consume, orders: str, registry: str) -> None:
