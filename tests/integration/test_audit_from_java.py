@@ -1,9 +1,8 @@
-"""The interceptors of docs/audit.md, compiled as they stand there and run in a real Java client: all is there, once."""
+"""Compile the interceptors of examples/audit and run them in a Java client: every message is there, once."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from tests.kit.processes.broker import REPOSITORY
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-DOCUMENT = REPOSITORY / "docs" / "audit.md"
+EXAMPLES = REPOSITORY / "examples" / "audit"
 TOOLS = ("java", "javac", "mvn")
 PROGRAM = """
 import java.time.Duration;
@@ -61,20 +60,14 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-def test_the_interceptors_of_the_documentation_run(
-    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_interceptors_run(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for tool in TOOLS:
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not on the PATH (apt-get install openjdk-17-jdk-headless maven)")
     build()
-    sources = re.findall(r"```java\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(sources) == 2
-    for source in [*sources, PROGRAM]:
-        found = re.search(r"public final class (\w+)", source)
-        assert found is not None
-        (tmp_path / f"{found[1]}.java").write_text(source, encoding="utf-8")
-    files = [str(path) for path in tmp_path.glob("*.java")]
+    program = tmp_path / "Program.java"
+    program.write_text(PROGRAM, encoding="utf-8")
+    files = [str(path) for path in (*EXAMPLES.glob("*.java"), program)]
     command = ["javac", "-Xlint:all", "-Werror", "-cp", f"{BUILD}/lib/*", "-d", str(tmp_path), *files]
     compiled = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert compiled.returncode == 0, compiled.stderr
