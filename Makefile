@@ -69,6 +69,10 @@ $(VENV)/.tested: pyproject.toml | $(VENV)/.built
 	@$(BIN)/python tools/pip_install.py --extra dev
 	@touch $@
 
+build/test-tools/.installed: pyproject.toml | $(VENV)/.built
+	@$(BIN)/python tools/pip_install.py --target build/test-tools test_tools
+	@touch $@
+
 $(VENV)/.bench: pyproject.toml | $(VENV)/.built
 	@$(BIN)/python tools/pip_install.py --extra bench
 	@touch $@
@@ -99,7 +103,7 @@ unit: $(VENV)/.built $(VENV)/.tested  ## one package's unit tests, without root 
 packages:  ## install the programs that foreign-client tests run (kcat, librdkafka, Java, Maven, Node, strace)
 	@sh tools/test_packages.sh
 
-test: $(VENV)/.built $(VENV)/.tested packages  ## a sample of every family of tests
+test: $(VENV)/.built $(VENV)/.tested build/test-tools/.installed packages  ## a sample of every family of tests
 	$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile sample -m "not slow and not spark" $(PYTEST_ARGS)
 
 test-browser: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console and the site in Debian's chromium
@@ -110,7 +114,7 @@ pictures: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console's pict
 	@sh tools/test_packages.sh chromium
 	$(BIN)/python -m tests.kit.processes.console_pictures docs/console
 
-test-all: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the slow tests and Spark's too, at a release's counts
+test-all: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark build/test-tools/.installed packages  ## the slow tests and Spark's too, at a release's counts
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-spark: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the tests that need PySpark, which is large, but the slow ones

@@ -3,6 +3,7 @@
 --build-requirements   what the build needs, so that building need not fetch it every time
 --editable             this tree, in place, with what it needs to run; its native modules are built by `make` beside it
 --extra NAME           the requirements of one extra (other extras of ours in it are followed)
+--target FOLDER NAME   the same in a folder that programs find by PYTHONPATH
 
 Extras are installed as plain requirements: reinstalling the tree for them would build it again.
 """
@@ -36,7 +37,7 @@ def pip(*arguments: str, **environment: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """One of the three actions of the module's docstring."""
+    """One of the four actions of the module's docstring."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     match arguments:
         case ["--build-requirements"]:
@@ -47,6 +48,9 @@ def main(arguments: list[str]) -> None:
         case ["--extra", name]:
             print(f"installing the Python packages of the {name} extra", flush=True)
             pip(*extra_requirements(settings["project"], name))
+        case ["--target", folder, name]:
+            print(f"installing the Python packages of the {name} extra in {folder}", flush=True)
+            pip("--upgrade", "--target", folder, *extra_requirements(settings["project"], name))
         case _:
             sys.exit(__doc__)
 

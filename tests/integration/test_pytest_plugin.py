@@ -70,7 +70,7 @@ def test_registry_serves_schemas(kafka_registry):
 @pytest.fixture
 def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # so that it also works where kafkalite is not installed
-    pytester.makeini("[pytest]\naddopts = -p kafkalite.testing -p no:randomly\nfilterwarnings = error\n")
+    pytester.makeini("[pytest]\naddopts = -p kafkalite.testing\nfilterwarnings = error\n")
     pytester.makepyfile(INNER_TEST)
     return pytester
 
@@ -111,7 +111,7 @@ def test_settings_can_be_overridden(inner: pytest.Pytester) -> None:
 
 def test_pytests_own_file_has_settings_and_the_header_says_what_holds(inner: pytest.Pytester) -> None:
     inner.makeini(
-        "[pytest]\naddopts = -p kafkalite.testing -p no:randomly\nfilterwarnings = error\n"
+        "[pytest]\naddopts = -p kafkalite.testing\nfilterwarnings = error\n"
         "kafkalite_settings =\n    flush.on.acks.all=true\n    num.partitions=7\n    in_process=true\n"
     )
     inner.makepyfile("def test_setting(kafka_broker):\n    assert kafka_broker.config.num_partitions == 7\n")
@@ -145,7 +145,7 @@ def test_run_that_uses_no_broker_says_nothing_at_its_end(inner: pytest.Pytester)
 
 
 def test_setting_without_a_value_is_refused(inner: pytest.Pytester) -> None:
-    inner.makeini("[pytest]\naddopts = -p kafkalite.testing -p no:randomly\nkafkalite_settings = num.partitions\n")
+    inner.makeini("[pytest]\naddopts = -p kafkalite.testing\nkafkalite_settings = num.partitions\n")
     assert inner.runpytest_subprocess().ret == pytest.ExitCode.USAGE_ERROR
 
 

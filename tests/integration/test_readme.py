@@ -54,7 +54,7 @@ def test_pytest_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.Mo
     (script,) = (block for block in blocks("python") if "kafka_topic" in block)
     sender = "def send_order(bootstrap, topic):\n    assert bootstrap.startswith('127.0.0.1:') and topic\n\n"
     pytester.makepyfile(sender + script)
-    pytester.runpytest_subprocess("-p", "kafkalite.testing", "-p", "no:randomly").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-p", "kafkalite.testing").assert_outcomes(passed=1)
 
 
 def test_failing_message_becomes_a_dead_letter_and_is_redriven(kafka_broker: Broker, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
 def test_tests_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     settings, _ = blocks("ini")
-    pytester.makeini(f"{settings}addopts = -p kafkalite.testing -p no:randomly\n")
+    pytester.makeini(f"{settings}addopts = -p kafkalite.testing\n")
     tests = [block for block in blocks("python") if "def test_" in block]
     pytester.makepyfile(**{f"test_{number}": text for number, text in enumerate(tests)})
     count = "\n".join(tests).count("def test_")
@@ -38,7 +38,7 @@ def test_the_option_runs_the_broker_in_pytests_process(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     _, option = blocks("ini")
-    pytester.makeini(f"{option}addopts = -p kafkalite.testing -p no:randomly\n")
+    pytester.makeini(f"{option}addopts = -p kafkalite.testing\n")
     pytester.makepyfile("def test_it(kafka_broker):\n    assert kafka_broker.in_process and kafka_broker.logs\n")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 

@@ -11,4 +11,4 @@ def run_with(plugin: str, pytester: pytest.Pytester, *arguments: str, also: str 
     pytester.makeconftest(f"pytest_plugins = {plugins}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[3]))
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:randomly", *arguments)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)

@@ -17,6 +17,6 @@ def test_failure_names_its_case(pytester: pytest.Pytester, failing: str) -> None
                     if case == "b":
                         {failing}
     """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:randomly")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*case: b"])
