@@ -1,6 +1,7 @@
 """A batch in the middle of a topic is damaged: what `kafkalite consume` and the console make of it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from kafkalite.cli import main
 from kafkalite.console.server import ConsoleServer
 from tests.integration.test_console import LOOPBACK, ask, data
 from tests.kit.harness.command_output import own_lines
-from tests.kit.harness.damaged_log import fill, flip_four_bytes
+from tests.kit.harness.damaged_log import CUT, DAMAGES, damage_second_batch, fill, flip_four_bytes
 from tests.kit.harness.failing_groups import small_broker
 
 pytestmark = pytest.mark.integration
@@ -44,6 +45,23 @@ def test_consume_goes_on_after_damage(broker: Broker, capfd: pytest.CaptureFixtu
     status, lines, said = consumed(broker, capfd, "-o", "beginning", "--skip-damaged", *more)
     assert (status, lines) == (0, [str(number) for number in (*range(1000), *range(2000, 3000))])
     assert said.splitlines()[1:] == ["kafkalite: orders-0: offsets 1000 to 1999 are damaged and left out"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_whatever_of_a_batch_is_damaged_the_others_are_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str
+) -> None:
+    with small_broker(log_dirs=str(tmp_path)) as broker:
+        fill(broker.bootstrap_servers)
+    damage_second_batch(tmp_path, how)
+    with small_broker(log_dirs=str(tmp_path)) as broker:
+        status, lines, said = consumed(broker, capfd, "-o", "beginning", "-e")
+        assert (status, len(lines)) == (1, 1000)
+        assert "damaged at offset 1000; --skip-damaged" in said
+        end = 3000 if how == CUT else 2000
+        status, lines, said = consumed(broker, capfd, "-o", "beginning", "-e", "--skip-damaged")
+        assert (status, lines) == (0, [str(number) for number in (*range(1000), *range(end, 3000))])
+        assert said.splitlines()[1:] == [f"kafkalite: orders-0: offsets 1000 to {end - 1} are damaged and left out"]
 
 
 def test_a_member_of_a_group_goes_on_after_damage(broker: Broker, capfd: pytest.CaptureFixture[str]) -> None:

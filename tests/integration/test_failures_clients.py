@@ -27,7 +27,7 @@ from kafkalite.failures.runner import Port
 from kafkalite.failures.transaction_writer import TransactionFailed, Written
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
-from tests.kit.harness.damaged_log import fill, flip_four_bytes
+from tests.kit.harness.damaged_log import CUT, DAMAGES, damage_second_batch, fill, flip_four_bytes
 from tests.kit.harness.failing_groups import records, small_broker
 from tests.kit.harness.samples import sample
 from tests.kit.processes.apache_kafka import ApacheKafka
@@ -227,40 +227,53 @@ def test_a_handler_that_exits_ends_the_run_with_that_and_its_record_comes_again(
 @pytest.mark.parametrize("told", [True, False], ids=["the broker knows", "the broker does not know"])
 def test_a_damaged_batch_becomes_letters_and_the_rest_is_handled(tmp_path: Path, port: str, *, told: bool) -> None:
     settings = {"log_dirs": str(tmp_path / "data")}
-    handled: list[int] = []
     with small_broker(**settings) as broker:
         fill(broker.bootstrap_servers)
     if told:
         flip_four_bytes(tmp_path / "data")
     with small_broker(**settings) as broker:
-        servers = broker.bootstrap_servers
         if not told:
             flip_four_bytes(tmp_path / "data")
-        with Client(servers) as client, client.twin() as other, client.twin() as control:
-            policy = Policy(group="g", topics=["orders"], strategy=RetryTopics(["1 s"]), on_damage="skip")
-            stop = threading.Event()
-            runner = Runner(
-                policy, lambda record: handled.append(record.offset), PORTS[port](other, servers, "t"), control
-            )
-            member = threading.Thread(target=runner.run, args=(stop,))
-            member.start()
+        check_letters_of_damage(broker.bootstrap_servers, port, 2000)
 
-            def done() -> bool:
-                found = client.groups.committed("g").get(TopicPartition("orders", 0))
-                return found is not None and found.offset == 3000
 
-            try:
-                wait_until(done, TIMEOUT_S, "all is handled", 0.1)
-            finally:
-                stop.set()
-                member.join()
-            ledger = Ledger(client, "g")
-            ledger.refresh()
-            assert handled == [*range(1000), *range(2000, 3000)]
-            assert {where: row.state for where, row in ledger.records()} == {
-                f"orders-0-{number}": State.UNREADABLE for number in range(1000, 2000)
-            }
-            assert len(records(client, "dlq.g.orders")) == 1000
+@pytest.mark.parametrize("port", sample(PORTS, 1))
+@pytest.mark.parametrize("how", sample(["length", CUT, *(one for one in DAMAGES if one not in {"length", CUT})], 2))
+def test_whatever_of_a_batch_is_damaged_becomes_letters(tmp_path: Path, port: str, how: str) -> None:
+    settings = {"log_dirs": str(tmp_path / "data")}
+    with small_broker(**settings) as broker:
+        fill(broker.bootstrap_servers)
+    damage_second_batch(tmp_path / "data", how)
+    with small_broker(**settings) as broker:
+        check_letters_of_damage(broker.bootstrap_servers, port, 3000 if how == CUT else 2000)
+
+
+def check_letters_of_damage(servers: str, port: str, end: int) -> None:
+    """Of 3,000 records those from 1,000 up to `end` cannot be read: they become letters, the others are handled."""
+    handled: list[int] = []
+    with Client(servers) as client, client.twin() as other, client.twin() as control:
+        policy = Policy(group="g", topics=["orders"], strategy=RetryTopics(["1 s"]), on_damage="skip")
+        stop = threading.Event()
+        runner = Runner(policy, lambda record: handled.append(record.offset), PORTS[port](other, servers, "t"), control)
+        member = threading.Thread(target=runner.run, args=(stop,))
+        member.start()
+
+        def done() -> bool:
+            found = client.groups.committed("g").get(TopicPartition("orders", 0))
+            return found is not None and found.offset == 3000
+
+        try:
+            wait_until(done, TIMEOUT_S, "all is handled", 0.1)
+        finally:
+            stop.set()
+            member.join()
+        ledger = Ledger(client, "g")
+        ledger.refresh()
+        assert handled == [*range(1000), *range(end, 3000)]
+        assert {where: row.state for where, row in ledger.records()} == {
+            f"orders-0-{number}": State.UNREADABLE for number in range(1000, end)
+        }
+        assert len(records(client, "dlq.g.orders")) == end - 1000
 
 
 @pytest.mark.parametrize("port", PORTS)
