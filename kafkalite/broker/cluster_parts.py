@@ -29,6 +29,7 @@ from kafkalite.broker.cluster.membership_setup import (
 )
 from kafkalite.broker.cluster.partitions import Partitions
 from kafkalite.broker.cluster.peers import Peers
+from kafkalite.broker.cluster.racks import ReplicaRacks
 from kafkalite.broker.cluster.settings import ClusterSettings
 from kafkalite.broker.coordinator.remote import Remote
 from kafkalite.broker.log.assigned import AssignedTopics
@@ -108,6 +109,7 @@ class ClusterParts:
         self._leaving.callback(fetchers.stop)
         self.directories = assign_directories(member, config, topics, fetchers, clock)
         self._stopping.callback(self.directories.stop)
+        groups.hashes.racks = ReplicaRacks(lambda: member.image)
         groups.shards.coordinate_led(topics)
         transactions.coordinate_led(topics, Remote(logs, transactions.log, peers))
         partitions = Partitions(topics, config.node_id, member.incarnation)

@@ -19,7 +19,7 @@ logger = logging.getLogger("kafkalite.broker")
 _END_OF_START_S: Final = 0.01
 """How long the end of a start, which says that the broker is ready, has the interpreter to itself."""
 _ASKED_FIRST: Final = ("kafkalite.broker.handlers.metadata", "kafkalite.broker.handlers.create_topics", "numpy")
-_LIBRARIES: Final = ("numpy", "cramjam", "zstandard", "hashlib", "kafkalite._native.wire.columns")
+_LIBRARIES: Final = ("numpy", "cramjam", "zstandard", "hashlib", "xxhash", "kafkalite._native.wire.columns")
 """What requests load when they first need it. A library that finds no room fails at every later try, too; numpy's
 OpenBLAS even ends the process."""
 LIBRARIES_SIZE: Final = 160 << 20

@@ -17,6 +17,7 @@ With them:
     connection, security   a connection to a controller or a broker, and its TLS and SASL
     brokers, peers         the way to other brokers; requests between coordinators and leaders
     forwarding, creation, producer_ids, settings   what the controllers decide or hold: requests, topics, ids, settings
+    racks                  the racks of replicas, for the hash of a group's topics
     partitions             tells the logs which partitions are here and which of them are led
     fetchers               the threads that copy from leaders
     alter_partition        proposes changes of the in-sync replicas

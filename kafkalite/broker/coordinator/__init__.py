@@ -23,6 +23,7 @@
     consumer_state                what such a group is, and a member's next step towards its target
     consumer_records              its records, in Kafka's schemas
     consumer_replay               groups out of those records
+    metadata_hash                 Kafka's hash of the topics that such a group reads
     assignors                     who shall read what, as pure functions
     topic_regex                   subscriptions by regular expression
     group_offsets                 a group's committed offsets and when they expire

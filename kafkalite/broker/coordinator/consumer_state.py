@@ -212,18 +212,6 @@ class ConsumerState:
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return min(votes, key=lambda name: (-votes[name], name)) if votes else default
 
-    def hash_of(self, topics: Mapping[str, Topic]) -> int:
-        """Changes when a subscribed topic comes, goes, or gets partitions; 0 for no topics, as in Kafka."""
-        found = sorted(self.subscribed() & topics.keys())
-        if not found:
-            return 0
-        import hashlib  # with it comes libcrypto, which a broker without such a group can start without
-
-        digest = hashlib.blake2b(digest_size=8)
-        for name in found:
-            digest.update(f"{name}\0{len(topics[name].partitions)}\0".encode() + topics[name].id)
-        return int.from_bytes(digest.digest(), "big", signed=True)
-
     @property
     def name(self) -> str:
         """Kafka's name for how far the group is."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.assignors import Assignment
     from kafkalite.broker.coordinator.base import Environment
     from kafkalite.broker.coordinator.group import Group
+    from kafkalite.broker.coordinator.metadata_hash import MetadataHashes
     from kafkalite.broker.coordinator.records import Record
     from kafkalite.broker.limits.holder import Holder
 
@@ -60,6 +61,7 @@ class ConsumerEnvironment:
     """What all groups of this protocol share."""
 
     topics: Callable[[], Mapping[str, Topic]]
+    hashes: MetadataHashes
     run_soon: Callable[[Callable[[], None]], object]
     """Runs something on a thread that may work for a while, not at once: `IoPool.submit`."""
     timing: Callable[[str], Timing]
@@ -333,7 +335,7 @@ class Turns(GroupBase):
     def _raise_epoch(self) -> None:
         state = self._edit()
         state.epoch = state.epoch % EPOCH_MAX + 1
-        state.metadata_hash = state.hash_of(self._consumers.topics())
+        state.metadata_hash = self._consumers.hashes.of_topics(state.subscribed(), self._consumers.topics())
         self._write("", stored.GroupValue(epoch=state.epoch, metadata_hash=state.metadata_hash))
 
     def _assign(self) -> None:
@@ -451,5 +453,6 @@ class Turns(GroupBase):
             means = found if names is None else (known - names) | found
             if means != known:
                 self._means(expression, means)
-        if self._staged.members and self._staged.hash_of(topics) != self._staged.metadata_hash:
+        staged = self._staged
+        if staged.members and self._consumers.hashes.of_topics(staged.subscribed(), topics) != staged.metadata_hash:
             self._raise_epoch()

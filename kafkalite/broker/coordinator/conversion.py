@@ -37,12 +37,13 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.assignors import Assignment, Partition
     from kafkalite.broker.coordinator.base import Environment, GroupBase
     from kafkalite.broker.coordinator.members import Member
+    from kafkalite.broker.coordinator.metadata_hash import MetadataHashes
     from kafkalite.broker.coordinator.records import Record
 
 logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
-def upgraded(group: Group, topics: Mapping[str, Topic]) -> ConsumerState:
+def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) -> ConsumerState:
     """A classic group's members as those of a consumer group. GroupIdNotFound says why it cannot become one."""
     state = ConsumerState()
     state.epoch = state.target_epoch = group.generation
@@ -60,7 +61,7 @@ def upgraded(group: Group, topics: Mapping[str, Topic]) -> ConsumerState:
     for mixed, owned in holding:  # a rebalance has ended before it gave anybody anything: they have what they had
         state.put(replace(mixed, assigned=_without(owned, state.owners)))
     state.targets = {member_id: member.assigned for member_id, member in state.members.items()}
-    state.metadata_hash = state.hash_of(topics)
+    state.metadata_hash = hashes.of_topics(state.subscribed(), topics)
     return state
 
 

@@ -33,6 +33,7 @@ from kafkalite.broker.coordinator.conversion import upgraded
 from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.group_replay import GroupReplay
 from kafkalite.broker.coordinator.group_table import GroupTable
+from kafkalite.broker.coordinator.metadata_hash import MetadataHashes, OwnRack
 from kafkalite.broker.coordinator.offset_requests import CommittedOffsets
 from kafkalite.broker.coordinator.records import GroupMetadataValue, Record, offset_record
 from kafkalite.broker.coordinator.shards import Shards
@@ -120,8 +121,10 @@ class GroupCoordinator:
             record_size_max=self.log.record_size_max,
             memory=memory,
         )
+        self.hashes = MetadataHashes(OwnRack(config.broker_rack))
         self._consumers = ConsumerEnvironment(
             topics=lambda: logs.topics,
+            hashes=self.hashes,
             run_soon=pool.submit,
             timing=self._timing,
             size_max=config.group_consumer_max_size,
@@ -349,7 +352,7 @@ class GroupCoordinator:
             raise GroupMaxSizeReached(f"group {group.group_id} has {count} members and takes no more")
         if request.instance_id is None and request.member_id in group.members and group.generation > 0:
             raise FencedMemberEpoch(f"member {request.member_id} is a classic one: give all up and join")
-        state = upgraded(group, self._consumers.topics())
+        state = upgraded(group, self._consumers.topics(), self.hashes)
         successor = ConsumerGroup(group.group_id, group.environment, self._consumers, group)
         successor.take_over_locked(group, state)
         group.hand_over_locked()
@@ -361,7 +364,8 @@ class GroupCoordinator:
         return ConsumerGroup(group_id, environment, self._consumers)
 
     def topic_changed(self, name: str) -> None:
-        """A topic came, went, or has more partitions."""
+        """A topic came, went, has more partitions, or, in a cluster, other replicas."""
+        self.hashes.forget(name)
         for group in self.table.all():
             if isinstance(group, ConsumerGroup):
                 group.topic_changed(name)

@@ -12,6 +12,7 @@ from kafkalite.broker.coordinator.base import Environment
 from kafkalite.broker.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
 from kafkalite.broker.coordinator.consumer_replay import ConsumerReplay
 from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Timing
+from kafkalite.broker.coordinator.metadata_hash import MetadataHashes, OwnRack
 from kafkalite.broker.coordinator.timer_queue import TimerQueue
 from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -79,6 +80,7 @@ class ConsumerBench:
             Environment(self.clock, self.timers, self.writes.write, 0, 1000, 100, memory=self.memory),
             ConsumerEnvironment(
                 topics=lambda: self.topics,
+                hashes=MetadataHashes(OwnRack(None)),
                 run_soon=lambda work: work(),
                 timing=lambda _group: self.timing,
                 size_max=self.size_max,

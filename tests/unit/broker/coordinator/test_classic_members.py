@@ -9,6 +9,7 @@ from kafkalite.broker.coordinator.classic_state import State
 from kafkalite.broker.coordinator.conversion import upgraded
 from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.members import Caller
+from kafkalite.broker.coordinator.metadata_hash import MetadataHashes, OwnRack
 from kafkalite.broker.coordinator.records import read_key
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
@@ -213,7 +214,7 @@ def test_upgrade_in_the_middle_of_a_rebalance_leaves_members_what_they_have():
     first = next(iter(classic.group.members))
     classic.join(first, version=3, protocols=spoken[0])
     assert classic.group.state is State.COMPLETING
-    state = upgraded(classic.group, {"orders": topic})
+    state = upgraded(classic.group, {"orders": topic}, MetadataHashes(OwnRack(None)))
     assert [member.assigned for member in state.members.values()] == [
         {topic.id: frozenset({0, 1})},
         {topic.id: frozenset({2})},

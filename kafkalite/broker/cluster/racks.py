@@ -1,0 +1,38 @@
+"""The racks of replicas, from the image of a cluster: what the hash of a group's topics depends on.
+
+A broker that registers in another rack changes the state of its partitions too, when it is in sync again; only then are
+their topics hashed again, as in GroupMetadataManager of Kafka 4.1. Any thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.broker.cluster.image import BrokerState, Image
+
+
+class ReplicaRacks:
+    """`Racks` of `kafkalite.broker.coordinator.metadata_hash`, for a broker in a cluster."""
+
+    def __init__(self, image: Callable[[], Image]) -> None:
+        self._image = image
+
+    def state_of(self, topic: Topic) -> object:
+        return self._image().topics.get(topic.id)
+
+    def racks_of(self, topic: Topic) -> Sequence[Collection[str]]:
+        image = self._image()
+        state = image.topics.get(topic.id)
+        if state is None:  # being deleted
+            return ((),) * len(topic.partitions)
+        known = [state.partitions.get(number) for number in range(len(topic.partitions))]
+        return [() if each is None else _racks(each.replicas, image.brokers) for each in known]
+
+
+def _racks(replicas: Sequence[int], brokers: Mapping[int, BrokerState]) -> list[str]:
+    found = [brokers[node_id].rack for node_id in replicas if node_id in brokers]
+    return [rack for rack in found if rack is not None]
