@@ -292,7 +292,7 @@ class ConsumerGroup(ClassicMembers):
     def _play_leave(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         member = self._leaving(request.member_id, request.instance_id)
         if request.instance_id is not None and request.member_epoch == AWAY_EPOCH:
-            self._move_on(replace(member, epoch=AWAY_EPOCH, revoking={}))
+            self._move_on(member.away())
         else:
             self._fence([member], "it left")
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)

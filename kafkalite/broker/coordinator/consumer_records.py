@@ -23,12 +23,17 @@ from kafkalite.base.dataclass import dataclass
 from kafkalite.wire.protocol.schema import ZERO_UUID, FieldTable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kafkalite.broker.coordinator.assignors import Assignment
     from kafkalite.broker.coordinator.records import Record
 
 GROUP, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT, EXPRESSION = 3, 4, 5, 6, 7, 8, 16
 KINDS: Final = frozenset({GROUP, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT, EXPRESSION})
 VERSION: Final = 0
+
+AssignmentEpochs = dict[bytes, dict[int, int]]
+"""Topic id → partition → the epoch at which its member was assigned it. Never changed once made."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,7 +130,7 @@ class TargetValue:
 
 @dataclass(slots=True, kw_only=True)
 class TopicPartitions:
-    """Part of TargetMemberValue and CurrentValue."""
+    """Part of TargetMemberValue."""
 
     topic_id: bytes = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
@@ -143,21 +148,37 @@ class TargetMemberValue:
 
 
 @dataclass(slots=True, kw_only=True)
+class CurrentPartitions:
+    """Part of CurrentValue. The epochs, one for each partition, are those at which it was assigned (KIP-1251). Releases
+    before Kafka 4.4 write none and skip them."""
+
+    topic_id: bytes = ZERO_UUID
+    partitions: list[int] = field(default_factory=list)
+    assignment_epochs: list[int] | None = None
+
+    FIELDS: ClassVar[FieldTable] = (
+        ("topic_id", "uuid", "0+"),
+        ("partitions", "[]int32", "0+"),
+        ("assignment_epochs", "[]int32", "0+", "0+", "0:0+"),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
 class CurrentValue:
     """Kind 8."""
 
     member_epoch: int = 0
     previous_member_epoch: int = 0
     state: int = 0
-    assigned_partitions: list[TopicPartitions] = field(default_factory=list)
-    partitions_pending_revocation: list[TopicPartitions] = field(default_factory=list)
+    assigned_partitions: list[CurrentPartitions] = field(default_factory=list)
+    partitions_pending_revocation: list[CurrentPartitions] = field(default_factory=list)
 
     FIELDS: ClassVar[FieldTable] = (
         ("member_epoch", "int32", "0+"),
         ("previous_member_epoch", "int32", "0+"),
         ("state", "int8", "0+"),
-        ("assigned_partitions", "[]TopicPartitions", "0+"),
-        ("partitions_pending_revocation", "[]TopicPartitions", "0+"),
+        ("assigned_partitions", "[]CurrentPartitions", "0+"),
+        ("partitions_pending_revocation", "[]CurrentPartitions", "0+"),
     )
 
 
@@ -243,6 +264,27 @@ def topic_partitions(assignment: Assignment) -> list[TopicPartitions]:
     ]
 
 
-def assignment_of(rows: list[TopicPartitions]) -> Assignment:
+def current_partitions(assignment: Assignment, epochs: AssignmentEpochs) -> list[CurrentPartitions]:
+    """As records keep what a member has."""
+    rows = []
+    for topic_id, numbers in sorted(assignment.items()):
+        partitions = sorted(numbers)
+        assigned_at = [epochs[topic_id][number] for number in partitions]
+        rows.append(CurrentPartitions(topic_id=topic_id, partitions=partitions, assignment_epochs=assigned_at))
+    return rows
+
+
+def assignment_of(rows: Sequence[TopicPartitions | CurrentPartitions]) -> Assignment:
     """As records kept it."""
     return {row.topic_id: frozenset(row.partitions) for row in rows if row.partitions}
+
+
+def epochs_of(value: CurrentValue) -> AssignmentEpochs:
+    """The assignment epochs of a member's partitions: where the record has none, the member's epoch, as in Kafka."""
+    epochs: AssignmentEpochs = {}
+    for row in (*value.partitions_pending_revocation, *value.assigned_partitions):
+        known = row.assignment_epochs or []
+        if len(known) != len(row.partitions):
+            known = [max(value.member_epoch, 0)] * len(row.partitions)
+        epochs.setdefault(row.topic_id, {}).update(zip(row.partitions, known, strict=True))
+    return epochs

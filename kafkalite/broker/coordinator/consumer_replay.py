@@ -116,4 +116,5 @@ def _positioned(member: ConsumerMember, value: stored.CurrentValue) -> ConsumerM
         state=_STATES.get(value.state, MemberState.UNKNOWN),
         assigned=stored.assignment_of(value.assigned_partitions),
         revoking=stored.assignment_of(value.partitions_pending_revocation),
+        assignment_epochs=stored.epochs_of(value),
     )

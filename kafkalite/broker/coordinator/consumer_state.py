@@ -79,6 +79,8 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=dict)
     revoking: Assignment = field(default_factory=dict)
+    assignment_epochs: stored.AssignmentEpochs = field(default_factory=dict)
+    """Those of `assigned` and `revoking`."""
 
     def arrived_at(self, epoch: int) -> bool:
         """Whether it has all that a target assignment gave it, and nothing else."""
@@ -104,9 +106,23 @@ class ConsumerMember:
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
             state=self.state,
-            assigned_partitions=stored.topic_partitions(self.assigned),
-            partitions_pending_revocation=stored.topic_partitions(self.revoking),
+            assigned_partitions=stored.current_partitions(self.assigned, self.assignment_epochs),
+            partitions_pending_revocation=stored.current_partitions(self.revoking, self.assignment_epochs),
         )
+
+    def holding(self, assigned: Assignment, revoking: Assignment, epoch: int) -> ConsumerMember:
+        """The member with other partitions. Those that it was not assigned before are assigned at this epoch."""
+        before, epochs = self.assignment_epochs, {}
+        for topic, numbers in assigned.items():
+            had = self.assigned.get(topic, frozenset())
+            epochs[topic] = {n: before[topic][n] if n in had else epoch for n in numbers}
+        for topic, numbers in revoking.items():
+            epochs.setdefault(topic, {}).update((n, before[topic][n]) for n in numbers)
+        return replace(self, assigned=assigned, revoking=revoking, assignment_epochs=epochs)
+
+    def away(self) -> ConsumerMember:
+        """A static member that has left for now: it keeps its partitions, with the assignment epoch 0."""
+        return replace(self, epoch=AWAY_EPOCH, assigned={}).holding(self.assigned, {}, 0)
 
 
 def partitions_in(*assignments: Assignment) -> Iterator[Partition]:
@@ -266,15 +282,13 @@ def reconciled(
     if revoking and _still_has(owned, revoking):
         # One that has given up what it was asked to, and is asked for more, is one epoch further on the way.
         epoch = member.epoch + (member.state is MemberState.UNREVOKED)
-        return _moved(member, MemberState.UNREVOKED, epoch, _filled(kept), revoking)
+        return _moved(member, MemberState.UNREVOKED, epoch, member.holding(_filled(kept), revoking, target_epoch))
     state = MemberState.UNRELEASED if missing else MemberState.STABLE
-    return _moved(member, state, target_epoch, _filled(taken), {})
+    return _moved(member, state, target_epoch, member.holding(_filled(taken), {}, target_epoch))
 
 
-def _moved(
-    member: ConsumerMember, state: MemberState, epoch: int, assigned: Assignment, revoking: Assignment
-) -> ConsumerMember:
-    moved = replace(member, state=state, epoch=epoch, assigned=assigned, revoking=revoking)
+def _moved(member: ConsumerMember, state: MemberState, epoch: int, holder: ConsumerMember) -> ConsumerMember:
+    moved = replace(holder, state=state, epoch=epoch)
     return member if moved == member else replace(moved, previous_epoch=member.epoch)
 
 
@@ -288,8 +302,8 @@ def _without_unread(member: ConsumerMember, readable: frozenset[bytes], owned: A
     for topic, numbers in unread.items():
         revoking[topic] = revoking.get(topic, frozenset()) | numbers
     if _still_has(owned, revoking):
-        return _moved(member, MemberState.UNREVOKED, member.epoch, kept, revoking)
-    return _moved(member, member.state, member.epoch, kept, {})
+        return _moved(member, MemberState.UNREVOKED, member.epoch, member.holding(kept, revoking, member.epoch))
+    return _moved(member, member.state, member.epoch, member.holding(kept, {}, member.epoch))
 
 
 def _still_has(owned: Assignment | None, given_up: Assignment) -> bool:

@@ -13,7 +13,6 @@ Thread rule: functions hold no state; they are called under the group's lock.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
@@ -59,7 +58,7 @@ def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) 
         if not member.assignment and owned:
             holding.append((mixed, owned))
     for mixed, owned in holding:  # a rebalance has ended before it gave anybody anything: they have what they had
-        state.put(replace(mixed, assigned=_without(owned, state.owners)))
+        state.put(mixed.holding(_without(owned, state.owners), {}, state.epoch))
     state.targets = {member_id: member.assigned for member_id, member in state.members.items()}
     state.metadata_hash = hashes.of_topics(state.subscribed(), topics)
     return state
@@ -86,8 +85,9 @@ def _upgraded(member: Member, group: Group, topics: Mapping[str, Topic]) -> tupl
         classic=ClassicMember(member.session_timeout_ms, member.protocols),
         epoch=group.generation,
         previous_epoch=group.generation,
-        assigned=by_topic_id(decode_assignment(member.assignment), topics),
     )
+    assigned = by_topic_id(decode_assignment(member.assignment), topics)
+    mixed = mixed.holding(assigned, {}, group.generation)
     return mixed, by_topic_id(subscription.owned, topics)
 
 

@@ -27,8 +27,8 @@ MEMBER_SIZE: Final = 2000
 """Bytes of a member besides what its client says: ids, timers and their entries in tables."""
 NAME_SIZE: Final = 100
 """Bytes of a name, besides its characters."""
-PARTITION_SIZE: Final = 200
-"""Bytes of an assigned partition: an entry in a set, and one in the table of owners."""
+PARTITION_SIZE: Final = 300
+"""Bytes of an assigned partition: an entry in a set, its epoch, and an entry in the table of owners."""
 
 _log: Final = RepeatLogger(logging.getLogger(__name__))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kafkalite.broker.coordinator import consumer_records as stored
 from kafkalite.broker.coordinator.consumer_turns import Timing
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.consumer_group_bench import REBALANCE_S, SESSION_S, ConsumerBench, topic_id
@@ -223,6 +224,63 @@ def test_elder_holder_of_an_instance_id_is_fenced(bench):
     assert bench.code("m1", 1, instance="other") == ErrorCode.UNKNOWN_MEMBER_ID
     assert bench.code("m1", -2, instance="other") == ErrorCode.UNKNOWN_MEMBER_ID
     assert bench.code("m1", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# ---- assignment epochs (KIP-1251) ------------------------------------------------------------------------------------
+
+
+def epochs(bench, member):
+    """Of each partition of `orders` that a member has or is to give up."""
+    return bench.group.state.members[member].assignment_epochs.get(ORDERS, {})
+
+
+def logged(bench, member):
+    """The newest record of where a member is: (partitions, epochs) of what it has, and of what it is to give up."""
+    key = stored.tombstone(stored.CURRENT, "g", member)[0]
+    value = stored.read_value(stored.CURRENT, [value for other, value in bench.writes.log if other == key][-1])
+    rows = (value.assigned_partitions, value.partitions_pending_revocation)
+    return [[(row.partitions, row.assignment_epochs) for row in each] for each in rows]
+
+
+def test_partitions_keep_the_epoch_at_which_they_were_assigned(bench):
+    bench.join("m1")
+    assert logged(bench, "m1") == [[([0, 1, 2, 3], [1, 1, 1, 1])], []]
+    bench.join("m2")
+    bench.beat("m1", 1, owned={ORDERS: [0, 1, 2, 3]})
+    assert logged(bench, "m1") == [[([0, 1], [1, 1])], [([2, 3], [1, 1])]]
+    bench.beat("m1", 1, owned={ORDERS: [0, 1]})
+    bench.beat("m2", 2, owned={})
+    assert (epochs(bench, "m1"), epochs(bench, "m2")) == ({0: 1, 1: 1}, {2: 2, 3: 2})
+    bench.beat("m2", -1)
+    bench.beat("m1", 2, owned={ORDERS: [0, 1]})
+    assert logged(bench, "m1") == [[([0, 1, 2, 3], [1, 1, 3, 3])], []]
+
+
+def test_partition_that_comes_back_before_it_was_given_up_is_assigned_again(bench):
+    bench.join("m1")
+    bench.join("m2")
+    bench.beat("m1", 1, owned={ORDERS: [0, 1, 2, 3]})
+    bench.beat("m2", -1)
+    bench.beat("m1", 1, owned={ORDERS: [0, 1]})
+    assert epochs(bench, "m1") == {0: 1, 1: 1, 2: 3, 3: 3}
+
+
+def test_static_member_that_is_away_has_no_assignment_epochs(bench):
+    bench.join("m1", instance="i")
+    bench.beat("m1", -2, instance="i")
+    assert logged(bench, "m1") == [[([0, 1, 2, 3], [0, 0, 0, 0])], []]
+    bench.join("m2", instance="i")
+    assert epochs(bench, "m2") == dict.fromkeys(range(4), 0)
+
+
+@pytest.mark.parametrize("written", [None, [], [1, 1]])
+def test_records_without_assignment_epochs_mean_the_members_epoch(bench, written):
+    stable_pair(bench)
+    row = stored.CurrentPartitions(topic_id=ORDERS, partitions=[0, 1, 2], assignment_epochs=written)
+    value = stored.CurrentValue(member_epoch=2, previous_member_epoch=1, assigned_partitions=[row])
+    bench.writes.log.append(stored.record("g", "m1", value))
+    bench.restart()
+    assert epochs(bench, "m1") == {0: 2, 1: 2, 2: 2}
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------

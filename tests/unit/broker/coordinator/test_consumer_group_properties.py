@@ -206,6 +206,14 @@ class ConsumerGroups(RuleBasedStateMachine):
         ]
         assert len(held) == len(set(held))
         assert set(state.owners) == set(held)
+        epochs = [
+            (topic, number)
+            for member in state.members.values()
+            for topic, numbers in member.assignment_epochs.items()
+            for number, epoch in numbers.items()
+            if 0 <= epoch <= state.target_epoch
+        ]
+        assert sorted(epochs) == sorted(held)
         assert set(state.static_ids.values()) <= set(state.members)
         assert all(member.epoch <= state.target_epoch <= state.epoch for member in state.members.values())
         targets = [(t, n) for target in state.targets.values() for t, numbers in target.items() for n in numbers]

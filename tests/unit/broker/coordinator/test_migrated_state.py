@@ -10,6 +10,7 @@ import pytest
 
 from kafkalite.broker.coordinator import consumer_records, records, transaction_records
 from kafkalite.broker.coordinator.consumer_records import (
+    CurrentPartitions,
     CurrentValue,
     GroupValue,
     MemberValue,
@@ -59,6 +60,7 @@ def test_positions_lose_the_id_of_their_topic_and_nothing_else(log: PartitionLog
 
 def test_members_by_ids_go_in_the_order_of_kafka_and_groups_stay(log: PartitionLog) -> None:
     assignment = [TopicPartitions(topic_id=ID, partitions=[0, 1])]
+    held = [CurrentPartitions(topic_id=ID, partitions=[0, 1], assignment_epochs=[5, 5])]
     append_records(
         log,
         [
@@ -66,7 +68,7 @@ def test_members_by_ids_go_in_the_order_of_kafka_and_groups_stay(log: PartitionL
             consumer_records.record("group", "member", MemberValue(client_id="c", client_host="h")),
             consumer_records.record("group", "", TargetValue(assignment_epoch=5)),
             consumer_records.record("group", "member", TargetMemberValue(topic_partitions=assignment)),
-            consumer_records.record("group", "member", CurrentValue(member_epoch=5, assigned_partitions=assignment)),
+            consumer_records.record("group", "member", CurrentValue(member_epoch=5, assigned_partitions=held)),
             records.group_record("classic", GroupMetadataValue(generation=2)),
         ],
         TIME_MS,
