@@ -20,6 +20,7 @@ from kafkalite import Broker
 from kafkalite.broker.coordinator import consumer_records as stored
 from kafkalite.broker.coordinator.metadata_hash import group_hash, topic_hash
 from kafkalite.client import Chunk, Client
+from kafkalite.errors import ErrorCode
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (
@@ -130,7 +131,7 @@ def running(kind: str, directory: Path) -> Iterator[int]:
 def serves_groups(side: Side) -> bool:
     side.ask(api.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=[GROUP], key_type=0))
     answer = side.ask(api.CONSUMER_GROUP_DESCRIBE, 0, ConsumerGroupDescribeRequest(group_ids=["nothing"]))
-    return bool(answer.groups[0].error_code == 69)  # GROUP_ID_NOT_FOUND
+    return bool(answer.groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 def readable(value: Any, names: Mapping[bytes, str], hashes: Mapping[int, str], since: Since) -> Any:
