@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
-_WHATEVER_IT_HAS: Final = frozenset(
-    {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR}
-)
+_MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR})
+"""Refusals of a coordinator that has moved to another broker, where clients then ask."""
+_WHATEVER_IT_HAS: Final = _MOVED | {ErrorCode.NOT_ENOUGH_REPLICAS}
 """Refusals that do not depend on what stands in the log."""
 
 
@@ -156,7 +156,8 @@ class LogWriter:
 
     def _code_of(self, error: Exception) -> int:
         if isinstance(error, KafkaError):
-            logger.warning("records could not be written: %s", error, extra=fields(log=self.name))
+            log = logger.debug if error.code in _MOVED else logger.warning
+            log("records could not be written: %s", error, extra=fields(log=self.name))
             return int(error.code)
         logger.error("records could not be written", exc_info=error, extra=fields(log=self.name))
         return int(ErrorCode.KAFKA_STORAGE_ERROR)

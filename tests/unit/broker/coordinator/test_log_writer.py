@@ -18,7 +18,7 @@ from kafkalite.broker.coordinator.log_writer import LogWriter
 from kafkalite.broker.coordinator.state_log import _in_epoch
 from kafkalite.broker.log.assignment import Assignment
 from kafkalite.broker.log.flusher import Flusher
-from kafkalite.errors import ErrorCode, KafkaError, StorageError
+from kafkalite.errors import ErrorCode, KafkaError, StorageError, error_for
 from tests.kit.harness.log_harness import make_batch
 from tests.kit.harness.replica_harness import ReplicaHarness
 from tests.kit.processes.broker import wait_until
@@ -46,6 +46,29 @@ class LogThatCannotFlush:
 
     def flush_async(self, _end_offset: int, _callback: object) -> None:
         raise self.error
+
+
+@pytest.mark.parametrize(
+    ("refusal", "warns"),
+    [
+        (ErrorCode.NOT_COORDINATOR, False),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, False),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, True),
+    ],
+)
+def test_a_coordinator_that_has_moved_is_no_reason_to_warn(
+    refusal: ErrorCode, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def find() -> PartitionLog:
+        raise error_for(refusal, "t-0 is refused")
+
+    pool, codes, told = IoPool(1), [], threading.Event()
+    writer = LogWriter("t-0", find, pool, flush=True)
+    writer.write(lambda _log: 1, lambda code: (codes.append(code), told.set()))
+    assert told.wait(TIMEOUT_S)
+    assert pool.close(TIMEOUT_S)
+    assert codes == [refusal]
+    assert ["t-0 is refused" in record.message for record in caplog.records] == [True] * warns
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no flusher"), StorageError("no disk")], ids=["any", "known"])
