@@ -496,6 +496,19 @@ def test_topics_that_changed_while_the_broker_was_down(bench):
     assert bench.given(bench.beat("m1", 1).response) == {"new": [0], "orders": [0, 1, 2, 3]}
 
 
+def test_hash_of_an_earlier_release_raises_the_epoch_once(bench):
+    stable_pair(bench)
+    bench.writes.log.append(stored.record("g", "", stored.GroupValue(epoch=2, metadata_hash=-1234567890123456789)))
+    bench.restart()
+    assert bench.group.state.epoch == 3
+    for _ in range(2):
+        bench.beat("m1", 2, owned={ORDERS: [0, 1]})
+        bench.beat("m2", 2, owned={ORDERS: [2, 3]})
+        bench.restart()
+    assert (bench.group.state.epoch, bench.group.state_name) == (3, "Stable")
+    assert [epochs(bench, member) for member in ("m1", "m2")] == [{0: 1, 1: 1}, {2: 2, 3: 2}]
+
+
 def test_group_that_is_deleted_leaves_nothing_in_the_log(bench):
     bench.join("m1", expression="o.*")
     bench.beat("m1", -1)
