@@ -38,6 +38,15 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 TOOLS = """<dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version>
     </dependency>"""
+LOGGER_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>io.kafkalite.tests</groupId><artifactId>logger</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+WARNINGS_ONLY = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 WITHOUT_TOOLS = frozenset({"4.4.0"})
 """Releases that were published without the jar of the command line tools; what formats a directory is in another."""
 LOG4J = """Configuration:
@@ -54,6 +63,12 @@ def jars(version: str = KAFKA_VERSION) -> Path:
     """The folder with the jars of a release, fetched when it is not there yet."""
     tools = "" if version in WITHOUT_TOOLS else TOOLS.format(version=version)
     return fetch_once(JARS / version, POM.format(version=version, tools=tools), f"Kafka {version}")
+
+
+@alone()
+def logger_jars() -> Path:
+    """The folder with the jar through which Kafka logs: none of its own jars depends on one."""
+    return fetch_once(JARS / "logger", LOGGER_POM, "slf4j-simple")
 
 
 def run_tool(
@@ -95,6 +110,8 @@ class ApacheKafka:
     host: str = "127.0.0.1"
     prefix: Sequence[str] = ()
     """Of the command that runs it."""
+    warns: bool = False
+    """Whether `log` has its warnings and errors, too."""
 
     @property
     def data_dir(self) -> Path:
@@ -155,10 +172,11 @@ class ApacheKafka:
         """Starts the process without waiting for it."""
         if not self.config.exists():
             self.prepare()
-        options = [*self.java_options, f"-Dlog4j2.configurationFile={self.directory / 'log4j2.yaml'}"]
+        options = [*self.java_options, f"-Dlog4j2.configurationFile={self.directory / 'log4j2.yaml'}", WARNINGS_ONLY]
+        class_path = f"{jars(self.version)}/*" + (f":{logger_jars()}/*" if self.warns else "")
         with (self.directory / "kafka.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.prefix, "java", *options, "-cp", f"{jars(self.version)}/*", "kafka.Kafka", str(self.config)],
+                [*self.prefix, "java", *options, "-cp", class_path, "kafka.Kafka", str(self.config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

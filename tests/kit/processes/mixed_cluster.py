@@ -48,10 +48,14 @@ class MixedCluster:
     kinds: Sequence[str]
     settings: Mapping[str, str] = field(default_factory=dict)
     """Of each broker."""
+    own_settings: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Of one broker besides, by its number."""
     format_options: Sequence[str] = ()
     """Of the controller's storage."""
     version: str = KAFKA_VERSION
     """Of what is Apache Kafka's."""
+    warns: bool = False
+    """Whether the logs of Java brokers have their warnings."""
     brokers: dict[int, Server] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,6 +78,7 @@ class MixedCluster:
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.num.partitions": "4",
             **self.settings,
+            **self.own_settings.get(number, {}),
         }
         if kind == OURS:
             return BrokerProcess(directory, settings, port)
@@ -86,6 +91,7 @@ class MixedCluster:
             node_id=number,
             java_options=SMALL_HEAP,
             version=self.version,
+            warns=self.warns,
         )
 
     @property
@@ -101,6 +107,12 @@ class MixedCluster:
         """A broker that was stopped; returns when it serves."""
         self.brokers[number].launch()
         self.brokers[number].wait_ready(START_S)
+
+    def restart_as(self, number: int, kind: str) -> None:
+        """Stops a broker and starts one of a kind in its directory; returns when it serves."""
+        self.brokers[number].stop()
+        self.brokers[number] = self._broker(number, kind)
+        self.start(number)
 
     def isr(self, topic: str) -> dict[int, tuple[int, list[int], list[int]]]:
         """Of each partition who leads, the replicas, and who is in sync."""
