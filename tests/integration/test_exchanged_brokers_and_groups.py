@@ -50,8 +50,22 @@ DOCUMENTED = (
     "Could not find offset index file corresponding to log file",
 )
 """Warnings of an exchange that docs/cluster.md names."""
+BY_CHANCE = ("Non-monotonic update of high watermark",)
+"""Warnings that control runs show, too, but not each of them: of a follower that was ahead of its new leader."""
 WARNING = re.compile(r"(?:\] (?:WARN|ERROR) | (?:WARNING|ERROR|CRITICAL) )(.*)")
-OF_A_RUN = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[\w-]{22}(?![\w-])|0x[0-9a-f]+|/[\w./-]+|\d+")
+OF_A_RUN = re.compile(
+    "|".join(
+        (
+            r"\(.*\)",
+            rf"(?:{TOPIC}|{OFFSETS})-\d+",
+            r"[0-9a-f]{8}-[0-9a-f-]{27}",
+            r"[\w-]{22}(?![\w-])",
+            r"/[\w./-]+",
+            r"\d+",
+        )
+    )
+)
+"""What warnings of one kind differ in: details in parentheses, partitions, ids, paths, numbers."""
 
 
 class Reader(threading.Thread):
@@ -269,5 +283,9 @@ def test_groups_are_assigned_again_only_where_java_brokers_alone_do_it(release: 
         assert run.epochs_of_growth == {group: [1] for group in GROUPS}
         for group in GROUPS:
             assert run.read[group] == run.written, group
-    new = {line for line in exchanged.warnings - control.warnings if not any(map(line.__contains__, DOCUMENTED))}
+    new = {
+        line
+        for line in exchanged.warnings - control.warnings
+        if not any(map(line.__contains__, DOCUMENTED + BY_CHANCE))
+    }
     assert not new, "\n".join(sorted(new))
