@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_FAILURE, CommandError, UsageError, sentence
 from kafkalite.cli.audit_plan import grace, plan_of, refusals, spans, window_text
+from kafkalite.cli.common import say_isolation
 from kafkalite.cli.ending import on_ending
 from kafkalite.cli.metrics_page import metrics_page
 from kafkalite.cli.output import note, print_json, say
@@ -61,6 +62,7 @@ def follow(arguments: argparse.Namespace) -> int:
         )
         stop = threading.Event()
         with on_ending(stop.set):
+            say_isolation("read_committed")
             follower.run(stop, save)
     return 0
 
