@@ -806,15 +806,14 @@ class Mirror:
 
     def _answers(self) -> Iterator[Fetched]:
         """What the source has, of one leader or more. TopicFailed when it does not give a topic's records."""
-        self._reader.failed = None
         try:
             yield from self._reader.fetched(POLL_S)
-        except OffsetOutOfRange:
-            raise
         except KafkaError as error:
-            if self._reader.failed is None:
+            failed, self._reader.failed = self._reader.failed, None
+            if failed is None or isinstance(error, OffsetOutOfRange):
                 raise
-            raise TopicFailed(self._reader.failed.topic, refusal_of(error)) from error
+            self._commit()  # what was read before it is whole; if that fails, the topic fails in another round
+            raise TopicFailed(failed.topic, refusal_of(error)) from error
 
     def _copied(self, fetched: Fetched) -> int:
         """Sends the records of an answer; how many. TopicFailed when they cannot be read, or its topic is refused."""

@@ -17,6 +17,8 @@ from kafkalite.client import Client, TransactionAborted
 from kafkalite.mirror import Mirror, MirrorStatus, TopicFilter
 from kafkalite.mirror import states as mirror_states
 from kafkalite.mirror.states import TopicStates
+from tests.kit.harness.damaged_log import damage_second_batch, fill
+from tests.kit.harness.failing_groups import small_broker
 from tests.kit.processes.broker import REPOSITORY, BrokerProcess, free_port, wait_until
 
 pytestmark = pytest.mark.integration
@@ -107,6 +109,26 @@ def test_records_that_the_target_refuses_hold_up_their_topic_alone(
     assert rows["bad"]["state"] == "left behind"
     assert why in str(rows["bad"]["reason"])
     assert rows["bad"]["lag"] == 1
+
+
+@pytest.mark.parametrize("how", ["magic", "count"])
+def test_what_stands_before_damage_is_copied(
+    tmp_path: Path, target: Broker, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    with small_broker(log_dirs=str(tmp_path)) as broker:
+        fill(broker.bootstrap_servers, "bad")
+    damage_second_batch(tmp_path, how, "bad")
+    with small_broker(log_dirs=str(tmp_path)) as source:
+        with Client(source.bootstrap_servers) as client:
+            client.admin.create_topic("good", 1)
+            client.produce("good", 0, [b"v"] * 10)
+        for _ in range(2):
+            assert copy(source, target, "-e", "--topics", "good|bad") == 1
+            assert "topic bad is left behind: bad-0: the broker calls the batch damaged" in capsys.readouterr().err
+            with Client(target.bootstrap_servers) as client:
+                assert (count(client, "good"), count(client, "bad")) == (10, 1000)
+        row = status(target, capsys, "--from", source.bootstrap_servers, "--name", "m")["bad"]
+        assert (row["state"], row["offsets"], row["lag"]) == ("left behind", {"0": 1000}, 2000)
 
 
 def test_a_name_that_collides_with_a_topic_of_the_target(
