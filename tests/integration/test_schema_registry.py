@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from kafkalite.client import Client
 from kafkalite.schema_registry.rest import BODY_SIZE_MAX
 from kafkalite.schema_registry.server import LIMITS, RegistryServer
+from kafkalite.schema_registry.topic import TopicStore
 from tests.kit.processes.broker import REPOSITORY, STOP_TIMEOUT_S, wait_until
 from tests.kit.processes.schema_registry import JSON, RegistryProcess, call
 
@@ -47,6 +49,22 @@ def test_schemas_outlive_the_registry_and_are_compacted(kafka_broker, topic: str
         assert call(registry.address, "GET", "/schemas/ids/2")[:2] == (200, {"schema": schema_of(1)})
         assert register(registry.address, "u", schema_of(1)) == 2
         assert register(registry.address, "u2", schema_of(2)) == 3
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_a_registry_whose_follower_dies_has_failed(
+    kafka_broker, topic: str, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    """Otherwise it would serve what it had read by then, and nothing newer."""
+
+    def die(*arguments: object) -> None:
+        raise kind("planted")
+
+    monkeypatch.setattr(threading, "excepthook", lambda what: None)
+    with RegistryServer(kafka_broker.bootstrap_servers, topic=topic, port=0) as server:
+        assert not server.failed.is_set()
+        monkeypatch.setattr(TopicStore, "_take", die)
+        assert server.failed.wait(STOP_TIMEOUT_S)
 
 
 def test_two_registries_give_each_id_once_and_see_each_other(kafka_broker, topic: str) -> None:
