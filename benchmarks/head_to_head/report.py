@@ -340,7 +340,7 @@ def cost_table(results: Results) -> Table:
         cells.append(plain(results.figure(system, "produce-disk-50", "rate_per_s", "synchronous")))
         if sum(cell != DASH for cell in cells) > 1:
             table.rows.append([results.title(system), *cells])
-    table.notes.append("What idempotence, transactions and read_committed cost kafkalite: docs/delivery.md.")
+    table.notes.append("What idempotence, transactions and read_committed cost kafkalite: docs/benchmarks.md.")
     return table
 
 
