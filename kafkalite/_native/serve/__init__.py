@@ -3,7 +3,7 @@
 Modules, from the bottom up:
 
     counters, memory · topic_table, transfer, deferred_produce, quota · access · leaders, request_parts ·
-    receive_threshold · fetch_session · follower_fetch · produce, fetch · worker_parts · produce_order,
+    receive_threshold · fetch_session · fair_share, follower_fetch · produce, fetch · worker_parts · produce_order,
     large_fetches · connection · sasl_connection · faulty_connection
 """
 

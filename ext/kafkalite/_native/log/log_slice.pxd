@@ -8,7 +8,7 @@ cdef class LogSlice:
     # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
     cdef readonly object owner              # the log's, who is told of a file that cannot be read
     cdef readonly Segment segment
-    cdef readonly int64_t position, size
+    cdef readonly int64_t position, size    # a reader may make it smaller, to a boundary of batches
     cpdef release(self)
     cdef int failed(self, int error) except -1
 

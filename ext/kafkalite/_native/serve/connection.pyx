@@ -305,7 +305,7 @@ cdef int begin_fetch(Connection connection, FetchPlan plan, unsigned char* body,
     if connection.bounded and connection.client.quota is not None:
         run.bounded = True
         run.meter, run.throttle_ms = connection.client.quota.fetch, connection.throttle_ms
-    plan.client_host = connection.client_host
+    plan.client_host, plan.fd = connection.client_host, connection.fd
     plan.answer = connection.enqueue()
     plan.answer.charge_waiting(FETCHES, plan.held_size() + size * FETCHED_FACTOR)
     keep_plan(connection, plan)
@@ -1145,7 +1145,7 @@ cdef class Connection:
             return begin_fetch(self, plan, NULL, 0, None)
         if self.bounded and self.client.quota is not None and not plan.privileged:
             plan.bound(self.client.quota.fetch, self.throttle_ms)
-        plan.client_host = self.client_host
+        plan.client_host, plan.fd = self.client_host, self.fd
         result = plan.evaluate()
         if result == FETCH_READY:
             if not self.queue and plan.size <= server.copy_size_max:

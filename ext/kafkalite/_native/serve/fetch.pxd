@@ -45,6 +45,7 @@ cdef class FetchPlan(FetchParts):
     cdef FetchServer server
     cdef int16_t version
     cdef int32_t correlation_id
+    cdef int fd                         # of its connection, while that is open; -1: there is none
     cdef int32_t wait_ms_max
     cdef int32_t size_min
     cdef int32_t size_max
@@ -85,6 +86,7 @@ cdef class FetchPlan(FetchParts):
     cdef bytes forgetting               # the topic of which
     # Of the evaluation:
     cdef int32_t examined               # parts
+    cdef int64_t shared_max             # records that a partition may have left to be shared, -1: not known yet
     cdef int32_t blocking               # of these, that the I/O pool has to see to
     cdef int64_t left                   # bytes of the answer, less what the pool is to look at
     cdef bint failed                    # what there is to say does not wait for records
@@ -148,3 +150,11 @@ cdef inline FetchResult outcome_of(FetchPlan plan) noexcept:
     if plan.failed or plan.size >= plan.size_min or plan.part_count == 0 or plan.wait_ms_max <= 0:
         return FETCH_READY
     return FETCH_WAITS
+
+
+cdef inline bint shares(FetchPlan plan) noexcept:
+    """Whether a consumer asked for several partitions, gets records, and would not have waited for more."""
+    return plan.part_count > 1 and plan.size > 0 and plan.size_min <= 1 and not plan.privileged
+
+
+cdef int share_out(FetchPlan plan, int32_t begin, int32_t end) except -1

@@ -34,6 +34,7 @@ from kafkalite._native.log.producers cimport ProducerTable
 from kafkalite._native.log.segment_read cimport READ_DEFER, ReadResult, end_offset_at
 from kafkalite._native.serve.access cimport ACCESS_READ, AccessView, is_allowed
 from kafkalite._native.serve.counters cimport KEY_OF_FETCH, RequestCounters
+from kafkalite._native.serve.fair_share cimport SHARE_RECORDS, share_of, shared_max
 from kafkalite._native.serve.fetch_session cimport (
     EPOCH_FINAL, EPOCH_INITIAL, FETCH_AT_ONCE, LEADER_TOLD, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
@@ -119,6 +120,8 @@ cdef class FetchServer:
         plan.now = now
         plan.listener, plan.principal = listener, principal
         plan.access = access
+        plan.fd = -1
+        plan.shared_max = -1
         return plan
 
 
@@ -358,6 +361,8 @@ cdef class FetchPlan(FetchParts):
         result = outcome_of(self)
         if result == FETCH_BLOCKED:
             self.release_slices()
+        elif result == FETCH_READY and shares(self):
+            share_out(self, 0, self.part_count)
         return result
 
     cdef inline int begin_evaluation(self) except -1:
@@ -948,6 +953,30 @@ cdef class FetchPlan(FetchParts):
         # While its bytes are being verified the answer follows as soon as that is done.
         self.deadline = now
         self.resume(now)
+
+
+cdef int share_out(FetchPlan plan, int32_t begin, int32_t end) except -1:
+    """Cuts the records of some partitions to their share of the answer."""
+    cdef int32_t i
+    cdef int64_t left, upper, size
+    cdef FetchPart* part
+    cdef LogSlice piece
+    for i in range(begin, end):
+        piece = plan.slices[i]
+        if piece is None:
+            continue
+        part = &plan.parts[i]
+        upper = part.last_stable_offset if plan.isolation == READ_COMMITTED else part.high_watermark
+        left = upper - part.offset
+        if left <= SHARE_RECORDS:
+            continue
+        if plan.shared_max < 0:
+            plan.shared_max = shared_max(plan.fd)
+        if left <= plan.shared_max:
+            size = share_of(piece, part.offset)
+            plan.size -= piece.size - size
+            piece.size = part.records_size = size
+    return 0
 
 
 cdef int read_request_tags(Cursor* c, int32_t* replica_id, int64_t* replica_epoch) noexcept nogil:

@@ -18,7 +18,9 @@ from libc.stdlib cimport free
 from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.serve.counters cimport now_ns
-from kafkalite._native.serve.fetch cimport FETCH_BLOCKED, FETCH_READY, FETCH_SESSIONS_FROM, FetchPlan, outcome_of
+from kafkalite._native.serve.fetch cimport (
+    FETCH_BLOCKED, FETCH_READY, FETCH_SESSIONS_FROM, FetchPlan, outcome_of, share_out, shares,
+)
 from kafkalite._native.serve.fetch_session cimport (
     EPOCH_INITIAL, LOADED, SESSION_NONE, FetchSession, FetchSessionCache,
 )
@@ -249,8 +251,16 @@ cdef class FetchRun:
         cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
         cdef list cuts = []
         cdef Py_ssize_t start
-        cdef int32_t at, end
+        cdef int32_t at = 0, end
         cdef bint copy, encoded = False
+        while shares(plan) and at < plan.part_count and not plan.done:
+            end = min(plan.part_count, at + PARTS_PER_LOOK)
+            share_out(plan, at, end)
+            at = end
+            if now_ns() >= self.until:
+                yield MORE
+        if plan.done:
+            return
         if plan.meter is not None:
             plan.claim(plan.answer.connection)
         if not plan.settled and plan.session is None and plan.session_epoch == EPOCH_INITIAL:
