@@ -60,6 +60,7 @@ _PREFIXES: Final[dict[str, str]] = {
     "unclean.leader.election.interval.ms": "there is one broker",
     "eligible.leader.replicas.": "there is one broker",
     "remote.": "this release has no tiered storage",
+    "log.remote.": "this release has no tiered storage",
     "rlmm.": "this release has no tiered storage",
     "rsm.": "this release has no tiered storage",
     "quota.producer.default": "Kafka removed it; quotas are set while the broker runs",
@@ -78,6 +79,7 @@ _PREFIXES: Final[dict[str, str]] = {
     "offsets.": "loading and compression of the offsets topic are fixed here",
     "transaction.": "timeouts are exact, and loading needs no buffer: nothing to set",
     "log.dir.failure.timeout.ms": "there is one data directory",
+    "cordoned.log.dirs": "there is one data directory",
     "log.initial.task.delay.ms": "periodic work starts with the broker",
     "log.message.downconversion.enable": "Kafka 4 removed it",
     "log.message.format.version": "Kafka 4 removed it",
@@ -94,17 +96,27 @@ _PREFIXES: Final[dict[str, str]] = {
 }
 """Key, or beginning of keys, → why it means nothing here."""
 
-_DYNAMIC: Final = frozenset(
-    {
-        "metric.reporters",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        *("remote.log.index.file.cache.total.size.bytes", "remote.fetch.max.wait.ms"),
-        *("remote.log.manager.copy.max.bytes.per.second", "remote.log.manager.fetch.max.bytes.per.second"),
-        *("remote.list.offsets.request.timeout.ms", "remote.log.reader.threads"),
-        *("remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size"),
-    }
+_DYNAMIC: Final = re.compile(
+    r"""
+    metric\.reporters | replica\.alter\.log\.dirs\.io\.max\.bytes\.per\.second
+    | remote\.(fetch\.max\.wait\.ms | list\.offsets\.request\.timeout\.ms)
+    | remote\.log\.(index\.file\.cache\.total\.size\.bytes | reader\.threads)
+    | remote\.log\.manager\.(copy | fetch)\.max\.bytes\.per\.second
+    | remote\.log\.manager\.(copier | expiration | follower)\.thread\.pool\.size
+    | log\.remote\.copy\.lag\.(bytes | ms) | follower\.fetch\.last\.tiered\.offset\.enable | cordoned\.log\.dirs
+    | errors\.deadletterqueue\.(auto\.create\.topics\.enable | topic\.name\.prefix)
+    | group\.(consumer | share | streams)\.(assignment\.interval\.ms | assignor\.offload\.enable)
+    | (group | share)\.coordinator\.cached\.buffer\.max\.bytes
+    | sasl\.jaas\.config | sasl\.kerberos\.(kinit\.cmd | service\.name | principal\.to\.local\.rules)
+    | sasl\.kerberos\.(min\.time\.before\.relogin | ticket\.renew\.(jitter | window\.factor))
+    | sasl\.login\.refresh\.(buffer\.seconds | min\.period\.seconds | window\.(factor | jitter))
+    | ssl\.(provider | secure\.random\.implementation | (key | trust)manager\.algorithm)
+    """,
+    re.VERBOSE,
 )
-"""Those that Kafka takes while it runs."""
+"""Those that Kafka changes while it runs (ALL_DYNAMIC_CONFIGS of its class DynamicBrokerConfig, release 4.4)."""
+FOREIGN_LISTS: Final = frozenset({"metric.reporters", "sasl.kerberos.principal.to.local.rules", "cordoned.log.dirs"})
+"""Those of them that are lists, to which a change may append."""
 KEPT_SIZE_MAX: Final = 32_767
 """Characters of a name and its value that mean nothing here and are kept all the same; of a value in Kafka."""
 KEPT_COUNT_MAX: Final = 1000
@@ -136,7 +148,7 @@ def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dic
             continue
         refuse_foreign(key, text)
         note = foreign_note(key)
-        if note is not None and key not in _DYNAMIC:
+        if note is not None and not _DYNAMIC.fullmatch(key):
             raise ConfigError(key, "cannot be changed while the broker runs")
         if len(key) + len(text) > KEPT_SIZE_MAX:
             raise ConfigError(key[:100], f"is kept with at most {KEPT_SIZE_MAX} characters of name and value")

@@ -48,7 +48,7 @@ from kafkalite.errors import (
 from kafkalite.model import topic_name_error
 from kafkalite.settings.broker import BROKER_SETTINGS, is_broker_setting
 from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
-from kafkalite.settings.foreign import check_kept
+from kafkalite.settings.foreign import FOREIGN_LISTS, check_kept
 from kafkalite.settings.group import GROUP_SETTINGS, GroupConfig
 from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigType
 from kafkalite.settings.topic_setting_lookup import TopicConfig
@@ -275,12 +275,7 @@ def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str,
         elif item.config_operation == DELETE:
             overrides.pop(item.name, None)
         else:
-            row = table.get(item.name)
-            if row is None:
-                raise InvalidConfig(f"unknown setting {item.name}")
-            if row.type != ConfigType.LIST:
-                raise InvalidConfig(f"{item.name} is not a list, so nothing is appended to it or taken from it")
-            present = _parts(overrides.get(item.name, row.render(getattr(effective, row.attribute))))
+            present = _parts(overrides.get(item.name, _default_list(item, table, effective)))
             given = _parts(item.value)
             if item.config_operation == APPEND:
                 present += [part for part in given if part not in present]
@@ -288,6 +283,18 @@ def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str,
                 present = [part for part in present if part not in given]
             overrides[item.name] = ",".join(present)
     return overrides
+
+
+def _default_list(item: Any, table: Mapping[str, Setting], effective: object) -> str:
+    """The value of a list that the resource does not set itself; InvalidConfig for what is no list."""
+    row = table.get(item.name)
+    if row is None:
+        if table is BROKER_SETTINGS and item.name in FOREIGN_LISTS:
+            return ""
+        raise InvalidConfig(f"unknown setting {item.name}")
+    if row.type != ConfigType.LIST:
+        raise InvalidConfig(f"{item.name} is not a list, so nothing is appended to it or taken from it")
+    return str(row.render(getattr(effective, row.attribute)) or "")
 
 
 def _parts(text: str | None) -> list[str]:

@@ -401,6 +401,85 @@ def test_broker_settings_that_mean_nothing_are_kept_and_never_shown(broker, name
     assert broker.logs.broker_overrides == {"log.retention.ms": "5"}
 
 
+KAFKAS_DYNAMIC = [
+    "config.providers",
+    "cordoned.log.dirs",
+    "errors.deadletterqueue.auto.create.topics.enable",
+    "errors.deadletterqueue.topic.name.prefix",
+    "follower.fetch.last.tiered.offset.enable",
+    "group.consumer.assignment.interval.ms",
+    "group.consumer.assignor.offload.enable",
+    "group.coordinator.cached.buffer.max.bytes",
+    "group.share.assignment.interval.ms",
+    "group.share.assignor.offload.enable",
+    "group.streams.assignment.interval.ms",
+    "group.streams.assignor.offload.enable",
+    "log.remote.copy.lag.bytes",
+    "log.remote.copy.lag.ms",
+    "max.decompressed.message.bytes",
+    "metric.reporters",
+    "remote.fetch.max.wait.ms",
+    "remote.list.offsets.request.timeout.ms",
+    "remote.log.index.file.cache.total.size.bytes",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.copy.max.bytes.per.second",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.fetch.max.bytes.per.second",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+    "sasl.jaas.config",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.principal.to.local.rules",
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "share.coordinator.cached.buffer.max.bytes",
+    "ssl.keymanager.algorithm",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
+]
+"""Of DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS of Kafka 4.4, those that mean nothing here."""
+
+
+def test_every_setting_that_kafka_changes_and_that_means_nothing_is_kept(broker):
+    values = dict.fromkeys(KAFKAS_DYNAMIC, "1")
+    assert change(broker, 1, BROKER, ME, *((key, SET, value) for key, value in values.items())) == 0
+    assert broker.logs.broker_overrides == values
+    assert change(broker, 1, BROKER, ME, *((key, DELETE, None) for key in values)) == 0
+    assert broker.logs.broker_overrides == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["remote.log.storage.system.enable", "group.coordinator.threads", "replica.lag.time.max"]
+)
+def test_settings_that_kafka_reads_at_its_start_are_refused(broker, name):
+    assert change(broker, 1, BROKER, ME, (name, SET, "1")) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("name", ["metric.reporters", "sasl.kerberos.principal.to.local.rules", "cordoned.log.dirs"])
+def test_a_list_that_means_nothing_is_appended_to(broker, name):
+    assert change(broker, 1, BROKER, ME, (name, APPEND, "a,b")) == 0
+    assert change(broker, 1, BROKER, ME, (name, APPEND, "b,c")) == 0
+    assert broker.logs.broker_overrides == {name: "a,b,c"}
+    assert change(broker, 1, BROKER, ME, (name, SUBTRACT, "a,c,d")) == 0
+    assert broker.logs.broker_overrides == {name: "b"}
+
+
+@pytest.mark.parametrize("name", ["remote.log.reader.threads", "no.such.key"])
+def test_nothing_is_appended_to_what_is_no_list(broker, name):
+    assert change(broker, 1, BROKER, ME, (name, SET, "1")) == 0
+    for operation in (APPEND, SUBTRACT):
+        assert change(broker, 1, BROKER, ME, (name, operation, "2")) == ErrorCode.INVALID_CONFIG
+    assert broker.logs.broker_overrides == {name: "1"}
+
+
 def test_no_more_names_that_mean_nothing_are_kept_than_there_is_room_for(broker):
     many = [(f"no.such.{number}", SET, "1") for number in range(1000)]
     assert change(broker, 1, BROKER, ME, *many) == 0
