@@ -4,8 +4,9 @@
   kafkalite top --metrics http://127.0.0.1:9644
   kafkalite top --once --json
 
-The broker must serve metrics (metrics.listeners). Figures are for the last --interval seconds. A terminal is refreshed
-until Ctrl-C; with --once, or if the output is not a terminal, the command prints once and ends.
+Figures are for the last --interval seconds. A terminal is refreshed until Ctrl-C; with --once, or if the output is not
+a terminal, the command prints once and ends. If the broker serves no metrics (metrics.listeners), the command shows
+what Kafka's protocol has: offsets per second of each topic, and the lag of each group.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ import time
 import urllib.error
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from kafkalite.base import http_ask
-from kafkalite.cli import CommandError, UsageError
+from kafkalite.cli import CommandError, UsageError, offset_rates
 from kafkalite.cli.common import add_client_arguments, named_file, open_client, quantity, seconds
 from kafkalite.cli.output import cut, print_json, redraw
 from kafkalite.metrics import reading
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from kafkalite.cli.offset_rates import OffsetRead
+    from kafkalite.client import Client
     from kafkalite.metrics.reading import Read
 
 INTERVAL_DEFAULT: Final = 2.0
@@ -49,24 +52,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    url = (arguments.metrics or _asked(arguments)).rstrip("/")
+    url = arguments.metrics
+    if url is None:
+        with open_client(arguments) as client:
+            url = _asked(client)
+            if url is None:
+                return _watch_offsets(client, arguments)
+    url = url.rstrip("/")
     if urlsplit(url).scheme not in {"http", "https"}:
         raise UsageError(f"--metrics: {url[:80]!r} is no http://HOST:PORT")
     url = url if url.endswith("/metrics") else f"{url}/metrics"
     token = token_in(arguments.token_file)
+    return _watch(arguments, lambda: _read(url, token, arguments.timeout), as_json, screen)
+
+
+def _watch_offsets(client: Client, arguments: argparse.Namespace) -> int:
+    """Show what there is without metrics."""
+    if arguments.token_file is not None:
+        raise UsageError(f"--token-file: the broker serves no metrics: {KEY} is not set")
+    return _watch(arguments, lambda: offset_rates.read(client), offsets_as_json, offsets_screen)
+
+
+def _watch(
+    arguments: argparse.Namespace,
+    read: Callable[[], Any],
+    json_of: Callable[[Any, Any], dict[str, object]],
+    lines_of: Callable[..., Iterator[str]],
+) -> int:
+    """Read, and show what changed between two reads, once or until it is interrupted."""
     live = sys.stdout.isatty() and not (arguments.once or arguments.json)
-    before = _read(url, token, arguments.timeout)
+    before = read()
     while True:
         time.sleep(arguments.interval)
         try:
-            now = _read(url, token, arguments.timeout)
+            now = read()
         except UsageError as error:
             raise CommandError(str(error)) from error  # it had begun
         if arguments.json:
-            print_json(as_json(before, now))
+            print_json(json_of(before, now))
         else:
             width, height = shutil.get_terminal_size() if live else (sys.maxsize, sys.maxsize)
-            lines = [line[:width] for line in screen(before, now, rows_max=max(3, (height - 9) // 3))]
+            lines = [line[:width] for line in lines_of(before, now, rows_max=max(3, (height - 9) // 3))]
             redraw(lines, clear=live)
         if not live:
             return 0
@@ -79,15 +105,14 @@ def token_in(file: Path | None) -> str | None:
         return None if file is None else file.read_text(encoding="utf-8").strip()
 
 
-def _asked(arguments: argparse.Namespace) -> str:
-    """Where the broker says that it serves metrics, by its settings."""
-    with open_client(arguments) as client:
-        node = client.brokers()[0]
-        entries = client.admin.describe_broker_configs(node.node_id, [KEY])
+def _asked(client: Client) -> str | None:
+    """Where the broker says that it serves metrics, by its settings; None if it serves none."""
+    node = client.brokers()[0]
+    entries = client.admin.describe_broker_configs(node.node_id, [KEY])
     urls = (entries[0].value or "").split(",") if entries else [""]
     found = urlsplit(urls[0].strip())
     if not found.scheme:
-        raise UsageError(f"the broker serves no metrics: {KEY} is not set")
+        return None
     port = 9644 if found.port is None else found.port
     if port == 0:
         raise UsageError(f"{KEY} takes any free port: give --metrics URL (the broker's log has it)")
@@ -152,6 +177,29 @@ def screen(before: Read, now: Read, *, rows_max: int) -> Iterator[str]:
     yield from _table(
         ("GROUP", "topic", "lag", "members"),
         [(row.group, cut(row.topic, NAME_WIDTH), row.lag, row.members) for row in reading.groups(now)[:rows_max]],
+    )
+
+
+def offsets_as_json(before: OffsetRead, now: OffsetRead) -> dict[str, object]:
+    """What there is without metrics, for programs."""
+    return {
+        "topics": [row._asdict() for row in offset_rates.topics(before, now)],
+        "groups": [row._asdict() for row in offset_rates.groups(now)],
+    }
+
+
+def offsets_screen(before: OffsetRead, now: OffsetRead, *, rows_max: int) -> Iterator[str]:
+    """Lines for people, as of screen()."""
+    yield f"The broker serves no metrics ({KEY} is not set): rates and lags are from offsets."
+    yield ""
+    yield from _table(
+        ("TOPIC", "offsets/s"),
+        [(row.topic, f"{row.offsets_per_s:.1f}") for row in offset_rates.topics(before, now)[:rows_max]],
+    )
+    yield ""
+    yield from _table(
+        ("GROUP", "topic", "lag", "state"),
+        [(row.group, cut(row.topic, NAME_WIDTH), row.lag, row.state) for row in offset_rates.groups(now)[:rows_max]],
     )
 
 

@@ -30,13 +30,17 @@ TOP = [sys.executable, "-m", "kafkalite", "top", "--interval", "0.5"]
 def broker() -> Iterator[Broker]:
     """With a topic, and a group that is two records behind."""
     with Broker(metrics_listeners=f"http://127.0.0.1:{free_port()}") as running:
-        running.create_topic("a")
-        with wire.Connection(running.port) as client:
-            client.produce("a", 0, wire.batch_of([wire.Record(None, b"x")] * 3))
-        consumer = Consumer({"bootstrap.servers": running.bootstrap_servers, "group.id": "readers"})
-        consumer.commit(offsets=[TopicPartition("a", 0, 1)], asynchronous=False)
-        consumer.close()
+        fill(running)
         yield running
+
+
+def fill(broker: Broker) -> None:
+    broker.create_topic("a")
+    with wire.Connection(broker.port) as client:
+        client.produce("a", 0, wire.batch_of([wire.Record(None, b"x")] * 3))
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition("a", 0, 1)], asynchronous=False)
+    consumer.close()
 
 
 def top(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,8 +68,13 @@ def test_json_is_for_programs(broker: Broker) -> None:
 
 
 def test_on_a_terminal_the_screen_is_drawn_until_it_is_interrupted(broker: Broker) -> None:
+    drawn(["--metrics", broker.metrics_urls[0]])
+
+
+def drawn(arguments: list[str]) -> None:
+    """Three screens on a terminal, then Ctrl-C."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([*TOP, "--metrics", broker.metrics_urls[0]], stdout=theirs, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*TOP, *arguments], stdout=theirs, stderr=subprocess.PIPE)
     os.close(theirs)
     seen = b""
     while seen.count(b"\x1b[H\x1b[2J") < 3:
@@ -78,9 +87,47 @@ def test_on_a_terminal_the_screen_is_drawn_until_it_is_interrupted(broker: Broke
     assert b"readers" in seen
 
 
-def test_what_it_cannot_do_is_one_sentence(broker: Broker, tmp_path: Path) -> None:
-    with Broker() as silent:
-        asked = top("-b", silent.bootstrap_servers)
+@pytest.fixture
+def silent() -> Iterator[Broker]:
+    """Without metrics; a group is two records behind."""
+    with Broker() as running:
+        fill(running)
+        yield running
+
+
+def test_without_metrics_it_shows_what_offsets_tell(silent: Broker) -> None:
+    done = top("-b", silent.bootstrap_servers)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("The broker serves no metrics (metrics.listeners is not set)")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["TOPIC", "offsets/s"] in lines
+    assert ["a", "0.0"] in lines
+    assert ["readers", "a", "2", "Empty"] in lines
+    assert not any("__consumer_offsets" in line for line in lines)
+
+
+def test_without_metrics_rates_are_those_of_the_offsets(silent: Broker) -> None:
+    process = subprocess.Popen([*TOP, "-b", silent.bootstrap_servers, "--json"], stdout=subprocess.PIPE)
+    with wire.Connection(silent.port) as client:
+        while process.poll() is None:
+            client.produce("a", 0, wire.batch_of([wire.Record(None, b"x")] * 3))
+    told = json.loads(process.communicate(timeout=60)[0])
+    (topic,) = told["topics"]
+    assert topic["topic"] == "a"
+    assert topic["offsets_per_s"] > 0
+    (group,) = told["groups"]
+    assert (group["group"], group["topic"], group["state"]) == ("readers", "a", "Empty")
+    assert group["lag"] > 2
+    assert (group["lag"] - 2) % 3 == 0
+
+
+def test_without_metrics_a_terminal_is_drawn_until_it_is_interrupted(silent: Broker) -> None:
+    drawn(["-b", silent.bootstrap_servers])
+
+
+def test_what_it_cannot_do_is_one_sentence(broker: Broker, silent: Broker, tmp_path: Path) -> None:
+    (tmp_path / "any").write_text("x")
+    asked = top("-b", silent.bootstrap_servers, "--token-file", str(tmp_path / "any"))
     line, token = token_line("me", Role.VIEWER)
     users = tmp_path / "users"
     users.write_text(line)

@@ -1,0 +1,78 @@
+"""Reads offsets by Kafka's protocol, and makes rates and lags of two reads: for `kafkalite top` without metrics."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.model import OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kafkalite.client import Client
+    from kafkalite.client.admin.groups import GroupProgress
+
+
+class OffsetRead(NamedTuple):
+    """The offsets at a moment."""
+
+    at: float
+    """Seconds, monotonic."""
+    ends: Mapping[TopicPartition, int]
+    """Of all partitions that have a leader, but for internal topics."""
+    groups: Sequence[GroupProgress]
+
+
+class OffsetRate(NamedTuple):
+    """How fast the end of a topic's partitions moves, together. Transaction markers take offsets, too."""
+
+    topic: str
+    offsets_per_s: float
+
+
+class GroupLag(NamedTuple):
+    """How far a group is behind in a topic, at the second read."""
+
+    group: str
+    topic: str
+    lag: int
+    state: str
+
+
+def read(client: Client) -> OffsetRead:
+    """Return the end of every partition and what every group has committed."""
+    groups = client.groups.progress()  # first: what is committed is not above the ends that are read later
+    led = [
+        TopicPartition(name, row.partition)
+        for name, topic in client.topics().items()
+        if not topic.is_internal
+        for row in topic.partitions
+        if row.leader >= 0
+    ]
+    at = time.monotonic()
+    ends = client.list_offsets(dict.fromkeys(led, OFFSET_LATEST))
+    return OffsetRead(at, {key: row.offset for key, row in ends.items()}, groups)
+
+
+def topics(before: OffsetRead, now: OffsetRead) -> list[OffsetRate]:
+    """Return the rates, the fastest topic first. A topic that was made again meanwhile has moved by nothing."""
+    moved: Counter[str] = Counter()
+    for key, end in now.ends.items():
+        moved[key.topic] += max(0, end - before.ends.get(key, end))
+    seconds = now.at - before.at
+    rows = [OffsetRate(topic, count / seconds if seconds > 0 else 0.0) for topic, count in moved.items()]
+    return sorted(rows, key=lambda row: (-row.offsets_per_s, row.topic))
+
+
+def groups(now: OffsetRead) -> list[GroupLag]:
+    """Return the lag of each group in each topic that it has committed in, the largest first."""
+    rows = []
+    for group, committed in now.groups:
+        lags: Counter[str] = Counter()
+        for key, offset in (committed or {}).items():
+            if key in now.ends:
+                lags[key.topic] += max(0, now.ends[key] - offset)
+        rows += [GroupLag(group.group_id, topic, lag, group.state) for topic, lag in lags.items()]
+    return sorted(rows, key=lambda row: (-row.lag, row.group, row.topic))
