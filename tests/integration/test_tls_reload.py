@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from cryptography import x509
 
+from kafkalite.base.logging import TextFormatter
 from kafkalite.broker import Broker
 from kafkalite.broker.security import tls_listener
 from kafkalite.client import Client
@@ -70,11 +71,15 @@ def test_altered_location_shows_the_new_certificate_and_cuts_nobody_off(tls: Tls
             sock.close()
 
 
-def test_same_location_again_reads_the_file_again(tls: TlsBroker) -> None:
-    renewed = tls.authority.issue("server")
+def test_same_location_again_reads_the_file_again(tls: TlsBroker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    renewed = tls.authority.issue("server", ends_days=77)
     tls.write_server(renewed)
     alter(tls, {KEY: str(tls.server_file)})
     assert shown(tls) == renewed.certificate.serial_number
+    loaded = [TextFormatter().format(each) for each in caplog.records if each.getMessage() == "certificate loaded"]
+    assert len(loaded) == 2  # of each of the two listeners that share the file
+    assert all(f'expires="{renewed.certificate.not_valid_after_utc:%Y-%m-%d %H:%M:%S} UTC"' in line for line in loaded)
 
 
 def test_a_change_of_another_setting_reads_no_certificate_again(

@@ -1,10 +1,12 @@
 """The tools that `make` runs, where they decide something."""
 
 import json
+import runpy
 import subprocess
 from pathlib import Path
 
 import pytest
+from setuptools import Distribution, Extension
 
 from tools import (
     generate_config_docs,
@@ -54,6 +56,52 @@ def test_a_machine_without_compiler_is_told_which_packages(monkeypatch: pytest.M
     monkeypatch.setattr(make_venv.shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match=r"missing: a C compiler \(gcc\)\. On Debian or Ubuntu: apt install git make"):
         make_venv.main("unused")
+
+
+def test_a_build_counts_the_modules_that_it_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build_class = runpy.run_path(str(ROOT / "setup.py"))["CountedBuild"]
+    modules = []
+    for name in ("one", "two"):
+        source = tmp_path / f"{name}.c"
+        source.write_text(f"#include <Python.h>\nPyMODINIT_FUNC PyInit_{name}(void) {{ return NULL; }}\n")
+        modules.append(Extension(name, [str(source)]))
+
+    def build() -> list[str]:
+        command = build_class(Distribution({"ext_modules": modules}))
+        command.build_lib, command.build_temp = str(tmp_path / "lib"), "temp"
+        command.ensure_finalized()
+        command.run()
+        return capsys.readouterr().out.splitlines()
+
+    monkeypatch.chdir(tmp_path)
+    assert build() == ["[ 1/2] compiled one", "[ 2/2] compiled two"]
+    assert build() == []  # nothing changed
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        (["HAS_CONSOLE=1"], 'echo "console: http://127.0.0.1:8090"'),
+        (["HAS_CONSOLE="], "echo \"no console: .venv/bin/pip install -e '.[console]' adds it\""),
+        (["CONSOLE="], ":"),
+    ],
+)
+def test_make_run_says_where_the_console_is(variables: list[str], said: str) -> None:
+    command = [
+        "make",
+        "--dry-run",
+        "--assume-old=.venv/.built",
+        "run",
+        "VENV=.venv",
+        "CONSOLE=127.0.0.1:8090",
+        *variables,
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert said in lines
+    assert any("--console 127.0.0.1:8090" in line for line in lines) == (said.startswith('echo "console'))
 
 
 def test_check_finds_a_stale_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
