@@ -183,3 +183,15 @@ def test_produce_waits_for_the_topic_that_kafka_makes(
     assert main([*address, "made", str(path)]) == 0
     assert [record.value for record in read(client, "made")] == [b"one"]
     assert "not-made" not in client.topics()
+
+
+def test_top_shows_offsets_and_lag(
+    apache_kafka: ApacheKafka, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.admin.create_topic("topped", 2)
+    client.produce("topped", 1, RecordColumns.from_records(records(5)))
+    client.groups.commit("top-readers", {TopicPartition("topped", 1): 2})
+    assert main(["top", "-b", apache_kafka.bootstrap, "--interval", "0.2", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {"topic": "topped", "offsets_per_s": 0.0} in told["topics"]
+    assert {"group": "top-readers", "topic": "topped", "lag": 3, "state": "Empty"} in told["groups"]
