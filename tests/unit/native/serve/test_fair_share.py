@@ -141,7 +141,7 @@ def test_the_round_trip_is_the_connections() -> None:
             client.sendall(b"?")
             accepted.recv(1)
             rtt_us, left_max = measured(client.fileno())
-            assert 0 < rtt_us
+            assert rtt_us > 0
             assert left_max == shared_at(rtt_us)
     assert measured(-1) == (0, 4096)
 
