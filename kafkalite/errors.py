@@ -174,6 +174,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "The streams topology epoch is not legal."
     STREAMS_TOPOLOGY_FENCED = 132, "The streams topology epoch is out of date."
     SHARE_SESSION_LIMIT_REACHED = 133, "The broker keeps as many share sessions as it may.", RETRIABLE
+    GROUP_DELETION_FAILED = 134, "The group was not deleted; its error message has the reason."
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, "The streams topology's description was not taken."
+    CONTROLLER_ID_NOT_REGISTERED = 136, "No controller is registered with this id."
 
 
 class KafkaError(Exception):

@@ -6,10 +6,11 @@
 kio (a development dependency) has one frozen dataclass per message and version. Here the versions of a message are laid
 over one another: one mutable dataclass holds the union of their fields, and a table beside it says which versions carry
 which field, since when it may be null, and which tag it has. The codec compiles that table; nothing at run time imports
-kio. What kio does not carry is the list MUST_FIT below.
+kio.
 
 kio renames durations and times (`throttle_time`) and gives them rich types; the wire's own name and integer are
-restored, because a handler answers milliseconds anyway.
+restored, because a handler answers milliseconds anyway. What kio does not carry is in two lists below: MUST_FIT, and
+LATER, the versions that are newer than kio's.
 """
 
 from __future__ import annotations
@@ -101,6 +102,23 @@ NULL_ARRAYS = {
     ("ReassignablePartition", "replicas"),
 }
 
+# Versions of Apache Kafka 4.4, which kio does not know yet: message → version → struct → (fields that the version adds
+# at the struct's end, or behind those that it drops; fields that it drops). A field: name, type, default, may be null.
+LATER: dict[str, dict[int, dict[str, tuple[list[tuple[str, str, str, bool]], list[str]]]]] = {
+    "ApiVersionsRequest": {
+        5: {"ApiVersionsRequest": ([("cluster_id", "string", "None", True), ("node_id", "int32", "-1", False)], [])}
+    },
+    "ApiVersionsResponse": {5: {}},
+    "DeleteGroupsRequest": {3: {}},
+    "DeleteGroupsResponse": {3: {"DeletableGroupResult": ([("error_message", "string", "None", True)], [])}},
+    "TxnOffsetCommitRequest": {
+        6: {"TxnOffsetCommitRequestTopic": ([("topic_id", "uuid", "ZERO_UUID", False)], ["name"])}
+    },
+    "TxnOffsetCommitResponse": {
+        6: {"TxnOffsetCommitResponseTopic": ([("topic_id", "uuid", "ZERO_UUID", False)], ["name"])}
+    },
+}
+
 KAFKA_TYPES = {
     "error_code": "int16",
     "timedelta_i32": "int32",
@@ -159,12 +177,48 @@ def load_message(api_name: str, direction: Direction) -> Message:
     for version, entity in by_version.items():
         collect_structs(entity, version, structs)
     name = next(iter(by_version.values())).__name__
-    return Message(
+    message = Message(
         name=name,
         versions=list(by_version),
         flexible={version for version, entity in by_version.items() if entity.__flexible__},
         structs=innermost_first([Struct(struct, merge_fields(struct, found)) for struct, found in structs.items()]),
     )
+    for version, changes in LATER.get(name, {}).items():
+        add_version(message, version, changes)
+    return message
+
+
+def add_version(
+    message: Message, version: int, changes: dict[str, tuple[list[tuple[str, str, str, bool]], list[str]]]
+) -> None:
+    """A version that kio lacks: the newest of kio's with the changes of LATER."""
+    before = message.versions[-1]
+    if version != before + 1:
+        raise SystemExit(f"{message.name}: version {version} of LATER does not follow kio's newest, {before}")
+    message.versions.append(version)
+    message.flexible |= {version} if before in message.flexible else set()
+    for struct in message.structs:
+        added, dropped = changes.get(struct.name, ([], []))
+        for field in struct.fields:
+            if field.name not in dropped:
+                for versions in (field.versions, field.nullable, field.tagged):
+                    versions |= {version} if before in versions else set()
+        position = 1 + max(
+            (index for index, field in enumerate(struct.fields) if not dropped or field.name in dropped), default=-1
+        )
+        struct.fields[position:position] = [
+            Field(
+                name=name,
+                kind=kind,
+                default=default,
+                versions={version},
+                nullable={version} if nullable else set(),
+                tag=None,
+                tagged=set(),
+                must_fit=name in MUST_FIT.get(struct.name, ()),
+            )
+            for name, kind, default, nullable in added
+        ]
 
 
 def innermost_first(structs: list[Struct]) -> list[Struct]:

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from kafkalite.client.sasl import ClientSasl
     from kafkalite.client.security import Security
 
+API_VERSIONS_VERSION_MAX: Final = 4
+"""Version 5 adds the cluster and node that a client means to reach, which this one does not say, and brokers before
+Apache Kafka 4.4 answer it in a second turn."""
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 40.0
 RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
@@ -373,7 +376,7 @@ class Connection:
         from kafkalite.version import VERSION
 
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
-        version = APIS[API_VERSIONS].newest
+        version = API_VERSIONS_VERSION_MAX
         while True:
             self._send(API_VERSIONS, version, message, timeout_s, answered=True)
             answer = self._receive()[1]

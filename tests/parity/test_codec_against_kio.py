@@ -46,6 +46,11 @@ def our_name(field):
     return field.name + "_ms" * field.metadata.get("kafka_type", "").startswith(("timedelta", "datetime"))
 
 
+KNOWN_TO_KIO = [case for case in EVERY_MESSAGE if case[1] in schema_name_map[api_key_map[case[0]]]]
+LATER = {(18, 5), (28, 6), (42, 3)}
+"""(API, version) of Kafka 4.4: test_golden_frames.py has what its Java client writes."""
+
+
 def to_kio(cls, message):
     hints = typing.get_type_hints(cls)
     values = {}
@@ -94,7 +99,7 @@ def assert_same(ours, theirs):
 
 
 def test_same_bytes_and_same_values():
-    for case in EVERY_MESSAGE:
+    for case in KNOWN_TO_KIO:
         with named_case(message_id(case)):
             cls = kio_class(*case)
             for seed in SEEDS:
@@ -112,7 +117,7 @@ def test_same_bytes_and_same_values():
 
 def test_defaults_of_absent_fields_are_the_schemas():
     """Trap T6: a field that a version lacks reads as the default kio's newest version gives it."""
-    for case in EVERY_MESSAGE:
+    for case in KNOWN_TO_KIO:
         with named_case(message_id(case)):
             cls = program(*case).message
             decoded = program(*case).decode(program(*case).encode(MessageMaker(1).make(*case)))

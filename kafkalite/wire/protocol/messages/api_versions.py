@@ -13,14 +13,18 @@ from kafkalite.wire.protocol.schema import FieldTable
 
 @dataclass(slots=True, kw_only=True)
 class ApiVersionsRequest:
-    """Versions 0-4, flexible from 3."""
+    """Versions 0-5, flexible from 3."""
 
     client_software_name: str = ""
     client_software_version: str = ""
+    cluster_id: str | None = None
+    node_id: int = -1
 
     FIELDS: ClassVar[FieldTable] = (
         ("client_software_name", "string", "3+"),
         ("client_software_version", "string", "3+"),
+        ("cluster_id", "string", "5+", "5+"),
+        ("node_id", "int32", "5+"),
     )
 
 
@@ -71,7 +75,7 @@ class FinalizedFeatureKey:
 
 @dataclass(slots=True, kw_only=True)
 class ApiVersionsResponse:
-    """Versions 0-4, flexible from 3."""
+    """Versions 0-5, flexible from 3."""
 
     error_code: int = 0
     api_keys: list[ApiVersion] = field(default_factory=list)

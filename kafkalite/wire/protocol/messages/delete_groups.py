@@ -13,7 +13,7 @@ from kafkalite.wire.protocol.schema import FieldTable
 
 @dataclass(slots=True, kw_only=True)
 class DeleteGroupsRequest:
-    """Versions 0-2, flexible from 2."""
+    """Versions 0-3, flexible from 2."""
 
     groups_names: list[str] = field(default_factory=list)
 
@@ -26,16 +26,18 @@ class DeletableGroupResult:
 
     group_id: str = ""
     error_code: int = 0
+    error_message: str | None = None
 
     FIELDS: ClassVar[FieldTable] = (
         ("group_id", "string", "0+"),
         ("error_code", "int16", "0+"),
+        ("error_message", "string", "3+", "3+"),
     )
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteGroupsResponse:
-    """Versions 0-2, flexible from 2."""
+    """Versions 0-3, flexible from 2."""
 
     throttle_time_ms: int = 0
     results: list[DeletableGroupResult] = field(default_factory=list)

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from kafkalite.base.dataclass import dataclass
-from kafkalite.wire.protocol.schema import FieldTable
+from kafkalite.wire.protocol.schema import ZERO_UUID, FieldTable
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,17 +33,19 @@ class TxnOffsetCommitRequestTopic:
     """Part of TxnOffsetCommitRequest."""
 
     name: str = ""
+    topic_id: bytes = ZERO_UUID
     partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=list)
 
     FIELDS: ClassVar[FieldTable] = (
-        ("name", "string", "0+"),
+        ("name", "string", "0-5"),
+        ("topic_id", "uuid", "6+"),
         ("partitions", "[]TxnOffsetCommitRequestPartition", "0+"),
     )
 
 
 @dataclass(slots=True, kw_only=True)
 class TxnOffsetCommitRequest:
-    """Versions 0-5, flexible from 3."""
+    """Versions 0-6, flexible from 3."""
 
     transactional_id: str = ""
     group_id: str = ""
@@ -84,17 +86,19 @@ class TxnOffsetCommitResponseTopic:
     """Part of TxnOffsetCommitResponse."""
 
     name: str = ""
+    topic_id: bytes = ZERO_UUID
     partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
 
     FIELDS: ClassVar[FieldTable] = (
-        ("name", "string", "0+"),
+        ("name", "string", "0-5"),
+        ("topic_id", "uuid", "6+"),
         ("partitions", "[]TxnOffsetCommitResponsePartition", "0+"),
     )
 
 
 @dataclass(slots=True, kw_only=True)
 class TxnOffsetCommitResponse:
-    """Versions 0-5, flexible from 3."""
+    """Versions 0-6, flexible from 3."""
 
     throttle_time_ms: int = 0
     topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=list)

@@ -1,7 +1,8 @@
 """Bytes written down field by field from the protocol's definition, read and written by the codec.
 
 One message per encoding rule that has to be right for anything to work: plain and compact types, nulls, tag buffers,
-absent fields, the header versions. Each line of a frame is a field: its bytes, then what they are.
+absent fields, the header versions. Versions of Kafka 4.4 are the bytes that its Java client writes. Each line of a
+frame is a field: its bytes, then what they are.
 """
 
 import pytest
@@ -16,6 +17,7 @@ from kafkalite.wire.protocol.messages.api_versions import (
     FinalizedFeatureKey,
 )
 from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from kafkalite.wire.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
@@ -30,6 +32,14 @@ from kafkalite.wire.protocol.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+from kafkalite.wire.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 
 ID = bytes(range(16))
@@ -181,9 +191,100 @@ REQUESTS = [
         DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2000, cursor=None),
         id="describe-topic-partitions-v0-null-struct",
     ),
+    pytest.param(
+        api.API_VERSIONS,
+        5,
+        """
+        04 617070 04 312e30       | client_software_name "app", client_software_version "1.0"
+        0c 7468652d636c7573746572 | cluster_id "the-cluster"
+        00000007 00               | node_id, no tags
+        """,
+        ApiVersionsRequest(
+            client_software_name="app", client_software_version="1.0", cluster_id="the-cluster", node_id=7
+        ),
+        id="api-versions-v5",
+    ),
+    pytest.param(
+        api.API_VERSIONS,
+        5,
+        "04 617070 04 312e30 00 ffffffff 00 | the software, cluster_id null, node_id -1, no tags",
+        ApiVersionsRequest(client_software_name="app", client_software_version="1.0"),
+        id="api-versions-v5-null",
+    ),
+    pytest.param(
+        api.TXN_OFFSET_COMMIT,
+        6,
+        f"""
+        03 7478 02 67                     | transactional_id "tx", group_id "g"
+        0000000000000009 0002             | producer_id, producer_epoch
+        00000004 03 6d65 00               | generation_id, member_id "me", group_instance_id null
+        02 {ID.hex()}                     | topics: 1; topic_id in place of a name
+        02 00000003                       | partitions: 1; partition_index
+        000000000000002a 00000005 02 6d00 | committed_offset, committed_leader_epoch, committed_metadata "m", no tags
+        00 00                             | no tags of the topic and the request
+        """,
+        TxnOffsetCommitRequest(
+            transactional_id="tx",
+            group_id="g",
+            producer_id=9,
+            producer_epoch=2,
+            generation_id=4,
+            member_id="me",
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    topic_id=ID,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=3, committed_offset=42, committed_leader_epoch=5, committed_metadata="m"
+                        )
+                    ],
+                )
+            ],
+        ),
+        id="txn-offset-commit-v6",
+    ),
 ]
 
 RESPONSES = [
+    pytest.param(
+        api.TXN_OFFSET_COMMIT,
+        6,
+        f"""
+        00000001 02 {ID.hex()}  | throttle_time_ms, topics: 1; topic_id in place of a name
+        02 00000003 0071 00     | partitions: 1; partition_index, error_code, no tags
+        00 00                   | no tags of the topic and the response
+        """,
+        TxnOffsetCommitResponse(
+            throttle_time_ms=1,
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    topic_id=ID,
+                    partitions=[
+                        TxnOffsetCommitResponsePartition(partition_index=3, error_code=ErrorCode.STALE_MEMBER_EPOCH)
+                    ],
+                )
+            ],
+        ),
+        id="txn-offset-commit-v6",
+    ),
+    pytest.param(
+        api.DELETE_GROUPS,
+        3,
+        """
+        00000001 03              | throttle_time_ms, results: 2
+        02 67 0086 04 776879 00  | group_id "g", error_code 134, error_message "why", no tags
+        02 68 0000 00 00         | group_id "h", error_code, error_message null, no tags
+        00                       | no tags
+        """,
+        DeleteGroupsResponse(
+            throttle_time_ms=1,
+            results=[
+                DeletableGroupResult(group_id="g", error_code=ErrorCode.GROUP_DELETION_FAILED, error_message="why"),
+                DeletableGroupResult(group_id="h"),
+            ],
+        ),
+        id="delete-groups-v3",
+    ),
     pytest.param(
         api.API_VERSIONS,
         0,
