@@ -623,6 +623,7 @@ def load_sasl(logs: LogManager, pool: IoPool, clock: Clock) -> Mapping[str, Sign
             pool,
             clock,
             lambda: logs.metadata.features,
+            (logs.cluster_id, config.node_id),
             telemetry=bool(config.metrics_listeners),
         )
         for listener in listeners

@@ -155,8 +155,7 @@ class ConsumerGroup(ClassicMembers):
             return ErrorCode.UNSUPPORTED_VERSION
         if generation == member.epoch:
             return 0
-        # Transactional producers know the older code alone, and would take the other for fatal.
-        return ErrorCode.ILLEGAL_GENERATION if transactional or classic else ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:
         if self._dead:

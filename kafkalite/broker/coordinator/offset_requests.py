@@ -96,8 +96,7 @@ class CommittedOffsets:
         elif not code:
             group, code = self._table.lookup(group_id, may_be_empty=producer is None)
             if group is None and not code:
-                tells = version >= 9 and producer is None
-                code = ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.ILLEGAL_GENERATION
+                code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
         answer: Deferred[list[int]] = Deferred()
         accepted: dict[TopicPartition, Committed] = {}
         if group is not None:

@@ -18,6 +18,8 @@ from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kafkalite.broker.coordinator.groups import GroupCoordinator
     from kafkalite.broker.coordinator.offset_requests import Offset
     from kafkalite.broker.coordinator.remote import Remote
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 ADD_SINCE: Final = 5
 """First version of TxnOffsetCommit that joins the transaction by itself."""
+MEMBER_EPOCH_SINCE: Final = 6
+"""First version of TxnOffsetCommit whose clients know STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND."""
 ABORTABLE_SINCE: Final = 4
 """First version of TxnOffsetCommit whose clients know TRANSACTION_ABORTABLE."""
 
@@ -182,9 +186,19 @@ class OffsetCommits:
         from kafkalite.wire.record.batches import Producer
 
         producer = Producer(asked.producer_id, asked.epoch, -1, transactional=True)
-        return self._groups.offsets.commit(
+        done = self._groups.offsets.commit(
             asked.group_id, *asked.member, asked.offsets, producer=producer, watch=watch, holder=asked.holder
         )
+        if asked.version >= MEMBER_EPOCH_SINCE:
+            return done
+        return done.map(lambda codes: [_OLDER_CODES.get(code, code) for code in codes])
+
+
+_OLDER_CODES: Final[Mapping[int, int]] = {
+    ErrorCode.GROUP_ID_NOT_FOUND: int(ErrorCode.ILLEGAL_GENERATION),
+    ErrorCode.STALE_MEMBER_EPOCH: int(ErrorCode.ILLEGAL_GENERATION),
+}
+"""What clients of earlier versions know, who would take the newer codes for fatal."""
 
 
 def fenced_as_old(code: int) -> int:

@@ -1,4 +1,4 @@
-"""ApiVersions 0-4: what this broker serves, straight from the handler table.
+"""ApiVersions 0-5: what this broker serves, straight from the handler table.
 
 v3 tells the client's name and version, which have to look like names (KIP-511). v3 also has tagged features (KIP-584),
 those of `kafkalite.broker.features`:
@@ -6,8 +6,11 @@ those of `kafkalite.broker.features`:
     v3    without supported features whose range begins at 0, which is more than old clients can read
     v4    all of them
 
+v5 may name the cluster and the node that the client means to reach, both or neither. A client that reaches another one
+gets REBOOTSTRAP_REQUIRED, and looks up the cluster again (KIP-1242).
+
 librdkafka before 2.2 reads tagged fields wrongly and cannot connect when it meets one it does not expect; it is told no
-features, and has no use for them. A version above 4 never gets here: see `table.unsupported_api_versions`.
+features, and has no use for them. A version above 5 never gets here: see `table.unsupported_api_versions`.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE: Final = 3
 SUPPORTED_SINCE: Final = 4
+NAMES_NODE_SINCE: Final = 5
+UNKNOWN_NODE: Final = -1
 _LIBRDKAFKA: Final = "librdkafka"
 _LIBRDKAFKA_OWN: Final = re.compile(r"v?(\d+)\.(\d+)")
 _LIBRDKAFKA_INSIDE: Final = re.compile(r"librdkafka-v?(\d+)\.(\d+)")
@@ -52,26 +57,48 @@ _KEYS: Final = {True: _ALL_KEYS, False: [row for row in _ALL_KEYS if row.api_key
 """By whether there is somebody to push metrics to: clients push to whoever tells of these APIs (KIP-714)."""
 _PLAIN: Final = {telemetry: ApiVersionsResponse(api_keys=keys) for telemetry, keys in _KEYS.items()}
 INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+REBOOTSTRAP: Final = ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     telemetry = context.broker.client_metrics is not None
-    response = answer(context.api_version, request, context.broker.logs.metadata.features, telemetry=telemetry)
+    broker = context.broker
+    identity = broker.cluster.identity
+    response = answer(context.api_version, request, broker.logs.metadata.features, identity, telemetry=telemetry)
     if response.error_code == ErrorCode.NONE:
         context.connection.software_name = request.client_software_name
         context.connection.software_version = request.client_software_version
     return response
 
 
-def answer(version: int, request: ApiVersionsRequest, features: Features, *, telemetry: bool) -> ApiVersionsResponse:
-    """The same for everybody, whoever it is that asks."""
+def answer(
+    version: int, request: ApiVersionsRequest, features: Features, identity: tuple[str, int], *, telemetry: bool
+) -> ApiVersionsResponse:
+    """Return the answer, which is the same for all clients; `identity` is this broker's (cluster id, node id)."""
     if version < SOFTWARE_SINCE:
         return _PLAIN[telemetry]
-    if not names_software(request):
-        return INVALID
+    refused = refusal(version, request, identity)
+    if refused is not None:
+        return refused
     if reads_tags_wrongly(request.client_software_name, request.client_software_version):
         return _PLAIN[telemetry]
     return _with_features(features, version, telemetry)
+
+
+def refusal(version: int, request: ApiVersionsRequest, identity: tuple[str, int]) -> ApiVersionsResponse | None:
+    """Return the error that a client gets since v3, or None; `identity` is this broker's (cluster id, node id).
+
+    Source: KafkaApis and ApiVersionsRequest of Kafka 4.4.
+    """
+    if not names_software(request):
+        return INVALID
+    if version < NAMES_NODE_SINCE:
+        return None
+    if (request.cluster_id is None) != (request.node_id == UNKNOWN_NODE):
+        return INVALID
+    if request.cluster_id is None or (request.cluster_id, request.node_id) == identity:
+        return None
+    return REBOOTSTRAP
 
 
 def names_software(request: ApiVersionsRequest) -> bool:

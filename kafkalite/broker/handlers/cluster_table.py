@@ -96,7 +96,7 @@ ROWS: Final[tuple[Row, ...]] = tuple(
             Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata"), unnamed=LazyFunction("costs:metadata")),
             Row(api.FIND_COORDINATOR, 0, 6, LazyFunction("cluster_coordinators:find")),
             Row(api.ADD_PARTITIONS_TO_TXN, 0, 5, LazyFunction("transactions:add_partitions_in_cluster"), in_order=True),
-            Row(api.API_VERSIONS, 0, 4, LazyFunction("in_cluster:api_versions")),
+            Row(api.API_VERSIONS, 0, 5, LazyFunction("in_cluster:api_versions")),
             Row(api.DESCRIBE_CLUSTER, 0, 2, LazyFunction("in_cluster:describe_cluster")),
             Row(
                 api.DESCRIBE_TOPIC_PARTITIONS,

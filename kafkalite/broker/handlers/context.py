@@ -44,6 +44,11 @@ class ClusterView:
     endpoints: Mapping[str, Endpoint]
 
     @property
+    def identity(self) -> tuple[str, int]:
+        """(cluster id, node id) of this broker."""
+        return self.cluster_id, self.node_id
+
+    @property
     def controller_id(self) -> int:
         """The node that answers for the cluster."""
         return self.node_id

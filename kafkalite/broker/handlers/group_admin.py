@@ -1,10 +1,12 @@
-"""DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-2: groups as an administrator sees them.
+"""DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-3: groups as an administrator sees them.
 
 DescribeGroups  a group that does not exist, or is of the newer protocol, is in state Dead without an error; since v6
                 GROUP_ID_NOT_FOUND. What members said is shown while the group is stable; what the last rebalance gave
                 them, always
 ListGroups      v4 may ask for some states (KIP-518), v5 for some types (KIP-848); `classic`, `consumer`
-DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; answered when the group is gone for good
+DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; answered when the group is gone for good. v3 has room for a message
+                beside the code, which is for GROUP_DELETION_FAILED: of groups that another part of the broker deletes
+                as well, and there are none here
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
     denied: list[int] = []
     member = allows(context, READ, GROUP, request.group_id)
     for topic in checkpointed(request.topics):
-        name = _name_of(context, topic.topic_id) if by_id else topic.name
+        name = name_of(context, topic.topic_id) if by_id else topic.name
         code = ErrorCode.NONE
         if not member:
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -110,7 +110,7 @@ def merged(denied: list[int], codes: list[int]) -> list[int]:
     return [code or next(found) for code in denied]
 
 
-def _name_of(context: RequestContext, topic_id: bytes) -> str | None:
+def name_of(context: RequestContext, topic_id: bytes) -> str | None:
     topic = context.broker.logs.topics_by_id.get(topic_id)
     return None if topic is None else topic.name
 
@@ -200,7 +200,7 @@ def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tupl
     by_id = context.api_version >= _TOPIC_IDS_SINCE
     if group.topics is not None:
         return [
-            (_name_of(context, topic.topic_id) if by_id else topic.name, topic.topic_id, topic.partition_indexes)
+            (name_of(context, topic.topic_id) if by_id else topic.name, topic.topic_id, topic.partition_indexes)
             for topic in checkpointed(group.topics)
         ]
     committed = _all_committed(context, group.group_id)

@@ -280,7 +280,9 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
     member = context.broker.member
     assert member is not None, "served in a cluster alone"
     telemetry = context.broker.client_metrics is not None
-    response = versions_answer(member, context.api_version, request, telemetry=telemetry)
+    response = versions_answer(
+        member, context.api_version, request, context.broker.cluster.identity, telemetry=telemetry
+    )
     if response.error_code == ErrorCode.NONE:
         context.connection.software_name = request.client_software_name
         context.connection.software_version = request.client_software_version
@@ -288,14 +290,15 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
 
 
 def versions_answer(
-    member: Member, version: int, request: ApiVersionsRequest, *, telemetry: bool
+    member: Member, version: int, request: ApiVersionsRequest, identity: tuple[str, int], *, telemetry: bool
 ) -> ApiVersionsResponse:
-    """The same for everybody, whoever it is that asks; `telemetry` says whether clients' metrics are asked for."""
+    """Return the answer, which is the same for all clients; `identity` is this broker's (cluster id, node id)."""
     keys = _api_keys(member, telemetry=telemetry)
     if version < alone.SOFTWARE_SINCE:
         return ApiVersionsResponse(api_keys=keys)
-    if not alone.names_software(request):
-        return alone.INVALID
+    refused = alone.refusal(version, request, identity)
+    if refused is not None:
+        return refused
     if alone.reads_tags_wrongly(request.client_software_name, request.client_software_version):
         return ApiVersionsResponse(api_keys=keys)
     image = member.image

@@ -94,10 +94,13 @@ class SignIns:
         pool: IoPool,
         clock: Clock,
         features: Callable[[], Features],
+        identity: tuple[str, int],
         *,
         telemetry: bool = False,
     ) -> None:
+        """`identity` is this broker's (cluster id, node id)."""
         self._features = features
+        self._identity = identity
         self._telemetry = telemetry
         self._member: Member | None = None
         self.listener = listener
@@ -117,10 +120,11 @@ class SignIns:
     def versions(self, version: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
         """What clients are told before anybody knows who they are."""
         if self._member is None:
-            return api_versions.answer(version, request, self._features(), telemetry=self._telemetry)
+            features = self._features()
+            return api_versions.answer(version, request, features, self._identity, telemetry=self._telemetry)
         from kafkalite.broker.handlers.in_cluster import versions_answer
 
-        return versions_answer(self._member, version, request, telemetry=self._telemetry)
+        return versions_answer(self._member, version, request, self._identity, telemetry=self._telemetry)
 
     def start(self) -> None:
         """Begins what runs beside it: the keys of bearer tokens are fetched. ConfigError."""

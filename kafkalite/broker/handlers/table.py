@@ -213,7 +213,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.DESCRIBE_GROUPS, 0, 6, LazyFunction("group_admin:describe"), unnamed=LazyFunction("costs:members")),
     Row(api.LIST_GROUPS, 0, 5, LazyFunction("group_admin:list_groups"), unnamed=LazyFunction("costs:all_groups")),
     Row(api.SASL_HANDSHAKE, 0, 1, LazyFunction("sign_in:handshake")),
-    Row(api.API_VERSIONS, 0, 4, LazyFunction("api_versions:handle")),
+    Row(api.API_VERSIONS, 0, 5, LazyFunction("api_versions:handle")),
     Row(api.CREATE_TOPICS, 2, 7, LazyFunction("create_topics:handle"), always, item_us=300.0),
     Row(api.DELETE_TOPICS, 1, 6, LazyFunction("delete_topics:handle"), always, item_us=300.0),
     Row(api.DELETE_RECORDS, 0, 2, LazyFunction("delete_records:handle"), always, item_us=100.0),
@@ -223,7 +223,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.ADD_OFFSETS_TO_TXN, 0, 4, LazyFunction("transactions:add_offsets"), in_order=True),
     Row(api.END_TXN, 0, 5, LazyFunction("transactions:end"), in_order=True),
     Row(api.WRITE_TXN_MARKERS, 1, 2, LazyFunction("transaction_admin:write_markers"), item_us=30.0),
-    Row(api.TXN_OFFSET_COMMIT, 0, 5, LazyFunction("transactions:commit_offsets"), in_order=True),
+    Row(api.TXN_OFFSET_COMMIT, 0, 6, LazyFunction("transactions:commit_offsets"), in_order=True),
     Row(api.DESCRIBE_ACLS, 1, 3, LazyFunction("acls:describe"), unnamed=LazyFunction("costs:all_acls")),
     Row(api.CREATE_ACLS, 1, 3, LazyFunction("acls:create"), LazyFunction("acls:changes")),
     Row(
@@ -251,7 +251,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.RENEW_DELEGATION_TOKEN, 1, 2, LazyFunction("delegation_tokens:renew")),
     Row(api.EXPIRE_DELEGATION_TOKEN, 1, 2, LazyFunction("delegation_tokens:expire")),
     Row(api.DESCRIBE_DELEGATION_TOKEN, 1, 3, LazyFunction("delegation_tokens:describe")),
-    Row(api.DELETE_GROUPS, 0, 2, LazyFunction("group_admin:delete")),
+    Row(api.DELETE_GROUPS, 0, 3, LazyFunction("group_admin:delete")),
     Row(
         api.ELECT_LEADERS,
         0,

@@ -1,11 +1,13 @@
-"""AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-5: a producer and its transaction.
+"""AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-6: a producer and its transaction.
 
     AddPartitionsToTxn  v4 and v5 are for brokers among themselves, and so of a cluster alone: a client that takes them
                         for its own needs rights over the cluster. One partition that may not be added fails the whole
                         request: of a topic of the broker's own it is told TOPIC_AUTHORIZATION_FAILED, one that does not
                         exist UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED
     EndTxn              v5 (KIP-890) raises the epoch and tells the new one
-    TxnOffsetCommit     v3 checks member and generation (KIP-447) · v5 joins the transaction by itself (KIP-890)
+    TxnOffsetCommit     v3 checks member and generation (KIP-447) · v5 joins the transaction by itself (KIP-890) · v6
+                        topics by id, UNKNOWN_TOPIC_ID; STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND where earlier versions
+                        have ILLEGAL_GENERATION (KIP-1319)
     v0-1 of the first three say INVALID_PRODUCER_EPOCH where later ones say PRODUCER_FENCED (KIP-588)
 
 An answer is given when what it says is durable.
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.base.deferred import completed, gathered
 from kafkalite.broker.coordinator.offset_requests import Offset
 from kafkalite.broker.coordinator.transaction_rules import TV1, TV2
-from kafkalite.broker.handlers.group_offsets import merged
+from kafkalite.broker.handlers.group_offsets import merged, name_of
 from kafkalite.broker.handlers.permissions import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -62,6 +64,7 @@ _DENIED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _FENCED_SINCE: Final = 2
 _TV2_SINCE: Final = 5
 _BROKERS_SINCE: Final = 4
+_TOPIC_IDS_SINCE: Final = 6
 
 
 def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) -> Deferred[AddPartitionsToTxnResponse]:
@@ -201,27 +204,31 @@ def _told(context: RequestContext, code: int) -> int:
 
 
 def commit_offsets(context: RequestContext, request: TxnOffsetCommitRequest) -> Deferred[TxnOffsetCommitResponse]:
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    names = [name_of(context, topic.topic_id) if by_id else topic.name for topic in checkpointed(request.topics)]
     offsets = [
         Offset(
-            TopicPartition(topic.name, partition.partition_index),
+            TopicPartition(name or "", partition.partition_index),
             partition.committed_offset,
             partition.committed_leader_epoch,
             partition.committed_metadata or "",
         )
-        for topic in checkpointed(request.topics)
+        for name, topic in checkpointed(zip(names, request.topics, strict=True))
         for partition in checkpointed(topic.partitions)
     ]
     denied = _commit_refusal(context, request)
     allowed = (
-        frozenset()
-        if denied
-        else allowed_names(context, READ, TOPIC, (topic.name for topic in checkpointed(request.topics)))
+        frozenset() if denied else allowed_names(context, READ, TOPIC, (name for name in checkpointed(names) if name))
     )
     codes = []
     for offset in checkpointed(offsets):
         code = ErrorCode.NONE
-        if offset.partition.topic not in allowed:
-            code = denied or ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if denied:
+            code = denied
+        elif by_id and not offset.partition.topic:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif offset.partition.topic not in allowed:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not is_there(context, offset.partition):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         codes.append(int(code))
@@ -255,6 +262,7 @@ def _committed(request: TxnOffsetCommitRequest, codes: list[int]) -> TxnOffsetCo
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
                     for partition, code in checkpointed(zip(topic.partitions, results, strict=False))

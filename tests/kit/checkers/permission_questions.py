@@ -425,9 +425,13 @@ def _transaction_questions() -> Iterator[Question]:
     yield "all transactions", api.LIST_TRANSACTIONS, _plain(ListTransactionsRequest())
 
 
-def _commit_in(name: str, group: str, _version: int, _ids: Ids) -> TxnOffsetCommitRequest:
+def _commit_in(name: str, group: str, version: int, ids: Ids) -> TxnOffsetCommitRequest:
     parts = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
-    topics = [TxnOffsetCommitRequestTopic(name=topic, partitions=parts) for topic in TOPICS]
+    if version >= 6:
+        known = [ids.get(name, UNKNOWN_ID) for name in PRESENT_TOPICS]
+        topics = [TxnOffsetCommitRequestTopic(topic_id=each, partitions=parts) for each in (*known, UNKNOWN_ID)]
+    else:
+        topics = [TxnOffsetCommitRequestTopic(name=topic, partitions=parts) for topic in TOPICS]
     return TxnOffsetCommitRequest(
         transactional_id=name, group_id=group, producer_id=77, producer_epoch=0, topics=topics
     )

@@ -184,12 +184,15 @@ def test_last_one_leaves_while_a_classic_member_joins(bench):
 
 
 def test_commits_in_a_transaction_and_outside(bench):
-    """Producers know ILLEGAL_GENERATION alone; those who name nobody are taken for older ones."""
+    """Those who name nobody are taken for older producers."""
     joined = enter(bench).response
     allowed = bench.group.commit_error_locked
-    for member, epoch in [(joined.member_id, joined.generation_id), ("new", 1)]:
+    for member, epoch, old in [
+        (joined.member_id, joined.generation_id, ErrorCode.ILLEGAL_GENERATION),
+        ("new", 1, ErrorCode.STALE_MEMBER_EPOCH),
+    ]:
         assert allowed(member, None, epoch, transactional=True) == 0
-        assert allowed(member, None, 77, transactional=True) == ErrorCode.ILLEGAL_GENERATION
+        assert allowed(member, None, 77, transactional=True) == old
     assert allowed("nobody", None, 2, transactional=True) == ErrorCode.UNKNOWN_MEMBER_ID
     assert allowed("", None, -1, transactional=True) == 0
     assert allowed("", "static", -1, transactional=True) == ErrorCode.UNKNOWN_MEMBER_ID

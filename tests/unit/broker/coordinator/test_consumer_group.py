@@ -155,7 +155,7 @@ def test_who_may_commit(bench, member, epoch, version, code):
 
 @pytest.mark.parametrize(
     ("member", "epoch", "code"),
-    [("m1", 2, 0), ("m1", 1, ErrorCode.ILLEGAL_GENERATION), ("who", 2, ErrorCode.UNKNOWN_MEMBER_ID)],
+    [("m1", 2, 0), ("m1", 1, ErrorCode.STALE_MEMBER_EPOCH), ("who", 2, ErrorCode.UNKNOWN_MEMBER_ID)],
 )
 def test_who_may_commit_in_a_transaction(bench, member, epoch, code):
     stable_pair(bench)

@@ -541,13 +541,14 @@ def test_member_and_generation_are_checked(bench):
 
     client = bench.producer(version=TV2)
 
-    def commit(member_id, generation):
+    def commit(member_id, generation, version=5):
         asked = Offset(TopicPartition("t", 0), 1, -1, "")
         member = (member_id, None, generation)
         who = "tx", client.producer_id, client.epoch
-        return bench.answer(bench.transactions.offsets.commit(*who, "g", member, [asked], 5))[0]
+        return bench.answer(bench.transactions.offsets.commit(*who, "g", member, [asked], version))[0]
 
     assert commit("m", 3) == ErrorCode.ILLEGAL_GENERATION  # there is no such group
+    assert commit("m", 3, version=6) == ErrorCode.GROUP_ID_NOT_FOUND
     assert commit("", -1) == 0
     assert commit("m", 3) == ErrorCode.UNKNOWN_MEMBER_ID
 

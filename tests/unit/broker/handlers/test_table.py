@@ -12,7 +12,7 @@ from kafkalite.wire import protocol
 from kafkalite.wire.protocol import api, header
 from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.kit.harness.handler_calls import versions
+from tests.kit.harness.handler_calls import NODE_ID, versions
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "protocol.md"
 LINE = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)(?:-(\d+))? \|", re.MULTILINE)
@@ -56,8 +56,10 @@ def test_api_versions_tells_the_table(broker, version):
     told = {api.APIS[row.api_key].name: (row.min_version, row.max_version) for row in response.api_keys}
     assert told == {name: bounds for name, bounds in ADVERTISED.items() if name not in TELEMETRY}
     supported, finalized, epoch = features_of(response)
-    wide = {3: [("metadata.version", 7, 27)], 4: [(name, *levels) for name, levels in FEATURES.items()]}
-    assert supported == wide.get(version, [])
+    wide = [(name, *levels) for name, levels in FEATURES.items()]
+    assert supported == (
+        {3: [("metadata.version", *FEATURES["metadata.version"])]}.get(version, wide) if version >= 3 else []
+    )
     in_force = [(name, newest, newest) for name, (_, newest) in FEATURES.items()]
     assert (finalized, epoch) == ((in_force, 3) if version >= 3 else ([], -1))
     assert not broker.blocked
@@ -106,7 +108,7 @@ def features_of(response):
         ("kgo", "unknown", True),
     ],
 )
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 def test_librdkafka_that_misreads_tagged_fields_is_told_no_features(broker, version, name, number, reads):
     response = broker.call(api.API_VERSIONS, version, software_request(version, name, number))
     assert bool(response.finalized_features) == reads
@@ -132,10 +134,30 @@ def software_request(version, name="apache-kafka-java", number="4.1.0"):
         pytest.param("ä", "1", id="not-ascii"),
     ],
 )
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 def test_client_software_that_is_no_name_is_refused(broker, version, name, number):
     response = broker.call(api.API_VERSIONS, version, software_request(version, name, number))
     assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "code"),
+    [
+        pytest.param("the-cluster", NODE_ID, ErrorCode.NONE, id="this-broker"),
+        pytest.param(None, -1, ErrorCode.NONE, id="any-broker"),
+        pytest.param("the-cluster", NODE_ID + 1, ErrorCode.REBOOTSTRAP_REQUIRED, id="another-node"),
+        pytest.param("another", NODE_ID, ErrorCode.REBOOTSTRAP_REQUIRED, id="another-cluster"),
+        pytest.param("", NODE_ID, ErrorCode.REBOOTSTRAP_REQUIRED, id="empty-cluster"),
+        pytest.param("the-cluster", -1, ErrorCode.INVALID_REQUEST, id="cluster-alone"),
+        pytest.param(None, NODE_ID, ErrorCode.INVALID_REQUEST, id="node-alone"),
+    ],
+)
+def test_a_client_that_means_another_broker_is_refused(broker, cluster_id, node_id, code):
+    request = software_request(5)
+    request.cluster_id, request.node_id = cluster_id, node_id
+    response = broker.call(api.API_VERSIONS, 5, request)
+    assert (response.error_code, bool(response.api_keys)) == (code, code == ErrorCode.NONE)
+    assert bool(broker.connection.software_name) == (code == ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("name", ["a", "librdkafka", "sarama", "a.b-c", "9"])
@@ -150,7 +172,7 @@ def test_unknown_api_versions_version_is_answered_in_v0():
     response = protocol.decode_response(api.API_VERSIONS, 0, frame[8:])
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     (row,) = response.api_keys
-    assert (row.api_key, row.min_version, row.max_version) == (api.API_VERSIONS, 0, 4)
+    assert (row.api_key, row.min_version, row.max_version) == (api.API_VERSIONS, 0, 5)
 
 
 def test_request_that_names_far_too_many_partitions_is_refused():
