@@ -3,13 +3,15 @@
     eligible.leader.replicas.version  1: replicas that may be elected are tracked (KIP-966). There is one replica
     group.version                     1: groups of the newer protocol (KIP-848)
     kraft.version                     1: a quorum that can change (KIP-853). There is one voter
-    metadata.version                  27, which is 4.1-IV1: what tools ask for the release. No effect here
+    metadata.version                  27, which is 4.1-IV1: what tools ask for the release; up to 33, 4.4-IV2. The data
+                                      directory can be cordoned from 30 on (KIP-1066)
     transaction.version               2: producers raise their epoch with each transaction (KIP-890); 1 and 0: as before
 
-The newest level is in force until somebody changes it. A change is a line of the journal; it raises the epoch, and
+The newest level is in force until somebody changes it, but of metadata.version the one of 4.1: tools that ask for a
+later release also ask for share and streams groups. A change is a line of the journal; it raises the epoch, and
 clients believe the highest epoch that they have seen. `share.version` and `streams.version` are not supported.
 
-Source: Feature, MetadataVersion, KRaftVersion, GroupVersion and TransactionVersion of Kafka 4.1.
+Source: Feature, MetadataVersion, KRaftVersion, GroupVersion and TransactionVersion of Kafka 4.4.
 """
 
 from __future__ import annotations
@@ -31,12 +33,16 @@ LEVELS: Final = {
     ELR_VERSION: (0, 1),
     GROUP_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
-    METADATA_VERSION: (7, 27),
+    METADATA_VERSION: (7, 33),
     TRANSACTION_VERSION: (0, 2),
 }
 """Name → oldest and newest level. metadata.version 7 is 3.3-IV3, the first of KRaft."""
-METADATA_LEVEL_MIN: Final = 23
-"""4.0-IV1: the last that changed what Kafka's metadata can hold, so that Kafka does not go back behind it."""
+DEFAULT_METADATA_LEVEL: Final = 27
+"""4.1-IV1."""
+CORDON_LEVEL: Final = 30
+"""4.3-IV0, the first metadata.version with cordoned directories."""
+METADATA_CHANGES: Final = (7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)
+"""Levels that changed what Kafka's metadata can hold, so that Kafka does not go back behind them."""
 EPOCH: Final = 3
 """Of a cluster whose features nobody changed; rises with every release that changes LEVELS."""
 
@@ -57,7 +63,8 @@ class Features:
 
     def level(self, name: str) -> int:
         """The level of one of LEVELS; 0 is off."""
-        return dict(self.changed).get(name, LEVELS[name][1])
+        newest = DEFAULT_METADATA_LEVEL if name == METADATA_VERSION else LEVELS[name][1]
+        return dict(self.changed).get(name, newest)
 
     def changed_to(self, levels: Mapping[str, int]) -> Features:
         """The same with these levels."""

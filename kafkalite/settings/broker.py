@@ -160,6 +160,11 @@ class BrokerConfig(
         """Raises ConfigError for what no single value shows."""
         if len(self.log_dirs) > 1:
             raise ConfigError("log.dirs", "one data directory only; put several disks under one file system")
+        if "*" in self.cordoned_log_dirs and len(self.cordoned_log_dirs) > 1:
+            raise ConfigError("cordoned.log.dirs", "`*` is all directories: name it alone")
+        others = sorted(set(self.cordoned_log_dirs) - {"*", *self.log_dirs, str(self.data_directory)})
+        if others:
+            raise ConfigError("cordoned.log.dirs", f"{others[0]} is not in log.dirs")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms", "is above group.max.session.timeout.ms")
         if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
@@ -242,6 +247,11 @@ class BrokerConfig(
             return Path(self.log_dirs[0])
         base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
         return Path(base).expanduser() / "kafkalite"
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether the data directory is to get no new partitions."""
+        return bool(self.cordoned_log_dirs)
 
     @property
     def broker_id(self) -> int:

@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from kafkalite.broker.cluster.records import METADATA_LEVELS
 from kafkalite.client.connection import Connection
@@ -21,6 +21,8 @@ from tests.kit.processes.mixed_cluster import JAVA, OURS, START_S, MixedCluster
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
 
 pytestmark = pytest.mark.slow
 
@@ -109,6 +111,40 @@ def test_a_cluster_is_upgraded_from_release_to_release_while_a_broker_serves(kaf
         cluster.wait_in_sync(TOPIC)
         assert ours.alive
         assert ours.process is process
+
+
+def test_a_cordoned_broker_gets_no_new_partitions(tmp_path: Path) -> None:
+    """The controllers hear of it in heartbeats (KIP-1066); by name, by `*`, and no longer."""
+    off = ["--feature", "share.version=0", "--feature", "streams.version=0"]
+    with MixedCluster(tmp_path, (OURS, JAVA), format_options=off, version=available(NEWEST)) as cluster:
+        admin = cluster.admin()
+        ours = ConfigResource(ConfigResource.Type.BROKER, "1")
+        for number, value in enumerate(("*", str(cluster.brokers[1].data_dir))):
+            cordon(admin, ours, value)
+            wait_until(lambda number=number: placed(admin, f"tried-{number}") == {2}, START_S, "a heartbeat")
+            with pytest.raises(KafkaException) as refused:
+                admin.create_topics([NewTopic("by-hand", 1, replica_assignment=[[1]])])["by-hand"].result(START_S)
+            assert refused.value.args[0].code() == KafkaError.INVALID_REPLICA_ASSIGNMENT
+            cordon(admin, ours, "")
+            wait_until(lambda number=number: placed(admin, f"again-{number}") == {1, 2}, START_S, "a heartbeat")
+        assert cluster.brokers[1].alive
+
+
+def cordon(admin: AdminClient, broker: ConfigResource, value: str) -> None:
+    entry = ConfigEntry("cordoned.log.dirs", value, incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(broker.restype, broker.name, incremental_configs=[entry])
+    for done in admin.incremental_alter_configs([wanted]).values():
+        done.result(START_S)
+
+
+def placed(admin: AdminClient, name: str) -> set[int]:
+    """The brokers that got one of six partitions of a new topic, which is deleted again."""
+    admin.create_topics([NewTopic(name, 6, 1)])[name].result(START_S)
+    wait_until(lambda: name in admin.list_topics().topics, START_S, "the topic is known")
+    found = admin.list_topics(name).topics[name]
+    admin.delete_topics([name])[name].result(START_S)
+    wait_until(lambda: name not in admin.list_topics().topics, START_S, "the topic is gone")
+    return {replica for partition in found.partitions.values() for replica in partition.replicas}
 
 
 def test_no_release_has_metadata_that_is_not_known() -> None:

@@ -14,11 +14,33 @@ from kafkalite.errors import ErrorCode
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages import incremental_alter_configs as iac
 from kafkalite.wire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkalite.wire.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kafkalite.wire.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kafkalite.wire.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkalite.wire.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from kafkalite.wire.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from kafkalite.wire.protocol.messages.delete_groups import DeleteGroupsRequest
+from kafkalite.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.wire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.wire.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkalite.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -32,6 +54,7 @@ from kafkalite.wire.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kafkalite.wire.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.kit.checkers.side_by_side import Side, comparable, two_brokers
 from tests.kit.processes.broker import wait_until
 
@@ -40,7 +63,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-TOPIC, GROUP = 2, 32
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE = 0, 1
 GROUP_COORDINATOR, TRANSACTION_COORDINATOR = 0, 1
 
@@ -249,6 +272,96 @@ def test_groups_are_deleted_and_kept_alike(sides: tuple[Side, Side], version: in
     assert ours == kafka
     codes = {row["group_id"]: row["error_code"] for row in ours["results"]}
     assert codes == {"deleted": 0, "kept": ErrorCode.NON_EMPTY_GROUP, "none": ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+@pytest.fixture
+def at_newest(sides: tuple[Side, Side]) -> None:
+    """Both at the metadata of 4.4."""
+    updates = [FeatureUpdateKey(feature="metadata.version", max_version_level=33, upgrade_type=1)]
+    answer = sides[1].ask(api.UPDATE_FEATURES, 2, UpdateFeaturesRequest(feature_updates=updates))
+    assert answer.error_code == ErrorCode.NONE
+    asked = software()
+    for side in sides:
+        levels = {row.name: row.max_version_level for row in side.ask(api.API_VERSIONS, 4, asked).finalized_features}
+        assert levels["metadata.version"] == 33
+
+
+def cordon(side: Side, value: str) -> None:
+    node = str(side.ask(api.METADATA, 13, MetadataRequest(topics=[])).brokers[0].node_id)
+    assert alter(side, BROKER, node, "cordoned.log.dirs", SET, value) == ErrorCode.NONE
+    wait_until(lambda: log_dir(side).is_cordoned == bool(value), 30, "the setting takes effect")
+
+
+def log_dir(side: Side, version: int = 5) -> Any:
+    (result,) = side.ask(api.DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest(topics=[])).results
+    return result
+
+
+@pytest.mark.usefixtures("at_newest")
+def test_a_cordoned_directory_gets_no_new_partitions(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        cordon(side, "*")
+    try:
+        # Kafka's controller hears of it with the broker's next heartbeat.
+        wait_until(lambda: not created_and_deleted(sides[0]), 30, "a heartbeat")
+        kafka, ours = (refused_while_cordoned(side) for side in sides)
+    finally:
+        for side in sides:
+            cordon(side, "")
+    assert ours == kafka
+    assert set(ours.values()) == {ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+    for side in sides:
+        wait_until(
+            lambda side=side: create(side, "later") in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}, 30, "room"
+        )
+
+
+def created_and_deleted(side: Side) -> bool:
+    """Whether a topic could be created, which is deleted again."""
+    if create(side, "tried") != ErrorCode.NONE:
+        return False
+    answer = side.ask(api.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=[DeleteTopicState(name="tried")]))
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    return True
+
+
+def refused_while_cordoned(side: Side) -> dict[str, int]:
+    node = int(side.ask(api.METADATA, 13, MetadataRequest(topics=[])).brokers[0].node_id)
+    by_hand = [CreatableReplicaAssignment(partition_index=0, broker_ids=[node])]
+    assigned = CreatableTopic(name="by-hand", num_partitions=-1, replication_factor=-1, assignments=by_hand)
+    more = CreatePartitionsTopic(name="orders", count=2, assignments=None)
+    named = CreatePartitionsTopic(name="orders", count=2, assignments=[CreatePartitionsAssignment(broker_ids=[node])])
+    moved = ReassignableTopic(name="orders", partitions=[ReassignablePartition(partition_index=0, replicas=[node])])
+    where = AlterReplicaLogDir(
+        path=log_dir(side).log_dir, topics=[AlterReplicaLogDirTopic(name="orders", partitions=[0])]
+    )
+
+    def grow(topic: CreatePartitionsTopic) -> int:
+        return int(
+            side.ask(api.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=[topic], timeout_ms=30_000))
+            .results[0]
+            .error_code
+        )
+
+    reassigned = side.ask(api.ALTER_PARTITION_REASSIGNMENTS, 0, AlterPartitionReassignmentsRequest(topics=[moved]))
+    altered = side.ask(api.ALTER_REPLICA_LOG_DIRS, 2, AlterReplicaLogDirsRequest(dirs=[where]))
+    return {
+        "create": create(side, "new"),
+        "create by hand": int(
+            side.ask(api.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[assigned])).topics[0].error_code
+        ),
+        "grow": grow(more),
+        "grow by hand": grow(named),
+        "reassign": int(reassigned.responses[0].partitions[0].error_code),
+        "move": int(altered.results[0].partitions[0].error_code),
+    }
+
+
+@pytest.mark.usefixtures("at_newest")
+@pytest.mark.parametrize("value", ["*,/nowhere", "/nowhere", "*,*"])
+def test_what_cannot_be_cordoned_is_refused(sides: tuple[Side, Side], value: str) -> None:
+    codes = [alter(side, BROKER, "1", "cordoned.log.dirs", SET, value) for side in sides]
+    assert codes[0] == codes[1] != ErrorCode.NONE
 
 
 REFUSED = {

@@ -10,7 +10,7 @@ goes on beating, and comes back. To stop, it says so in its beats, and keeps ser
 
 Only one process may live under a node id: one whose registration was replaced fails.
 
-Source: BrokerLifecycleManager of Kafka 4.1. Events in, requests out; no I/O and no clock. One thread's.
+Source: BrokerLifecycleManager of Kafka 4.4. Events in, requests out; no I/O and no clock. One thread's.
 """
 
 from __future__ import annotations
@@ -166,8 +166,14 @@ class Lifecycle:
         if present.epoch > self.epoch and present.incarnation != self.node.incarnation:
             self._fail(f"another broker has registered with node.id={self.node.node_id}: one of the two must go")
 
-    def request(self, applied_offset: int) -> BrokerRegistrationRequest | BrokerHeartbeatRequest:
-        """What to send now; `applied_offset` is the last record's of the published metadata, -1 of none."""
+    def request(
+        self, applied_offset: int, *, cordoned: bool | None = None
+    ) -> BrokerRegistrationRequest | BrokerHeartbeatRequest:
+        """Return the request to send now.
+
+        `applied_offset` is the last record's of the published metadata, -1 of none. `cordoned`: whether the data
+        directory gets no new partitions; None where the cluster does not know of that.
+        """
         if self.phase is Phase.REGISTERING:
             return self._registration()
         return BrokerHeartbeatRequest(
@@ -176,7 +182,14 @@ class Lifecycle:
             current_metadata_offset=applied_offset,
             want_fence=not self._wants_in,
             want_shut_down=self.phase is Phase.STOPPING,
+            cordoned_log_dirs=self._cordoned(cordoned),
         )
+
+    def _cordoned(self, cordoned: bool | None) -> list[bytes] | None:
+        """Of a heartbeat: null leaves what the controllers know, as does every beat before the metadata has come."""
+        if cordoned is None or not self.caught_up:
+            return None
+        return [self.node.directory_id] if cordoned else []
 
     @property
     def _wants_in(self) -> bool:

@@ -29,6 +29,7 @@ from kafkalite.broker.cluster.lifecycle import Lifecycle, Phase, in_words
 from kafkalite.broker.cluster.observer import FETCH_OLDEST, Observer
 from kafkalite.broker.cluster.quorum import UNKNOWN, Address, Quorum
 from kafkalite.broker.cluster.records import MetadataFault
+from kafkalite.broker.features import CORDON_LEVEL, METADATA_VERSION
 from kafkalite.errors import ControllersAway, ErrorCode, StartGivenUp, StartupError
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -96,7 +97,9 @@ class Member:
         on_fatal: Callable[[BaseException], None],
         executors: Executors = THREADS,
         connect: Connect | None = None,
+        cordoned: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`cordoned`: whether the settings say that the data directory gets no new partitions."""
         self.image: Image = EMPTY
         self.listeners: list[Callable[[Image, Image], None]] = []
         self._node = node
@@ -118,6 +121,7 @@ class Member:
         self.creation = Creation(self.forward, lambda: self.controller_apis, self.ask)
         self._log_connection: ControllerConnection | None = None  # replaced by its thread alone, as the next
         self._beat_connection: ControllerConnection | None = None
+        self._cordoned = cordoned
         self._serves = serves
         self._stopping = False
         self._applied_offset = -1  # of the last image that every listener was called with
@@ -339,7 +343,9 @@ class Member:
             lifecycle = self._lifecycle
             now = self._clock.monotonic()
             wait_s, ended = lifecycle.wait(now), lifecycle.ended or self._stopping
-            key, request = lifecycle.api_key, lifecycle.request(self._applied_offset)
+            cordons = self.image.features.get(METADATA_VERSION, 0) >= CORDON_LEVEL
+            cordoned = self._cordoned() if cordons else None
+            key, request = lifecycle.api_key, lifecycle.request(self._applied_offset, cordoned=cordoned)
         if ended:
             self._end()
             return None

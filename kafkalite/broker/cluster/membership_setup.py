@@ -88,7 +88,15 @@ def join(
 ) -> Member:
     """A member that is not started. `listeners` are where clients are told to connect, with the protocol."""
     node = node_of(config, logs.cluster_id, logs.directory, listeners, logs.previous_broker_epoch)
-    return Member(node, ways.controllers, times_of(config), clock, serves=True, on_fatal=on_fatal)
+    return Member(
+        node,
+        ways.controllers,
+        times_of(config),
+        clock,
+        serves=True,
+        on_fatal=on_fatal,
+        cordoned=lambda: logs.config.cordoned,
+    )
 
 
 def node_of(

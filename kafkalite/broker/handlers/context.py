@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from kafkalite.base.dataclass import dataclass
+from kafkalite.broker.features import CORDON_LEVEL, METADATA_VERSION
 from kafkalite.broker.limits.holder import holder_of
 from kafkalite.broker.limits.partitions import PartitionShares
 from kafkalite.broker.quotas.mutations import Mutations
@@ -85,6 +86,11 @@ class BrokerServices:
         if self.member is None:
             return self.logs.metadata.features.level(name)
         return self.member.image.features.get(name, 0)
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether the data directory gets no new partitions (KIP-1066)."""
+        return self.config.cordoned and self.feature_level(METADATA_VERSION) >= CORDON_LEVEL
 
     def topic_config(self, name: str) -> TopicConfig | None:
         """The settings of a topic, of a cluster's wherever it is; None for one that is not there."""

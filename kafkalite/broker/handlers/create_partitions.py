@@ -78,7 +78,7 @@ def _check(context: RequestContext, topic: CreatePartitionsTopic) -> int:
     if topic.count < present:
         raise InvalidPartitions(f"the topic has {present} partitions; {topic.count} would be fewer")
     added = topic.count - present
-    check_room(context, added)
+    check_room(context, added, assigned=topic.assignments is not None)
     if topic.assignments is not None:
         if len(topic.assignments) != added:
             raise InvalidReplicaAssignment(f"{added} partitions are added, {len(topic.assignments)} are assigned")

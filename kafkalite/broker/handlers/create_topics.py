@@ -162,7 +162,7 @@ def _manual_partitions(context: RequestContext, topic: CreatableTopic) -> int:
         raise InvalidReplicaAssignment(f"the assigned partitions have to be 0 to {len(indexes) - 1}, each once")
     for assignment in checkpointed(topic.assignments):
         check_replicas(context, assignment.broker_ids)
-    check_room(context, len(indexes))
+    check_room(context, len(indexes), assigned=True)
     return len(indexes)
 
 

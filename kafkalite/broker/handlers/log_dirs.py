@@ -1,11 +1,11 @@
-"""DescribeLogDirs 1-4, AlterReplicaLogDirs 1-2: the data directory.
+"""DescribeLogDirs 1-5, AlterReplicaLogDirs 1-2: the data directory.
 
-    DescribeLogDirs       how large each partition in it is, and how full its file system is (v4). Null topics mean all;
-                          topics and partitions that are not here are left out, as in Kafka
+    DescribeLogDirs       how large its partitions are, how full its file system is (v4), whether it is cordoned (v5).
+                          Null topics mean all; topics and partitions that are not here are left out, as in Kafka
     AlterReplicaLogDirs   there is one directory, so each partition is where it may be: moving it there is done at once,
-                          any other path is LOG_DIR_NOT_FOUND
+                          any other path is LOG_DIR_NOT_FOUND. While the directory is cordoned, nothing moves there
 
-Source: ReplicaManager.alterReplicaLogDirs and describeLogDirs of Kafka 4.1.
+Source: ReplicaManager.alterReplicaLogDirs and describeLogDirs of Kafka 4.4.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def describe(context: RequestContext, request: DescribeLogDirsRequest) -> Descri
         topics=[_topic(topic, indexes) for topic, indexes in _asked(context, request)],
         total_bytes=space.f_blocks * space.f_frsize,
         usable_bytes=space.f_bavail * space.f_frsize,
+        is_cordoned=context.broker.cordoned,
     )
     return DescribeLogDirsResponse(results=[result])
 
@@ -83,6 +84,8 @@ def _moved(context: RequestContext, name: str, index: int, *, known: bool) -> Er
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if not known:
         return ErrorCode.LOG_DIR_NOT_FOUND
+    if context.broker.config.cordoned:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     topic = context.broker.logs.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -80,3 +80,5 @@ def _check(context: RequestContext, name: str, partition: ReassignablePartition)
         raise InvalidReplicaAssignment(f"there is no broker {strangers[0]}, but {node_id}")
     if len(partition.replicas) > 1:
         raise InvalidReplicaAssignment(f"broker {node_id} is named more than once")
+    if context.broker.cordoned:
+        raise InvalidReplicaAssignment(f"the data directory of broker {node_id} is cordoned (cordoned.log.dirs)")

@@ -240,7 +240,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         api.DESCRIBE_LOG_DIRS,
         1,
-        4,
+        5,
         LazyFunction("log_dirs:describe"),
         always,
         unnamed=LazyFunction("costs:all_partitions"),

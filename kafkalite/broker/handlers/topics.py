@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite.errors import (
     ErrorCode,
     InvalidPartitions,
+    InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidTopic,
     PolicyViolation,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 NO_LEADER_EPOCH: Final = -1
 USE_DEFAULT: Final = -1
 """In CreateTopics: take the broker's number."""
+
+_CORDONED: Final = "the data directory of the only broker is cordoned (cordoned.log.dirs)"
 
 
 def find_partition(
@@ -109,9 +112,16 @@ def partition_count(context: RequestContext, wanted: int) -> int:
     return wanted
 
 
-def check_room(context: RequestContext, added: int) -> None:
-    """Raises PolicyViolation when max.partitions leaves this client no room for so many more."""
+def check_room(context: RequestContext, added: int, *, assigned: bool = False) -> None:
+    """Raise PolicyViolation when max.partitions leaves this client no room for the added partitions.
+
+    Raise InvalidReplicationFactor, or InvalidReplicaAssignment of `assigned` ones, if the data directory is cordoned.
+    """
     services = context.broker
+    if services.cordoned and assigned:
+        raise InvalidReplicaAssignment(_CORDONED)
+    if services.cordoned:
+        raise InvalidReplicationFactor(_CORDONED)
     limit = services.config.max_partitions
     if added <= limit:
         present = _census(services.logs.topics).partition_count

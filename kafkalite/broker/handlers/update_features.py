@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.broker.features import KRAFT_VERSION, LEVELS, METADATA_LEVEL_MIN, METADATA_VERSION, Features
+from kafkalite.broker.features import KRAFT_VERSION, LEVELS, METADATA_CHANGES, METADATA_VERSION, Features
 from kafkalite.broker.limits.pace import checkpointed
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.wire.protocol.messages.update_features import (
@@ -81,6 +81,8 @@ def _problem(present: Features, node_id: int, name: str, level: int, kind: int) 
         return f"it is at {now}, and never goes back"
     if level > now and kind != UPGRADE:
         return f"it is at {now}, and that is no downgrade"
-    if name == METADATA_VERSION and level < min(now, METADATA_LEVEL_MIN):
-        return f"what is there may not fit below {METADATA_LEVEL_MIN}"
+    if name == METADATA_VERSION:
+        kept = max(each for each in METADATA_CHANGES if each <= now)
+        if level < kept:
+            return f"what is there may not fit below {kept}"
     return None

@@ -64,6 +64,13 @@ class ServerRows:
         aliases=("log.dir",),
         default_text="$XDG_DATA_HOME/kafkalite, else ~/.local/share/kafkalite",
     )
+    cordoned_log_dirs: tuple[str, ...] = setting(
+        LIST,
+        (),
+        "The data directory, or `*`, to give this broker no new partitions (KIP-1066). Takes effect from"
+        " metadata.version 4.3-IV0 on.",
+        dynamic=True,
+    )
     max_partitions: int = setting(
         INT,
         100_000,

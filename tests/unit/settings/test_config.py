@@ -150,6 +150,8 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
         pytest.param("listeners", "", "names no listener", id="none"),
         pytest.param("advertised.listeners", "kafka://0.0.0.0:9092", "no address that a client", id="any address"),
         pytest.param("advertised.listeners", "OUT://h:9092", "names none of the listeners KAFKA", id="unbound"),
+        pytest.param("cordoned.log.dirs", "*,/a", "name it alone", id="star and directory cordoned"),
+        pytest.param("cordoned.log.dirs", "/b", "/b is not in log.dirs", id="another directory cordoned"),
         pytest.param("log.dirs", "/a,/b", "one data directory only", id="two directories"),
         pytest.param("authorizer.class.name", "x.Acl", "cannot be loaded", id="promise of protection"),
         pytest.param("max.connections.per.ip.overrides", "127.0.0.1", "must be address:count", id="per address"),

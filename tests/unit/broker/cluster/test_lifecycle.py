@@ -71,6 +71,16 @@ def test_registration_says_who_and_what_it_can_do() -> None:
     assert claimed == FEATURES
 
 
+def test_a_beat_says_what_is_cordoned_once_the_metadata_has_come() -> None:
+    living = life()
+    registered(living)
+    assert living.request(33, cordoned=True).cordoned_log_dirs is None
+    beaten(living, is_caught_up=True)
+    assert living.request(33, cordoned=True).cordoned_log_dirs == [DIRECTORY]
+    assert living.request(33, cordoned=False).cordoned_log_dirs == []
+    assert living.request(33).cordoned_log_dirs is None, "the cluster knows of none"
+
+
 def test_it_stays_fenced_until_caught_up_and_ready() -> None:
     living = life()
     registered(living)

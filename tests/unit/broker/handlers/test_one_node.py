@@ -18,6 +18,17 @@ from kafkalite.wire.protocol.messages.alter_replica_log_dirs import (
 from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.wire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkalite.wire.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from kafkalite.wire.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from kafkalite.wire.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.wire.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -209,6 +220,92 @@ def test_features_go_down_and_up_again(broker):
     )
     assert update(broker, ("transaction.version", 2, UPGRADE), ("metadata.version", 27, UPGRADE)).error_code == 0
     assert in_force(broker) == (ALL, EPOCH + 2)
+
+
+@pytest.mark.parametrize(
+    ("level", "lower", "code"),
+    [
+        (27, 23, 0),
+        (29, 23, 0),
+        (30, 29, ErrorCode.INVALID_UPDATE_VERSION),
+        (31, 30, 0),
+        (31, 29, ErrorCode.INVALID_UPDATE_VERSION),
+        (33, 32, ErrorCode.INVALID_UPDATE_VERSION),
+    ],
+)
+def test_metadata_goes_back_as_far_as_it_stays_the_same(broker, level, lower, code):
+    assert update(broker, ("metadata.version", level, UPGRADE)).error_code == 0
+    assert update(broker, ("metadata.version", lower, SAFE)).error_code == code
+    assert in_force(broker)[0]["metadata.version"] == (level if code else lower)
+
+
+@pytest.fixture
+def cordoned(broker, tmp_path, monkeypatch):
+    """A broker at 4.4 whose one directory is cordoned."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert update(broker, ("metadata.version", 33, UPGRADE)).error_code == 0
+    return use(broker, "*")
+
+
+def use(broker, value):
+    broker.services.config = broker.config.with_dynamic({"cordoned.log.dirs": value})
+    return broker
+
+
+def is_cordoned(broker, version=5):
+    broker.config.data_directory.mkdir(parents=True, exist_ok=True)
+    (result,) = broker.call(api.DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest(topics=[])).results
+    return result.is_cordoned
+
+
+def test_a_directory_is_cordoned_by_star_and_by_name(cordoned):
+    assert is_cordoned(cordoned)
+    assert not is_cordoned(cordoned, version=4), "there is no room for it"
+    assert is_cordoned(use(cordoned, str(cordoned.config.data_directory)))
+    assert not is_cordoned(use(cordoned, ""))
+
+
+def test_nothing_is_cordoned_before_4_3(broker, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert update(broker, ("metadata.version", 29, UPGRADE)).error_code == 0
+    assert not is_cordoned(use(broker, "*"))
+    assert created(broker) == 0
+
+
+def created(broker, *, assigned=False, name="new"):
+    count = -1 if assigned else 1
+    assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[NODE_ID])] if assigned else []
+    topic = CreatableTopic(name=name, num_partitions=count, replication_factor=count, assignments=assignments)
+    return broker.call(api.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic])).topics[0].error_code
+
+
+def grown(broker, topics, *, assigned=False):
+    asked = CreatePartitionsTopic(name="logs", count=len(topics["logs"].partitions) + 1, assignments=None)
+    if assigned:
+        asked.assignments = [CreatePartitionsAssignment(broker_ids=[NODE_ID])]
+    return broker.call(api.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=[asked])).results[0].error_code
+
+
+def test_a_cordoned_directory_gets_no_new_partition(cordoned, topics):
+    for assigned, code in ((False, ErrorCode.INVALID_REPLICATION_FACTOR), (True, ErrorCode.INVALID_REPLICA_ASSIGNMENT)):
+        assert created(cordoned, assigned=assigned) == grown(cordoned, topics, assigned=assigned) == code
+    asked = CreateTopicsRequest(topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)])
+    asked.validate_only = True
+    assert cordoned.call(api.CREATE_TOPICS, 7, asked).topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "new" not in topics
+    use(cordoned, "")
+    assert (created(cordoned), grown(cordoned, topics)) == (0, 0)
+
+
+def test_nothing_moves_to_a_cordoned_directory(cordoned):
+    own = str(cordoned.config.data_directory.absolute())
+    dirs = [AlterReplicaLogDir(path=own, topics=[AlterReplicaLogDirTopic(name="orders", partitions=[0])])]
+    answer = cordoned.call(api.ALTER_REPLICA_LOG_DIRS, 2, AlterReplicaLogDirsRequest(dirs=dirs))
+    assert answer.results[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    topic = ReassignableTopic(name="orders", partitions=[ReassignablePartition(partition_index=0, replicas=[NODE_ID])])
+    request = AlterPartitionReassignmentsRequest(topics=[topic])
+    answer = cordoned.call(api.ALTER_PARTITION_REASSIGNMENTS, 0, request)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ def test_api_versions_tells_the_table(broker, version):
     assert supported == (
         {3: [("metadata.version", *FEATURES["metadata.version"])]}.get(version, wide) if version >= 3 else []
     )
-    in_force = [(name, newest, newest) for name, (_, newest) in FEATURES.items()]
+    levels = {**{name: newest for name, (_, newest) in FEATURES.items()}, "metadata.version": 27}
+    in_force = [(name, level, level) for name, level in levels.items()]
     assert (finalized, epoch) == ((in_force, 3) if version >= 3 else ([], -1))
     assert not broker.blocked
 
@@ -82,7 +83,7 @@ FEATURES = {
     "eligible.leader.replicas.version": (0, 1),
     "group.version": (0, 1),
     "kraft.version": (0, 1),
-    "metadata.version": (7, 27),
+    "metadata.version": (7, 33),
     "transaction.version": (0, 2),
 }
 
