@@ -27,7 +27,8 @@ def build() -> None:
     sources = [HERE / "pom.xml", HERE / "CompatClient.java"]
     if done.exists() and done.stat().st_mtime > max(path.stat().st_mtime for path in sources):
         return
-    BUILD.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(BUILD, ignore_errors=True)  # jars of another release
+    BUILD.mkdir(parents=True)
     fetch = ["mvn", "-q", "-B", "-f", str(sources[0]), "dependency:copy-dependencies", f"-DoutputDirectory={BUILD}/lib"]
     compile_ = ["javac", "-Xlint:all", "-Werror", "-cp", f"{BUILD}/lib/*", "-d", str(BUILD), str(sources[1])]
     for command in (fetch, compile_):
@@ -40,13 +41,11 @@ def java(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..
     """`java(check, topic, argument)` runs one check of CompatClient."""
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
-            not_run(
-                "Java kafka-clients 4.1", f"{tool} is not on the PATH (apt-get install openjdk-17-jdk-headless maven)"
-            )
+            not_run("Java kafka-clients", f"{tool} is not on the PATH (apt-get install openjdk-17-jdk-headless maven)")
     try:
         build()
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        not_run("Java kafka-clients 4.1", f"could not be built: {error} {getattr(error, 'stderr', '')}")
+        not_run("Java kafka-clients", f"could not be built: {error} {getattr(error, 'stderr', '')}")
 
     def call(check: str, topic: str, argument: str = "") -> None:
         command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{BUILD}/lib/*:{BUILD}"]
