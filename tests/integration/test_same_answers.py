@@ -79,8 +79,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NODE = 1
 TOPIC, BROKER, LOGGER = 2, 4, 8
-UNCOMPARED_FEATURES = {"share.version", "kraft.version"}
-"""share.version is not served; kraft.version is 0 in a cluster with controller.quorum.voters, and 1 here."""
+UNCOMPARED_FEATURES = {"share.version", "streams.version", "kraft.version"}
+"""The first two are not served; kraft.version is 0 in a cluster with controller.quorum.voters, and 1 here."""
 DIFFERENT = {
     "create validated": "Kafka tells a random id of a topic that is not there",
     "metadata by no name": "Kafka fails altogether, with UNKNOWN_SERVER_ERROR",

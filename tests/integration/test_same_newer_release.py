@@ -75,13 +75,15 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
         "message_max_bytes": "200000000",
         "socket_request_max_bytes": "100000000",
     }
-    with two_brokers(tmp_path_factory.mktemp("kafka"), version="4.4.0", **given) as both:
+    with two_brokers(tmp_path_factory.mktemp("kafka"), format_options=(), **given) as both:
         for side in both:
             assert create(side, "orders") == ErrorCode.NONE
             for kind in (GROUP_COORDINATOR, TRANSACTION_COORDINATOR):  # has Kafka create its topic
                 found = FindCoordinatorRequest(key_type=kind, coordinator_keys=["any"])
                 until(lambda side=side, asked=found: side.ask(api.FIND_COORDINATOR, 4, asked).coordinators[0])
             assert alter(side, GROUP, "g", "consumer.session.timeout.ms", SET, "55000") == ErrorCode.NONE
+            # Kafka answers before it has applied the change.
+            wait_until(lambda side=side: own_timeout(side) == "55000", 30, "the setting")
         yield both
 
 
@@ -112,6 +114,10 @@ def described(side: Side, kind: int, name: str) -> dict[str, tuple[object, ...]]
         )
         for config in result.configs
     }
+
+
+def own_timeout(side: Side) -> object:
+    return described(side, GROUP, "g")["consumer.session.timeout.ms"][0]
 
 
 @pytest.mark.parametrize("group", ["g", "nobody"])

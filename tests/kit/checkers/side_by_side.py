@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from kafkalite.errors import ErrorCode
 from kafkalite.wire import protocol
 from kafkalite.wire.protocol import api, header
 from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
-from tests.kit.processes.apache_kafka import KAFKA_VERSION, ApacheKafka, NotAvailable, jars
+from tests.kit.processes.apache_kafka import NEWEST_VERSION, ApacheKafka, NotAvailable, jars
 
 TIMEOUT_S = 10
 UUID_SIZE = 16
@@ -37,6 +37,13 @@ LEFT_OUT = {
 
 TEXTS = {"error_message", "batch_index_error_message"}
 """Texts for people: compared as null, empty, NONE or any other."""
+NOT_HERE = {
+    *("consumer.assignment.interval.ms", "share.assignment.interval.ms", "streams.assignment.interval.ms"),
+    *("errors.deadletterqueue.copy.record.enable", "errors.deadletterqueue.topic.name"),
+    *("share.delivery.count.limit", "share.partition.max.record.locks", "share.renew.acknowledge.enable"),
+    *("streams.assignor.name", "streams.initial.rebalance.delay.ms", "streams.rack.aware.assignment.tags"),
+}
+"""Settings of groups that Kafka has since 4.2, of share and streams groups and of how it assigns."""
 UNORDERED = {
     *("replica_election_results", "partition_result", "credential_infos"),
     *("topics", "partitions", "responses", "results", "groups", "members", "topic_partitions"),
@@ -120,21 +127,32 @@ def comparable(message: Any, ids: dict[str, bytes]) -> Any:
         fields.pop("log_start_offset", None)
         if not fields.get("aborted_transactions"):
             fields.pop("aborted_transactions", None)
+    if isinstance(fields.get("configs"), list):
+        fields["configs"] = [each for each in fields["configs"] if each.get("name") not in NOT_HERE]
     for name in UNORDERED:
         if isinstance(fields.get(name), list):
             fields[name].sort(key=repr)
     return fields
 
 
+AT_4_1 = ("--release-version", "4.1")
+"""Options that format a directory with the features that this broker has from the start."""
+
+
 @contextmanager
-def two_brokers(directory: Path, *, version: str = KAFKA_VERSION, **settings: str) -> Iterator[tuple[Side, Side]]:
+def two_brokers(
+    directory: Path, *, version: str = NEWEST_VERSION, format_options: Sequence[str] = AT_4_1, **settings: str
+) -> Iterator[tuple[Side, Side]]:
     """Apache Kafka and kafkalite with the same settings; skips the test where Kafka cannot run."""
     texts = {name.replace("_", "."): value for name, value in settings.items()}
     try:
         jars(version)
     except NotAvailable as missing:
         pytest.skip(f"ANSWERS NOT COMPARED WITH APACHE KAFKA: {missing}")
-    with ApacheKafka(directory, settings=texts, version=version) as kafka, Broker(texts) as broker:
+    with (
+        ApacheKafka(directory, texts, version=version, format_options=format_options) as kafka,
+        Broker(texts) as broker,
+    ):
         yield Side(kafka.port), Side(broker.port)
 
 

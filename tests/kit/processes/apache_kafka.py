@@ -24,6 +24,9 @@ from tests.kit.processes.broker import REPOSITORY, free_port
 from tests.kit.processes.maven import NotAvailable, fetch_once
 
 KAFKA_VERSION = "4.1.0"
+"""Of controllers and brokers that are started unless a test names another."""
+NEWEST_VERSION = "4.4.0"
+"""What this broker's answers are compared with."""
 JARS = REPOSITORY / "build" / "kafka"
 HEAP = "-Xmx512m"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -31,13 +34,10 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <groupId>io.kafkalite.tests</groupId><artifactId>interchange</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-    {tools}
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
   </dependencies>
 </project>
 """
-TOOLS = """<dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version>
-    </dependency>"""
 LOGGER_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>io.kafkalite.tests</groupId><artifactId>logger</artifactId><version>1</version><packaging>pom</packaging>
@@ -47,8 +47,6 @@ LOGGER_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 WARNINGS_ONLY = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-WITHOUT_TOOLS = frozenset({"4.4.0"})
-"""Releases that were published without the jar of the command line tools; what formats a directory is in another."""
 LOG4J = """Configuration:
   status: error
   Appenders:
@@ -61,8 +59,7 @@ LOG4J = """Configuration:
 @alone()
 def jars(version: str = KAFKA_VERSION) -> Path:
     """The folder with the jars of a release, fetched when it is not there yet."""
-    tools = "" if version in WITHOUT_TOOLS else TOOLS.format(version=version)
-    return fetch_once(JARS / version, POM.format(version=version, tools=tools), f"Kafka {version}")
+    return fetch_once(JARS / version, POM.format(version=version), f"Kafka {version}")
 
 
 @alone()
