@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import Final, NamedTuple, Protocol
+
+from kafkalite._native.base import native_time as time
 
 logger = logging.getLogger(__name__)
 

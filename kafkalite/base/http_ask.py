@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import Future
 from functools import partial
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead, InvalidURL
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kafkalite._native.base import native_time as time
 
 if TYPE_CHECKING:
     import socket

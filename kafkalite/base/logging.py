@@ -17,8 +17,9 @@ import json
 import logging
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from kafkalite._native.base import native_time as time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

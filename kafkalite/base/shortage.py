@@ -7,8 +7,9 @@ RuntimeError, and a system call that finds no memory an OSError.
 from __future__ import annotations
 
 import errno
-import time
 from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.base import native_time as time
 
 if TYPE_CHECKING:
     from collections.abc import Callable

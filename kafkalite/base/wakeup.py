@@ -8,8 +8,8 @@ Thread rule: `ring` from any thread, and at any time, after `close` too; the res
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
+from select import select
 from typing import Final
 
 from kafkalite.base import forks
@@ -49,7 +49,7 @@ class Wakeup:
 
     def wait(self, timeout_s: float | None) -> None:
         """Until it is rung, or the time is over; None: for ever. Hushes it."""
-        if select.select([self], [], [], timeout_s)[0]:
+        if select([self], [], [], timeout_s)[0]:
             self.hush()
 
     def close(self) -> None:

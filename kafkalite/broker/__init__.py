@@ -9,7 +9,7 @@
     log            topics and partitions on the disk
     cluster        in a cluster whose controllers are Apache Kafka's
     metrics        what it tells of itself over HTTP
-    limits · quotas · security · telemetry · features · process   what these stand on
+    limits · quotas · security · telemetry · features · process · replaced_functions   what these stand on
     backup · host_check · migration                               what commands do with a data directory
 
 Names are imported when first used, so that importing the package costs nothing.

@@ -23,11 +23,11 @@ import json
 import os
 import secrets
 import shutil
-import time
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite._native.base import file_ops
+from kafkalite._native.base import native_time as time
 from kafkalite.base.dataclass import dataclass
 from kafkalite.broker.log import backup_cut, checking, checkpoints, directory, expiry_checkpoint, files
 from kafkalite.errors import StartupError

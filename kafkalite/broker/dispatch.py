@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import copy
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite._native.base import native_time as time
 from kafkalite._native.serve.memory import KIND_ANSWERS, MemoryCeilingReached
 from kafkalite.base.deferred import Deferred
 from kafkalite.base.logging import RepeatLogger

@@ -12,9 +12,9 @@ import ctypes
 import os
 import resource
 import statistics
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite._native.base import native_time as time
 from kafkalite.base.clock import JUMP_MS_MIN
 from kafkalite.broker.log import expiry_checkpoint
 from kafkalite.errors import StartupError
@@ -128,9 +128,9 @@ def sync_time(directory: str) -> Iterator[Row]:
         took = []
         for number in range(SYNC_COUNT):
             os.pwrite(fd, os.urandom(SYNC_SIZE), number * SYNC_SIZE)
-            began = time.perf_counter()
+            began = time.monotonic()
             os.fdatasync(fd)
-            took.append((time.perf_counter() - began) * 1000)
+            took.append((time.monotonic() - began) * 1000)
     finally:
         os.close(fd)
         os.unlink(path)

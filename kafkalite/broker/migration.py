@@ -20,11 +20,11 @@ Blocks; one thread's. StartupError, in one sentence, for what cannot be.
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import asdict, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite._native.base import native_time as time
 from kafkalite.base.acls import Acl
 from kafkalite.base.dataclass import dataclass
 from kafkalite.base.executors import THREADS

@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
+from kafkalite._native.base import native_time as time
 from kafkalite.base import forks
 from kafkalite.base.available_memory import MIB, cgroup_limit
 from kafkalite.base.clock import SystemClock
@@ -22,6 +22,7 @@ from kafkalite.broker.composition import Composition
 from kafkalite.broker.limits import budget
 from kafkalite.broker.log.retention import named_policies
 from kafkalite.broker.process import address_space_limit, load_libraries, raise_descriptor_limit, warm_up_soon
+from kafkalite.broker.replaced_functions import check_system
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.rows import key_of, to_text
 from kafkalite.version import VERSION
@@ -240,6 +241,7 @@ class Broker:
         with self._life:
             if self.running:
                 raise RuntimeError("the broker is running")
+            check_system()
             self._origin = forks.Origin()
             self._given_up.clear()
             forget_repeats()

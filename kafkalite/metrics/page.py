@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite._native.base import native_time as time
 from kafkalite.base.logging import RepeatLogger
 from kafkalite.base.metric_families import Family
 from kafkalite.metrics.text import OPENMETRICS, PROMETHEUS, compressed, render, wants_openmetrics

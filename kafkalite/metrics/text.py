@@ -7,10 +7,11 @@ network worker waits for one piece, or one family, at most. Any thread.
 from __future__ import annotations
 
 import math
-import time
 import zlib
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.base import native_time as time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -22,7 +22,6 @@ import json
 import logging
 import re
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -30,6 +29,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite._native.base import native_time as time
 from kafkalite.base import http_ask
 from kafkalite.base.extras import needs_extra
 from kafkalite.errors import ConfigError, StartupError

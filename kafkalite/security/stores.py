@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from kafkalite._native.base import native_time as time
 from kafkalite._native.tls.tls_context import STORE_SIZE_MAX, KeyStore, TrustStore
 from kafkalite.errors import ConfigError
 

@@ -6,12 +6,14 @@ while it is down, so that no other program gets it: clients are refused meanwhil
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from kafkalite.broker import Broker
 from kafkalite.broker.handlers.error_answers import MetadataView
 from kafkalite.broker.net.listener import bind_only
+from kafkalite.broker.replaced_functions import check_system
 from kafkalite.testing.faults import Faults
 
 if TYPE_CHECKING:
@@ -30,11 +32,17 @@ class InProcessBroker(Broker):
         self.faults = self._faults = Faults(self._view)
         self._kept: dict[Listener, socket.socket] = {}
 
+    def start(self) -> Self:
+        """See KafkaBroker.start."""
+        keep_files()
+        return super().start()
+
     def restart(self, *, kill: bool = False) -> None:
         """See KafkaBroker.restart."""
         self._check_own()
         if not self.running:
             raise RuntimeError("the broker is not running")
+        check_system()
         self._stop_parts(crash=kill)
         self.failed.clear()
         self.start()
@@ -84,3 +92,15 @@ class InProcessBroker(Broker):
         return MetadataView(
             self.config.node_id, self.logs.cluster_id, connection.listener.endpoint, list(self.logs.topics)
         )
+
+
+def keep_files() -> None:
+    """Have pyfakefs, if it is loaded, leave the modules of a running broker their files.
+
+    It replaces `os` and others in every module that has them, unless it skips the module by its name.
+    """
+    patcher: Any = getattr(sys.modules.get("pyfakefs.fake_filesystem_unittest"), "Patcher", None)
+    names = {name for name in sys.modules if name.startswith("kafkalite.")}
+    if patcher is not None and not names <= patcher.SKIPNAMES:
+        patcher.SKIPNAMES.update(names)
+        patcher.clear_fs_cache()  # it keeps what it found in modules

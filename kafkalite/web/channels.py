@@ -12,7 +12,6 @@ Threads: the I/O thread receives; the I/O thread or a worker sends.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from waitress.channel import HTTPChannel
@@ -20,6 +19,7 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import WSGITask
 
+from kafkalite._native.base import native_time as time
 from kafkalite.web.signin import CERTIFICATE
 
 if TYPE_CHECKING:

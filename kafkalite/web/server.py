@@ -20,9 +20,9 @@ import logging
 import re
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite._native.base import native_time as time
 from kafkalite.base.extras import needs_extra
 from kafkalite.errors import StartupError
 

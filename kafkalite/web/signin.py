@@ -12,9 +12,10 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
-import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite._native.base import native_time as time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

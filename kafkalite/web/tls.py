@@ -18,9 +18,9 @@ import errno
 import logging
 import ssl
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite._native.base import native_time as time
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.security.distinguished_name import java_text, subject_of
 from kafkalite.security.ssl_contexts import server_context

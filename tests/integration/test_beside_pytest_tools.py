@@ -57,40 +57,50 @@ def broker(kafka_broker):
 
 
 class Case(NamedTuple):
-    """A tool's session: what it runs, and what comes of it."""
+    """A tool's session: what it runs, and what comes of it with the broker in its own process and in pytest's."""
 
     tests: str
+    outcomes: dict[str, int]
     arguments: tuple[str, ...] = ()
-    passed: int = 1
-    failed: int = 0
     brokers: int = 1
     conftest: str = ""
     line: str = "*passed*"
+    in_process: dict[str, int] | None = None
+    in_process_line: str = "*passed*"
 
 
 CASES = {
-    "freezegun": Case("""
+    "freezegun": Case(
+        """
 import time
 import freezegun
 from conftest import RECENT_MS, exchange
+from kafkalite.base.clock import SystemClock
 
 def test_frozen(broker):
     with freezegun.freeze_time("2001-01-01"):
-        assert time.time() * 1000 < RECENT_MS
-        assert time.monotonic() == time.monotonic()
+        assert time.time() * 1000 < RECENT_MS < SystemClock().time_ms()
+        assert time.monotonic() == time.monotonic() != SystemClock().monotonic()
         exchange(broker, "frozen")
-"""),
-    "time-machine": Case("""
+""",
+        {"passed": 1},
+    ),
+    "time-machine": Case(
+        """
 import time
 import time_machine
 from conftest import RECENT_MS, exchange
+from kafkalite.base.clock import SystemClock
 
 def test_travel(broker):
     with time_machine.travel("2001-01-01 00:00 +0000", tick=False):
-        assert time.time() * 1000 < RECENT_MS
+        assert time.time() * 1000 < RECENT_MS < SystemClock().time_ms()
         exchange(broker, "travel")
-"""),
-    "pyfakefs": Case("""
+""",
+        {"passed": 1},
+    ),
+    "pyfakefs": Case(
+        """
 import os
 from conftest import exchange
 
@@ -98,7 +108,9 @@ def test_fake(broker, fs):
     assert not os.path.exists("/proc/self")
     exchange(broker, "fake")
     assert not os.path.exists("/proc/self")
-"""),
+""",
+        {"passed": 1},
+    ),
     "pytest-socket": Case(
         """
 import socket
@@ -111,7 +123,10 @@ def test_blocked(broker):
         socket.socket()
     exchange(broker, "blocked")
 """,
+        {"passed": 1},
         ("--disable-socket",),
+        in_process={"errors": 1},
+        in_process_line="*StartupError: socket.socket is replaced by pytest_socket, *its own process*",
     ),
     "gevent": Case(
         """
@@ -127,6 +142,9 @@ def test_patched(broker):
     gevent.joinall(asks, timeout=60)
     assert [ask.value for ask in asks] == [broker.port] * 3
 """,
+        {"passed": 1},
+        in_process={"errors": 1},
+        in_process_line="*StartupError: socket.socket is replaced by gevent, *its own process*",
         conftest="from gevent import monkey\nmonkey.patch_all()\n",
     ),
     "pytest-xdist": Case(
@@ -137,8 +155,8 @@ def test_worker(broker, worker_id):
     assert worker_id in {"gw0", "gw1"}
     exchange(broker, "worker")
 """,
+        {"passed": 2},
         ("-n", "2", "--dist", "each"),
-        passed=2,
         brokers=2,
     ),
     "pytest-timeout": Case(
@@ -155,7 +173,7 @@ def test_hangs(broker):
 def test_next(broker):
     exchange(broker, "next")
 """,
-        failed=1,
+        {"passed": 1, "failed": 1},
         line="*Failed: Timeout*",
     ),
     "pytest-randomly": Case(
@@ -169,8 +187,8 @@ def test_first(broker, kafka_topic_factory):
 def test_second(broker):
     exchange(broker, "second")
 """,
+        {"passed": 2},
         ("--randomly-seed=7",),
-        passed=2,
         line="Using --randomly-seed=7",
     ),
     "pytest-forked": Case(
@@ -198,7 +216,9 @@ def test_forked_after(broker):
 def test_parent_again(broker):
     exchange(broker, "again")
 """,
-        passed=4,
+        {"passed": 4},
+        in_process={"passed": 3, "failed": 1},
+        in_process_line="*RuntimeError: this broker belongs to process *",
         brokers=2,
     ),
     "multiprocessing": Case(
@@ -232,26 +252,36 @@ def test_processes(broker, kafka_topic, method):
     consumer.close()
     exchange(broker, method)
 """,
-        passed=3,
+        {"passed": 3},
+        in_process={"passed": 2, "failed": 1},
+        in_process_line="*RuntimeError: this broker belongs to process *",
     ),
 }
 
 
+@pytest.mark.parametrize("place", ["own-process", "in-process"])
 @pytest.mark.parametrize("tool", CASES)
 def test_the_broker_serves_next_to_a_tool(
-    tool: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    tool: str, place: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = CASES[tool]
     monkeypatch.setenv("PYTHONPATH", f"{FOLDER}:{ROOT}")
-    pytester.makeini("[pytest]\naddopts = -p kafkalite.testing -p no:cacheprovider\n")
+    here = place == "in-process"
+    pytester.makeini(
+        "[pytest]\naddopts = -p kafkalite.testing -p no:cacheprovider\n"
+        + "kafkalite_settings = in_process=true\n" * here
+    )
     pytester.makeconftest(case.conftest + CONFTEST)
     pytester.makepyfile(case.tests)
     arguments = case.arguments if tool == "pytest-randomly" else ("-p", "no:randomly", *case.arguments)
     result = pytester.runpytest_subprocess(*arguments)
-    result.assert_outcomes(passed=case.passed, failed=case.failed)
-    result.stdout.fnmatch_lines([case.line])
+    outcomes, line = case.outcomes, case.line
+    if here and case.in_process is not None:
+        outcomes, line = case.in_process, case.in_process_line
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines([line])
     ports = ports_of(pytester.path)
-    assert len(ports) == case.brokers
+    assert len(ports) == (0 if "errors" in outcomes else case.brokers)
     for port in ports:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
@@ -266,4 +296,5 @@ def test_the_page_has_these_tools() -> None:
 
 def ports_of(folder: Path) -> set[int]:
     """The ports of the session's brokers."""
-    return {int(port) for port in (folder / "ports").read_text().split()}
+    file = folder / "ports"
+    return {int(port) for port in file.read_text().split()} if file.exists() else set()

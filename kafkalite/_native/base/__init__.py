@@ -1,8 +1,8 @@
-"""What knows nothing of Kafka: assertions, checksums, memory that grows, system calls on files, maps that fail.
+"""What knows nothing of Kafka: assertions, clocks, checksums, memory that grows, system calls on files, maps that fail.
 
 Modules, from the bottom up:
 
-    debug · accepting, crc32, crc32c, growing, file_ops, heap, histogram, mapped_faults
+    debug · accepting, crc32, crc32c, growing, file_ops, heap, histogram, mapped_faults, native_time
 """
 
 from __future__ import annotations

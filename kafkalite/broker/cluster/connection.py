@@ -13,9 +13,9 @@ import math
 import socket
 import struct
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite._native.base import native_time as time
 from kafkalite.security.sasl import Refused
 from kafkalite.version import VERSION
 from kafkalite.wire import protocol

@@ -15,10 +15,11 @@ Thread rule: a Pace is used by one thread at a time, which alone finds it (`run_
 
 from __future__ import annotations
 
-import select
 import threading
-import time
+from select import POLLRDHUP, poll
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from kafkalite._native.base import native_time as time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -158,9 +159,9 @@ def has_gone(peer: Peer) -> bool:
     fd = peer.fd
     if peer.closed:
         return True
-    poll = select.poll()
-    poll.register(fd, select.POLLRDHUP)
-    return bool(poll.poll(0))
+    look = poll()
+    look.register(fd, POLLRDHUP)
+    return bool(look.poll(0))
 
 
 _paces: dict[int, Pace] = {}

@@ -8,9 +8,9 @@ later.
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite._native.base import native_time as time
 from kafkalite.broker.limits.memory import describe
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from kafkalite._native.base import native_time as time
 from kafkalite.base.metric_families import Family, labels, most
 from kafkalite.broker.handlers.sign_in import Outcome
 from kafkalite.broker.metrics.requests import histogram_rows

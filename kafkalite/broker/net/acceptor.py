@@ -17,10 +17,10 @@ import heapq
 import logging
 import selectors
 import threading
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from kafkalite._native.base import native_time as time
 from kafkalite._native.base.accepting import accept
 from kafkalite.base.logging import RepeatLogger
 from kafkalite.base.shortage import run_to_end

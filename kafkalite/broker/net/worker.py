@@ -15,9 +15,9 @@ import logging
 import select
 import selectors
 import threading
-import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite._native.base import native_time as time
 from kafkalite._native.serve.connection import has_left
 from kafkalite.base.logging import RepeatLogger
 from kafkalite.base.shortage import run_to_end
@@ -67,7 +67,7 @@ def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type
     return Connection
 
 
-class BareSelector(selectors.EpollSelector):
+class BareSelector(getattr(selectors, "EpollSelector", object)):  # type: ignore[misc]  # gevent removes it; no start then
     """Descriptors and epoll's own events: a key of each, and a pair of it for each event, execute more Python than all
     the rest of a worker's loop."""
 

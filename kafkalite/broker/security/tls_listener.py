@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite._native.base import native_time as time
 from kafkalite._native.tls import tls_context
 from kafkalite._native.tls.tls_context import TlsContext
 from kafkalite.base.logging import fields

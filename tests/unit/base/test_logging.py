@@ -105,7 +105,7 @@ def test_what_a_client_repeats_is_logged_once_a_minute_with_a_count(
 ) -> None:
     log = RepeatLogger(logging.getLogger("kafkalite.repeats"))
     now = 1000.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("kafkalite._native.base.native_time.monotonic", lambda: now)
     for number in range(500):
         log.warning("request %d is refused", number)
         log.warning("another kind")
@@ -140,7 +140,7 @@ def test_many_kinds_hold_back_no_line_of_another_logger_nor_of_later(
 ) -> None:
     log, other = (RepeatLogger(logging.getLogger(f"kafkalite.{name}")) for name in ("repeats", "other"))
     now = 1000.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("kafkalite._native.base.native_time.monotonic", lambda: now)
     for number in range(KINDS_MAX + 50):
         log.warning("a line", kind=number)
     caplog.clear()

@@ -20,8 +20,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.math cimport INFINITY, ceil
 from libc.stdint cimport int32_t, int64_t
 
-from time import monotonic as _monotonic
-
 from kafkalite._native.serve.counters cimport now_ns
 from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, load_i16
 
@@ -183,7 +181,7 @@ cdef class QuotaControl:
 
         Whoever holds one of those that go asks anew, since the epoch is another: nobody has two.
         """
-        now = _monotonic()
+        now = now_ns() * 1e-9
         if now - self.forgot_at >= self.window_s:
             self.forgot_at = now
             kept = {}

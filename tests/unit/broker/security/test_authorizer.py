@@ -162,7 +162,7 @@ def test_denials_are_told_once_a_minute_for_each_principal_operation_and_type(
 ) -> None:
     caplog.set_level(logging.INFO, "kafkalite.authorizer")
     now = 1000.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("kafkalite._native.base.native_time.monotonic", lambda: now)
     authorizer, _ = make()
     for number in range(250):
         assert not may(authorizer, "User:a", name=f"t{number}")

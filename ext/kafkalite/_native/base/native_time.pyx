@@ -1,0 +1,44 @@
+"""The system's clocks, as `time` has them, for code that runs in the process of somebody's tests.
+
+freezegun replaces the functions of `time` in every module that has them, time-machine changes what they do. Neither
+reaches these. The names are those of `time`, so a module says `native_time as time`.
+"""
+
+from libc.stdint cimport int64_t
+
+from time import gmtime, sleep, strftime, thread_time  # no-cython-lint: for who imports this
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_MONOTONIC
+    int CLOCK_REALTIME
+
+
+cdef inline int64_t clock_ns(int clock) noexcept nogil:
+    cdef timespec now
+    clock_gettime(clock, &now)
+    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+
+def time():
+    """Seconds since 1970-01-01 UTC."""
+    return clock_ns(CLOCK_REALTIME) * 1e-9
+
+
+def time_ns():
+    """Nanoseconds since 1970-01-01 UTC."""
+    return clock_ns(CLOCK_REALTIME)
+
+
+def monotonic():
+    """Seconds on the clock that `selectors` and `threading` time-outs run on."""
+    return clock_ns(CLOCK_MONOTONIC) * 1e-9
+
+
+def perf_counter_ns():
+    """Nanoseconds on the same clock, which is the finest."""
+    return clock_ns(CLOCK_MONOTONIC)

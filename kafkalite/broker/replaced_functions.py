@@ -1,0 +1,33 @@
+"""Find functions of the system that a test's tool has replaced, before a broker starts in this process.
+
+A broker on fake files would lose what it acknowledges, and its threads cannot wait in gevent's loop. Time is not looked
+at: the broker has native functions for it (kafkalite._native.base.native_time).
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+import socket
+from types import BuiltinFunctionType
+from typing import Final
+
+from kafkalite.errors import StartupError
+
+PLACES: Final = "start the broker in its own process (`kafkalite start`, kafkalite.testing.KafkaBroker)"
+
+
+def check_system() -> None:
+    """Check that files, sockets, selectors and threads are the system's. StartupError names the first that is not."""
+    found: tuple[tuple[str, object, bool], ...] = (
+        ("os.open", os.open, isinstance(os.open, BuiltinFunctionType)),
+        ("socket.socket", socket.socket, socket.socket.__module__ == "socket"),
+        ("select.epoll", select.select, hasattr(select, "epoll")),
+        ("select.select", select.select, isinstance(select.select, BuiltinFunctionType)),
+        ("threads", _thread.start_new_thread, isinstance(_thread.start_new_thread, BuiltinFunctionType)),
+    )
+    for name, function, is_native in found:
+        if not is_native:
+            replacer = str(getattr(function, "__module__", None) or type(function).__module__).partition(".")[0]
+            raise StartupError(f"{name} is replaced by {replacer}, which a broker cannot use: {PLACES}")
