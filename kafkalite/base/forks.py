@@ -9,6 +9,9 @@ so the child uses none of them.
 
 A C program's fork does not run the hook. So a part also compares process ids (`Origin`) before it stops, flushes or
 sends.
+
+A module that another thread was importing at the fork can never be imported in the child: that thread holds its lock.
+So a fork waits for imports that a broker does by itself (`importing`).
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import weakref
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 DESCRIPTORS: Final = "/proc/self/fd"
+IMPORT_S_MAX: Final = 10.0
+"""How long a fork waits. The import may itself wait for a module of the forking thread."""
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared, not bound
 
 
@@ -33,6 +39,8 @@ class Inherited(Protocol):
         """Called in the child, by its only thread, before the fork returns there. Must not wait for a lock."""
 
 
+_imports = threading.RLock()
+_fork = threading.local()
 _registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
@@ -89,6 +97,13 @@ def keep_alive(part: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
 
 
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Hold back forks by other threads during an import. Must not be entered by a thread that imports for a program."""
+    with _imports:
+        yield
+
+
 def open_below(directories: Iterable[str], addresses: Iterable[tuple[str, int]]) -> list[int]:
     """This process's descriptors of files in these directories, and of sockets bound to these (host, port)."""
     roots = [os.path.realpath(directory) for directory in directories]
@@ -124,4 +139,14 @@ def _after_fork() -> None:
             part.leave()
 
 
+def _before_fork() -> None:
+    _fork.waited = _imports.acquire(timeout=IMPORT_S_MAX)
+
+
+def _end_fork() -> None:
+    if _fork.waited:
+        _imports.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_end_fork, after_in_child=_end_fork)
 os.register_at_fork(after_in_child=_after_fork)

@@ -12,6 +12,7 @@ import threading
 from typing import Final
 
 from kafkalite._native.base import heap
+from kafkalite.base import forks
 from kafkalite.errors import StartupError
 
 logger = logging.getLogger("kafkalite.broker")
@@ -87,7 +88,8 @@ def warm_up() -> None:
     """
     for name in _ASKED_FIRST:
         try:
-            importlib.import_module(name)
+            with forks.importing():
+                importlib.import_module(name)
         except Exception:
             logger.debug("%s could not be loaded ahead", name, exc_info=True)
 
