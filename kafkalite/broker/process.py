@@ -31,6 +31,10 @@ ARENAS: Final = 2
 MAPPED_SIZE_MIN: Final = 1 << 20
 HEAP_KEPT_SIZE: Final = 8 << 20
 """glibc's arenas, the size from which a block is a mapping that is given back when freed, and free bytes that stay."""
+SWITCH_INTERVAL_S: Final = 0.0001
+"""How long a thread waits for the interpreter before the one that has it must hand it over; Python's default is 5 ms. A
+network thread that a client keeps busy gives the interpreter back often but takes it again at once, so that flusher,
+I/O pool and other network threads get it by this interval alone, several times for each record that is synced."""
 
 
 def own_process() -> None:
@@ -38,8 +42,9 @@ def own_process() -> None:
 
     numpy's OpenBLAS starts no thread for each processor, since a broker multiplies no matrices; a number that the
     environment has stays. glibc's heap has few arenas and gives back what a peak has taken, unless the environment says
-    something about it.
+    something about it. Threads hand the interpreter over after SWITCH_INTERVAL_S.
     """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         heap.bound_heap(ARENAS, MAPPED_SIZE_MIN, HEAP_KEPT_SIZE)
