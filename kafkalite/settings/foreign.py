@@ -79,7 +79,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "offsets.": "loading and compression of the offsets topic are fixed here",
     "transaction.": "timeouts are exact, and loading needs no buffer: nothing to set",
     "log.dir.failure.timeout.ms": "there is one data directory",
-    "cordoned.log.dirs": "there is one data directory",
     "log.initial.task.delay.ms": "periodic work starts with the broker",
     "log.message.downconversion.enable": "Kafka 4 removed it",
     "log.message.format.version": "Kafka 4 removed it",
@@ -103,7 +102,7 @@ _DYNAMIC: Final = re.compile(
     | remote\.log\.(index\.file\.cache\.total\.size\.bytes | reader\.threads)
     | remote\.log\.manager\.(copy | fetch)\.max\.bytes\.per\.second
     | remote\.log\.manager\.(copier | expiration | follower)\.thread\.pool\.size
-    | log\.remote\.copy\.lag\.(bytes | ms) | follower\.fetch\.last\.tiered\.offset\.enable | cordoned\.log\.dirs
+    | log\.remote\.copy\.lag\.(bytes | ms) | follower\.fetch\.last\.tiered\.offset\.enable
     | errors\.deadletterqueue\.(auto\.create\.topics\.enable | topic\.name\.prefix)
     | group\.(consumer | share | streams)\.(assignment\.interval\.ms | assignor\.offload\.enable)
     | (group | share)\.coordinator\.cached\.buffer\.max\.bytes
@@ -115,7 +114,7 @@ _DYNAMIC: Final = re.compile(
     re.VERBOSE,
 )
 """Those that Kafka changes while it runs (ALL_DYNAMIC_CONFIGS of its class DynamicBrokerConfig, release 4.4)."""
-FOREIGN_LISTS: Final = frozenset({"metric.reporters", "sasl.kerberos.principal.to.local.rules", "cordoned.log.dirs"})
+FOREIGN_LISTS: Final = frozenset({"metric.reporters", "sasl.kerberos.principal.to.local.rules"})
 """Those of them that are lists, to which a change may append."""
 KEPT_SIZE_MAX: Final = 32_767
 """Characters of a name and its value that mean nothing here and are kept all the same; of a value in Kafka."""

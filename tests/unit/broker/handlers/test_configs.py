@@ -403,7 +403,6 @@ def test_broker_settings_that_mean_nothing_are_kept_and_never_shown(broker, name
 
 KAFKAS_DYNAMIC = [
     "config.providers",
-    "cordoned.log.dirs",
     "errors.deadletterqueue.auto.create.topics.enable",
     "errors.deadletterqueue.topic.name.prefix",
     "follower.fetch.last.tiered.offset.enable",
@@ -463,7 +462,7 @@ def test_settings_that_kafka_reads_at_its_start_are_refused(broker, name):
     assert change(broker, 1, BROKER, ME, (name, SET, "1")) == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("name", ["metric.reporters", "sasl.kerberos.principal.to.local.rules", "cordoned.log.dirs"])
+@pytest.mark.parametrize("name", ["metric.reporters", "sasl.kerberos.principal.to.local.rules"])
 def test_a_list_that_means_nothing_is_appended_to(broker, name):
     assert change(broker, 1, BROKER, ME, (name, APPEND, "a,b")) == 0
     assert change(broker, 1, BROKER, ME, (name, APPEND, "b,c")) == 0
