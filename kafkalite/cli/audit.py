@@ -67,15 +67,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
     )
-    parser.add_argument("--counts", metavar="TOPIC", help="of producers' counts (default: kafkalite.audit)")
+    parser.add_argument("--counts", metavar="TOPIC", help="topic of the producers' counts (default: kafkalite.audit)")
     parser.add_argument(
         "--mark-field",
         metavar="[TOPIC=]FIELD",
         action="append",
         default=[],
-        help="marks are in this field of payloads, of one topic or all; may be repeated",
+        help="field of payloads that holds the mark, in one topic or all; may be repeated",
     )
-    parser.add_argument("--registry", metavar="URL", help="of the Avro schemas of such payloads")
+    parser.add_argument("--registry", metavar="URL", help="schema registry of such Avro payloads")
     parser.add_argument(
         "--mark-schema",
         metavar="[TOPIC=]FILE",
@@ -109,7 +109,7 @@ def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --follow: --grace for one stage, such as loaded=3600; may be repeated",
     )
     parser.add_argument(
-        "--interval", metavar="S", type=seconds, default=5.0, help="with --follow: between two rounds (default: 5)"
+        "--interval", metavar="S", type=seconds, default=5.0, help="with --follow: seconds between rounds (default: 5)"
     )
     parser.add_argument(
         "--keep",

@@ -314,7 +314,7 @@ def goal_of(arguments: argparse.Namespace, found: Overview) -> Goal:
 def ids_of(flag: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageError(f"{flag} {text}: expected ids of brokers with commas")
+        raise UsageError(f"{flag} {text}: expected comma-separated broker ids")
     return [int(part) for part in parts]
 
 

@@ -51,8 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     counting = actions.add_parser("count", help="letters that are not resolved, by exception and day")
     show = actions.add_parser("show", help="each letter of a record, the oldest first: why, and what it holds")
     redrive = actions.add_parser("redrive", help="send letters back")
-    redrive.add_argument("--yes", action="store_true", help="do it; without, they are counted")
-    redrive.add_argument("--to", choices=("retry", "main"), default="retry", help="main: every group sees them again")
+    redrive.add_argument("--yes", action="store_true", help="send them; without it, they are only counted")
+    redrive.add_argument(
+        "--to",
+        choices=("retry", "main"),
+        default="retry",
+        help="where to: the group's retry topic, or main, the source topic, which all its groups read (default: retry)",
+    )
     redrive.add_argument("--edit", action="store_true", help="open each value in $EDITOR first")
     redrive.add_argument("--patch", metavar="FILE", type=Path, help="a JSON Patch (RFC 6902) for each value")
     redrive.add_argument(
@@ -77,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
     resolve.add_argument("what", metavar="DATE|RECORD", help="2026-11-22, or orders-3-1842")
     bury = actions.add_parser(
-        "tombstone", help="remove a record from a compacted topic, where nothing good goes with it"
+        "tombstone", help="write a tombstone for a record's key in a compacted topic, unless a newer record has the key"
     )
     bury.add_argument("record", metavar="RECORD")
     bury.add_argument("--yes", action="store_true", help="do it; without, it is looked at")

@@ -81,7 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", metavar="S", type=seconds, help="keep running, with a batch every S seconds")
     parser.add_argument("--compact", action="store_true", help="put small files together, and load nothing")
     parser.add_argument(
-        "--grace", metavar="S", type=duration, default=0.0, help="how long --compact keeps replaced files (default: 0)"
+        "--grace",
+        metavar="S",
+        type=duration,
+        default=0.0,
+        help="keep replaced files for S seconds after --compact, for readers that still use them (default: 0)",
     )
     parser.add_argument(
         "--on-data-loss", choices=("fail", "skip"), default="fail", help="when offsets are gone (default: fail)"

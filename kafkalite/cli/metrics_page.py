@@ -29,7 +29,9 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve /metrics, /health/live and /health/ready there (needs waitress: the extra `metrics`)",
     )
     parser.add_argument(
-        "--metrics-users", metavar="FILE", help="who may ask; needed where other machines can (`kafkalite web`)"
+        "--metrics-users",
+        metavar="FILE",
+        help="users who may read the metrics, made by `kafkalite web`; required if HOST is not this machine",
     )
 
 

@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--value", choices=("text", "bytes"), default="text", help="type of values (text)")
     parser.add_argument("--avro", metavar="URL", help="decode values with this schema registry")
     parser.add_argument("--avro-keys", action="store_true", help="decode keys too")
-    parser.add_argument("--since", metavar="TIME", type=moment, help="only records that are not older")
-    parser.add_argument("--until", metavar="TIME", type=moment, help="only records that are older")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="only records from this time on")
+    parser.add_argument("--until", metavar="TIME", type=moment, help="only records before this time")
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),

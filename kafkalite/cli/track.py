@@ -73,8 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         how.add_argument(f"--{name}", dest="how", action="store_const", const=name, help=text)
     parser.add_argument("--not", dest="negated", action="store_true", help="invert the comparison")
-    parser.add_argument("--since", metavar="TIME", type=moment, help="only records that are not older")
-    parser.add_argument("--until", metavar="TIME", type=moment, help="only records that are older")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="only records from this time on")
+    parser.add_argument("--until", metavar="TIME", type=moment, help="only records before this time")
     parser.add_argument("--follow", action="store_true", help="continue with new records")
     parser.add_argument("--groups", action="store_true", help="show the outcome in each group")
     parser.add_argument("--registry", metavar="URL", help="schema registry for Avro places")

@@ -516,7 +516,7 @@ def require_answers(name: str, asked: Iterable[TopicPartition], found: Mapping[T
     """ProtocolError when a broker left out a partition that it was asked about."""
     missing = [str(key) for key in asked if key not in found]
     if missing:
-        raise ProtocolError(f"{name} was not answered for {', '.join(missing)}")
+        raise ProtocolError(f"the broker's {name} response lacks {', '.join(missing)}")
 
 
 def raise_from_leader(code: int, key: TopicPartition) -> None:

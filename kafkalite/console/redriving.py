@@ -68,7 +68,7 @@ def edit_of(request: ActionRequest, topic: str) -> Callable[[Message], Message] 
     if not text:
         return None
     if request.masks.cover(topic):
-        raise ConflictError("a mask hides parts of these letters, which a patch could bring to light")
+        raise ConflictError("a mask hides parts of these dead letters: redrive them without a patch")
     try:
         return patch_edit(parse_patch(text))
     except (ValueError, RecursionError) as error:

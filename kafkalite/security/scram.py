@@ -124,7 +124,7 @@ class ScramServer:
             raise Refused("a first SCRAM message that does not follow the grammar")
         self._name = _unescape(match["name"])
         if match["authzid"] is not None and match["authzid"] != match["name"]:
-            raise Refused("a SCRAM client that wants to act for another user")
+            raise Refused("a SCRAM client that names another user as authorization id")
         # A delegation token (tokenauth=true) is no user's name, and there are none.
         of_token = b",tokenauth=true" in (match["extensions"] or b"").lower()
         self._credential = found = self._find("" if of_token else self._name)

@@ -163,7 +163,7 @@ class GroupConfig:
             value = getattr(self, GROUP_SETTINGS[key].attribute)
             if key in self.overrides and not shortest <= value <= longest:
                 raise ConfigError(
-                    key, f"must be from {shortest} to {longest}, as the broker's group.* say, not {value}"
+                    key, f"must be from {shortest} to {longest} (the broker's group.* settings), not {value}"
                 )
         for kind in ("consumer", "share", "streams"):
             if getattr(self, f"{kind}_session_timeout_ms") <= getattr(self, f"{kind}_heartbeat_interval_ms"):

@@ -65,7 +65,7 @@ def _with_users(path: str, data: bytes, added: Credentials, now_ms: int) -> byte
     except BatchError as error:
         raise StartupError(f"{path} cannot be read: {error}") from error
     if not batches or not batches[-1][1].is_control:
-        raise StartupError(f"{path} does not end as a snapshot of Apache Kafka's: format the controller again")
+        raise StartupError(f"{path} has no snapshot footer: format the controller again")
     position, footer = batches[-1]
     rows = [
         Record(

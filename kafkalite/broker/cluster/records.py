@@ -125,7 +125,7 @@ def _records(info: BatchInfo, batch: memoryview) -> tuple[tuple[int, Any], ...]:
         key, at = _bytes(data, at)
         value, at = _bytes(data, at)
         if not position < at <= end <= len(data):
-            raise MetadataFault(f"the record at offset {info.base_offset + offset_delta} contradicts its size")
+            raise MetadataFault(f"the record at offset {info.base_offset + offset_delta} does not match its size field")
         record = _control(key, value) if info.is_control else decode_value(value or b"")
         if record is not None:
             found.append((info.base_offset + offset_delta, record))

@@ -94,7 +94,7 @@ class ClassicMembers(Turns):
         try:
             subscription = decode_subscription(protocols[0][1])
         except ValueError as error:
-            raise KafkaError(f"what {member_id} says of itself is no consumer's subscription: {error}") from error
+            raise KafkaError(f"the subscription of member {member_id} is invalid: {error}") from error
         after = self._as_said(before.member, request, caller, subscription, protocols)
         self._check_memory(after, caller.holder)
         # From here on nothing is refused.

@@ -342,10 +342,13 @@ class GroupCoordinator:
     def _upgrade_locked(self, group: Group, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
         """A classic group with members becomes one of the newer protocol, as a member of that joins (KIP-848)."""
         size_max, count = self._consumers.size_max, len(group.members)
-        if self._config.group_consumer_migration_policy not in UPGRADING:
-            raise GroupIdNotFound(f"classic group {group.group_id} stays one: group.consumer.migration.policy says so")
+        policy = self._config.group_consumer_migration_policy
+        if policy not in UPGRADING:
+            raise GroupIdNotFound(
+                f"classic group {group.group_id} is not converted: group.consumer.migration.policy={policy}"
+            )
         if group.protocol_type != CONSUMER_PROTOCOL:
-            raise GroupIdNotFound(f"classic group {group.group_id} stays one: its members are not consumers")
+            raise GroupIdNotFound(f"classic group {group.group_id} is not converted: its members are not consumers")
         if count > size_max:
             raise GroupIdNotFound(f"classic group {group.group_id} stays one: it has {count} members, above {size_max}")
         if count == size_max and request.member_id not in group.members:

@@ -150,7 +150,7 @@ class LogWriter:
                 try:
                     write.callback(write.code)
                 except Exception:
-                    logger.exception("taking note of a write failed", extra=fields(log=self.name))
+                    logger.exception("the callback of a write failed", extra=fields(log=self.name))
             with self._lock:
                 self._announcing = False
 

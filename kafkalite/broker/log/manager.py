@@ -261,7 +261,7 @@ class LogManager:
             self.config = self.config.with_dynamic(state.cluster_overrides, cluster=True)
             self.config = self.config.with_dynamic(state.broker_overrides)
         except ConfigError as error:
-            raise StartupError(f"a setting changed earlier while running is no longer valid: {error}") from None
+            raise StartupError(f"a dynamic setting that was stored earlier is no longer valid: {error}") from None
 
     def close(self) -> bool:
         """Clean stop. Nobody may append any more; what fails is logged, and then the next start is an unclean one, and

@@ -236,5 +236,5 @@ def first_batch(records: memoryview, offset: int) -> Probe:
             raise error_for(ErrorCode.CORRUPT_MESSAGE, f"no batch can be read at offset {offset}") from None
         return Probe(offset, following, len(records))
     if info is None:
-        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {offset} came cut off")
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {offset} is truncated")
     return Probe(info.base_offset, info.last_offset + 1, info.size)

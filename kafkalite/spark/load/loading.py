@@ -189,7 +189,7 @@ def source_options(
 ) -> dict[str, str]:
     """What the source is told, but for offsets. ValueError unless it is said what to load."""
     if bool(topics) == (pattern is not None):
-        raise ValueError("one of topics and pattern says what to load")
+        raise ValueError("set either topics or pattern")
     for name in options or {}:
         if name.lower().startswith(OWN_OPTIONS):
             raise ValueError(f"option {name} is the load's own")

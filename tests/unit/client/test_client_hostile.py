@@ -75,7 +75,7 @@ def mutator(source: random.Random, chance: float) -> Callable[[bytes], bytes]:
     ("api", "call", "said"),
     [
         (FakeCluster.produce, "produce", "Produce for 0 partitions"),
-        (FakeCluster.list_offsets, "offsets", "ListOffsets was not answered for t-0, t-1"),
+        (FakeCluster.list_offsets, "offsets", "the broker's ListOffsets response lacks t-0, t-1"),
     ],
 )
 def test_answers_that_leave_out_what_was_asked(
