@@ -110,7 +110,7 @@ CLIENTS: Final = [
     ("topics", "delete", HOSTILE),
     ("consume", "-t", "logs", "-o", "beginning", "-e", "-v"),
     ("consume", "-t", "letters", "-o", "beginning", "-e", "-f", "%t %p %o %T %K %S %k %h %s\\n"),
-    ("consume", "-t", "logs", "-o", "beginning", "-c", "1", "-g", f"new{HOSTILE}"),
+    ("consume", "-t", "logs", "-o", "beginning", "-c", "1", "-g", "{new}"),
     ("consume", "-t", HOSTILE, "-e"),
     ("track", "needle", "--groups", "-v"),
     ("track", HOSTILE, "--in", "header:none,key"),
@@ -167,6 +167,7 @@ def filled(words: tuple[str, ...], broker: Broker, tmp_path: Path) -> list[str]:
         "{broker}": broker.bootstrap_servers,
         "{logs}": str(Path(broker.logs.directory) / "logs-0"),
         "{password}": str(password),
+        "{new}": f"new-{tmp_path.name}{HOSTILE}",  # another run has committed all that there is
     }
     return [values.get(word, word) for word in words]
 
