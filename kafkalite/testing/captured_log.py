@@ -32,21 +32,24 @@ class CapturedLog:
 
     def news(self) -> str:
         """Return what was written since this was last called."""
-        size = Unpatched.file_status(self.descriptor).st_size
-        start = max(self._seen, size - SIZE_MAX)
+        start, text = self._newest(self._seen)
         cut = f"[{start - self._seen} bytes before this are left out]\n" if start > self._seen else ""
-        text = Unpatched.read_at(self.descriptor, size - start, start).decode(errors="replace")
-        self._seen = size
+        self._seen = start + len(text)
         if self._ended:
             _logs.remove(self)
             Unpatched.close(self.descriptor)
-        return cut + text
+        return cut + text.decode(errors="replace")
 
     def tail(self) -> str:
         """Return the last line, for an error."""
+        _, text = self._newest(0)
+        return text.decode(errors="replace").strip().rpartition("\n")[2]
+
+    def _newest(self, begin: int) -> tuple[int, bytes]:
+        """Return at most SIZE_MAX bytes up to the end, and where they start: at `begin` or later."""
         size = Unpatched.file_status(self.descriptor).st_size
-        text = Unpatched.read_at(self.descriptor, SIZE_MAX, max(0, size - SIZE_MAX)).decode(errors="replace")
-        return text.strip().rpartition("\n")[2]
+        start = max(begin, size - SIZE_MAX)
+        return start, Unpatched.read_at(self.descriptor, size - start, start)
 
 
 def capture(level: str) -> None:

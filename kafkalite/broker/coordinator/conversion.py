@@ -51,9 +51,7 @@ def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) 
         try:
             mixed, owned = _upgraded(member, group, topics)
         except ValueError as error:
-            raise GroupIdNotFound(
-                f"classic group {group.group_id} stays one: what {member.member_id} said or was given is malformed"
-            ) from error
+            raise not_converted(group, f"what {member.member_id} said or was given is malformed") from error
         state.put(mixed)
         if not member.assignment and owned:
             holding.append((mixed, owned))
@@ -64,6 +62,11 @@ def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) 
     return state
 
 
+def not_converted(group: Group, why: str) -> GroupIdNotFound:
+    """Return the error for a classic group that does not become one of the newer protocol."""
+    return GroupIdNotFound(f"classic group {group.group_id} is not converted: {why}")
+
+
 def _upgraded(member: Member, group: Group, topics: Mapping[str, Topic]) -> tuple[ConsumerMember, Assignment]:
     """A member, and what it said to have when it joined. ValueError for what cannot be read. One that joined after the
     group's protocol was chosen may not have it."""
@@ -71,9 +74,7 @@ def _upgraded(member: Member, group: Group, topics: Mapping[str, Topic]) -> tupl
     metadata = member.metadata(group.protocol) if group.protocol in spoken else member.protocols[0][1]
     subscription = decode_subscription(metadata)
     if assigned_user_data(member.assignment):
-        raise GroupIdNotFound(
-            f"classic group {group.group_id} stays one: its assignor is the clients' own, whose user data would be lost"
-        )
+        raise not_converted(group, "its assignor is the clients' own, whose user data would be lost")
     mixed = ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,

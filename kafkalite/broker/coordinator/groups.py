@@ -29,7 +29,7 @@ from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL, Environment, GroupBase, write_error
 from kafkalite.broker.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
 from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Timing
-from kafkalite.broker.coordinator.conversion import upgraded
+from kafkalite.broker.coordinator.conversion import not_converted, upgraded
 from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.group_replay import GroupReplay
 from kafkalite.broker.coordinator.group_table import GroupTable
@@ -344,13 +344,11 @@ class GroupCoordinator:
         size_max, count = self._consumers.size_max, len(group.members)
         policy = self._config.group_consumer_migration_policy
         if policy not in UPGRADING:
-            raise GroupIdNotFound(
-                f"classic group {group.group_id} is not converted: group.consumer.migration.policy={policy}"
-            )
+            raise not_converted(group, f"group.consumer.migration.policy={policy}")
         if group.protocol_type != CONSUMER_PROTOCOL:
-            raise GroupIdNotFound(f"classic group {group.group_id} is not converted: its members are not consumers")
+            raise not_converted(group, "its members are not consumers")
         if count > size_max:
-            raise GroupIdNotFound(f"classic group {group.group_id} stays one: it has {count} members, above {size_max}")
+            raise not_converted(group, f"it has {count} members, above {size_max}")
         if count == size_max and request.member_id not in group.members:
             raise GroupMaxSizeReached(f"group {group.group_id} has {count} members and takes no more")
         if request.instance_id is None and request.member_id in group.members and group.generation > 0:
