@@ -49,8 +49,7 @@ kills the broker with SIGKILL. A quarter of the following starts are killed too.
 must be there, every other change must be complete or absent, and authorization and passwords must match the broker's
 answers.
 
-- **in doubt**: changes not acknowledged when the broker died. **kept**: those of them that were there afterwards,
-  complete.
+- **in doubt**: changes in flight when the broker died. **kept**: changes in doubt that were complete after the start.
 
 """
 KILLS_TABLE = """| commit | kills | changes acknowledged | in doubt | kept | findings |
