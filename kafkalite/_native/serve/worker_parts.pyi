@@ -18,6 +18,7 @@ class WorkerParts:
     now: float
     classic: Any
     faults: Any
+    selector_fd: int
     def __init__(
         self,
         mailbox: Mailbox,

@@ -20,7 +20,9 @@ Deferred. When the client has gone or the broker stops, the next checkpoint rais
 
 A network worker serves one connection for at most a millisecond in a loop turn (`TURN_NS_MAX`), and a few connections
 (`EVENTS_MAX`). A Produce request with more than 512 partitions stays on its worker: a `ProduceRun` takes its bytes and
-appends some of its parts in each turn, then asks for the flushes, answers and frees. The connection is not read
+appends some of its parts in each portion, then asks for the flushes, answers and frees. The connection is not read
 meanwhile, and the request is completed even if its client goes, as in Kafka. A body of more than 256 KiB is not copied:
-the connection gives its receive buffer away (`LargeBody`).
+the connection gives its receive buffer away (`LargeBody`). A Fetch with many partitions is a `FetchRun`. Workers serve
+both kinds of runs in portions of 0.1 ms (`PORTION_NS_MAX`), one portion at a time in the whole broker, and each is
+followed by a pause twice as long: honest clients need the GIL and the core meanwhile.
 """

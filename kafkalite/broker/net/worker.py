@@ -107,6 +107,7 @@ class Worker:
         self.io = make_io(self._change_interest, self._forget)
         self._selector = BareSelector()
         self._selector.watch(mailbox.wake_fd, select.EPOLLIN)
+        self.io.selector_fd = self._selector.fileno()
         self._left_out: set[int] = set()  # descriptors of connections that wait for nothing
         self._connections: dict[int, Connection] = {}
         self._idle_s_max = idle_s_max

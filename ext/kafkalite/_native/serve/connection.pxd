@@ -142,6 +142,7 @@ cdef class Connection:
     cdef unsigned char* take_bytes(self, unsigned char* data, Py_ssize_t size, void** owner) except NULL
     cdef int begin_run(self, ProduceServer server, int16_t version, int32_t correlation_id, unsigned char* body,
                        Py_ssize_t size) except -1
+    cdef int queue_run(self) except -1
     cdef int continue_run(self) except -1
     cdef bint put_off(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int refuse_size(self, int32_t size) except -1

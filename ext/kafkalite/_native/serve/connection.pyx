@@ -53,7 +53,7 @@ from kafkalite._native.serve.produce_order cimport has_to_wait
 from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.serve.worker_parts cimport (
-    LOOP_NS_MAX, RECEIVE_CAPACITY, TIMERS_PURGE_MIN, TURN_NS_MAX, NativeApi, WorkerParts, is_over,
+    LOOP_NS_MAX, PORTION_NS_MAX, RECEIVE_CAPACITY, TIMERS_PURGE_MIN, TURN_NS_MAX, NativeApi, WorkerParts, is_over,
 )
 from kafkalite._native.tls.tls_context cimport TlsContext
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsSession
@@ -203,7 +203,7 @@ cdef class WorkerResources(WorkerParts):
 
     def next_deadline(self):
         """Monotonic seconds of the earliest parked fetch, end of a wait, or close, or None."""
-        if self.overdue or self.steps or self.giving_way:
+        if self.overdue or self.steps or self.giving_way or self.long_runs:
             return self.now
         while self.timers and is_over(self.timers[0][2]):
             heapq.heappop(self.timers)
@@ -235,6 +235,8 @@ cdef class WorkerResources(WorkerParts):
                 self.take_turn(connection, connection.look)
         if self.giving_way:
             self.take_turns()
+        if self.long_runs:
+            self.take_portion()
         if self.starved_look_at <= self.now:
             self.feed()
         self.loop_left_ns = LOOP_NS_MAX
@@ -261,8 +263,8 @@ cdef class WorkerResources(WorkerParts):
 
     def end_turns(self):
         """Lets go of the fetches that take turns, all of whose connections are closed: the worker ends."""
-        while self.giving_way:
-            item = self.giving_way.popleft()
+        while self.long_runs:
+            item = self.long_runs.popleft()
             if type(item) is FetchRun:
                 (<FetchRun>item).end()
 
@@ -861,18 +863,24 @@ cdef class Connection:
         cdef Answer answer = self.enqueue()
         answer.charge_waiting(REQUESTS, size + <int64_t>server.part_count * PART_SIZE)
         self.run = run_of(server, version, correlation_id, taken - body, owner, answer)
-        return self.give_way()
+        return self.queue_run()
+
+    cdef int queue_run(self) except -1:
+        """Have a portion of its run served, and nothing that arrived after it, when the other long runs had theirs."""
+        self.gives_way = True
+        self.io.long_runs.append(self)
+        return self.pause()
 
     cdef int continue_run(self) except -1:
         """Serves some more of that request, in a turn of its own, even if the connection has been closed meanwhile."""
         cdef ProduceRun run = self.run
         cdef int64_t began = now_ns(), spent
-        cdef bint done = run.take_turn(TURN_NS_MAX, self.io.now)
+        cdef bint done = run.take_turn(PORTION_NS_MAX, self.io.now)
         spent = now_ns() - began
         self.turn_left_ns -= spent
         self.io.loop_left_ns -= spent
         if not done:
-            return self.give_way()
+            return self.queue_run()
         self.run = None
         if run.pending.timeout_ms >= 0 and not run.pending.done:
             self.io.add_timer(run.pending, self.io.now + <double>run.pending.timeout_ms / 1000.0)

@@ -17,7 +17,7 @@ cdef class FetchRun:
     cdef object connection
     cdef object steps               # the generator that does the work; None: it has ended
     cdef int64_t until              # the end of the present turn, as now_ns
-    cdef bint scheduled             # it is among io.giving_way, or has its turn
+    cdef bint scheduled             # it is among io.long_runs, or has its turn
     cdef bint holds                 # what comes next on its connection waits
     cdef bint timed                 # its deadline is among io.timers
     cdef void* frame                # its own, with the request; NULL: that is parsed

@@ -26,7 +26,7 @@ from kafkalite._native.serve.fetch_session cimport (
 )
 from kafkalite._native.serve.memory cimport FETCHES
 from kafkalite._native.serve.transfer cimport OutBuffer
-from kafkalite._native.serve.worker_parts cimport TURN_NS_MAX
+from kafkalite._native.serve.worker_parts cimport PORTION_NS_MAX
 from kafkalite._native.wire.cursor cimport cursor_init
 from kafkalite._native.wire.error_codes cimport FETCH_SESSION_ID_NOT_FOUND
 
@@ -64,7 +64,7 @@ cdef class FetchRun:
         if not self.scheduled:
             self.scheduled = True
             OLD_OBJECTS.spare()
-            self.io.giving_way.append(self)
+            self.io.long_runs.append(self)
         return 0
 
     def wake(self):
@@ -85,14 +85,14 @@ cdef class FetchRun:
         """Does what there is time for in a turn."""
         cdef int64_t began = now_ns()
         cdef object state = None
-        self.until = began + TURN_NS_MAX
+        self.until = began + PORTION_NS_MAX
         self.plan.now = self.io.now
         try:
             state = next(self.steps, None)
         finally:
             self.io.loop_left_ns -= now_ns() - began
             if state is MORE:
-                self.io.giving_way.append(self)
+                self.io.long_runs.append(self)
             elif state is PARKED:
                 self.scheduled = False
                 OLD_OBJECTS.resume()

@@ -18,6 +18,7 @@ cdef enum:
     TIMERS_PURGE_MIN = 256
     TURN_NS_MAX = 1000000               # one connection's share of a loop turn, by what requests cost
     LOOP_NS_MAX = 5000000               # of one loop turn, by what requests cost
+    PORTION_NS_MAX = 100000             # of a Produce or Fetch with many partitions, before a pause twice as long
 
 
 # An API that connections serve by themselves, as the handler table says it.
@@ -90,6 +91,8 @@ cdef class WorkerParts:
     cdef object steps                       # deque of Connection: out of the selector until their handshakes may go on
     cdef bint stepping                      # those of `steps` go on now
     cdef object giving_way                  # deque of Connection that have received more than their turn had room for
+    cdef object long_runs                   # deque of FetchRun, and of Connection with a ProduceRun
+    cdef public int selector_fd             # its worker's; -1: it has none
     cdef int64_t loop_left_ns               # of the present loop turn
     cdef MemoryCeiling memory               # what all clients hold together
     cdef Ceiling* ceiling                   # its counts
@@ -102,5 +105,6 @@ cdef class WorkerParts:
     cdef bint may_step(self) except -1
     cdef int take_steps(self) except -1
     cdef int take_turns(self) except -1
+    cdef int take_portion(self) except -1
     cdef int feed(self) except -1
     cdef int take_turn(self, object connection, step, bint closed_too=*) except -1

@@ -4,7 +4,9 @@ Thread rule: everything here is the worker's, but for `use_quotas`, which any th
 """
 
 from libc.math cimport INFINITY
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
+from posix.time cimport timespec
 
 import heapq
 import logging
@@ -12,7 +14,7 @@ import weakref
 from collections import OrderedDict, deque
 
 from kafkalite._native.serve.access cimport AccessControl, AccessView
-from kafkalite._native.serve.counters cimport RequestCounters
+from kafkalite._native.serve.counters cimport RequestCounters, now_ns
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FetchServer
 from kafkalite._native.serve.leaders cimport Leaders
 from kafkalite._native.serve.receive_threshold cimport Looks
@@ -30,6 +32,22 @@ cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 cdef enum:
     STARVED_LOOKS = 20                  # a second, at what connections that are not read may have
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
+
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+
+    enum:
+        POLLIN
+
+    int ppoll(pollfd* fds, unsigned long count, const timespec* timeout, const void* mask)
+
+
+# Monotonic nanoseconds before which no worker serves another portion of a long run. All workers need the GIL, so they
+# share one allowance: a third of a core.
+cdef int64_t portions_from_ns = 0
 
 
 cdef class WorkerParts:
@@ -51,6 +69,8 @@ cdef class WorkerParts:
         self.output_bytes_max = output_bytes_max
         self.in_flight_max = in_flight_max
         self.giving_way = deque()
+        self.long_runs = deque()
+        self.selector_fd = -1
         self.starved = deque()
         self.starved_look_at = INFINITY
         self.use_memory(MemoryCeiling())
@@ -157,6 +177,30 @@ cdef class WorkerParts:
             self.take_turn(connection, connection.take_share, True)
             if self.loop_left_ns <= 0:
                 break
+        return 0
+
+    cdef int take_portion(self) except -1:
+        """Serve a portion of the next long run, unless the pause after the last portion lasts or an event arrives.
+
+        The pause is spent without the GIL, so that the threads which wait for it get it.
+        """
+        global portions_from_ns
+        cdef pollfd selector
+        cdef timespec pause
+        cdef int64_t began = now_ns()
+        if began < portions_from_ns:
+            selector.fd = self.selector_fd
+            selector.events = POLLIN
+            pause.tv_sec = 0
+            pause.tv_nsec = min(<int64_t>2 * PORTION_NS_MAX, portions_from_ns - began)
+            with nogil:
+                ppoll(&selector, 1, &pause, NULL)
+            began = now_ns()
+            if began < portions_from_ns:
+                return 0
+        run = self.long_runs.popleft()
+        self.take_turn(run, run.take_share, True)
+        portions_from_ns = 3 * now_ns() - 2 * began         # a pause of twice its time
         return 0
 
     cdef int feed(self) except -1:
