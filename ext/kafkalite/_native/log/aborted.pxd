@@ -1,4 +1,4 @@
-"""The aborted transactions of one log: what read_committed clients are told to leave out."""
+"""The aborted transactions of one log: read_committed fetches return them."""
 
 from libc.stdint cimport int64_t
 

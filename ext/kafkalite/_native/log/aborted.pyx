@@ -1,14 +1,14 @@
 """The aborted transactions of one log, in an array ordered by their markers.
 
-    asked for [from, upper)     every transaction that began below `upper` and whose marker stands at `from` or above
-    marker_offset               rises: the first entry that counts is bisected
-    stable_offset               never falls, and an entry whose is at `upper` or above is the last one that can count:
-                                what began below `upper` was decided by then. So that end is bisected too
+    query [from, upper)         every transaction that began below `upper` and has its marker at `from` or above
+    marker_offset               rises: bisecting it finds the first entry
+    stable_offset               never falls. The first entry with one at `upper` or above is the last that can match,
+                                because every transaction that began below `upper` was decided by then. Bisected too
 
-A commit leaves no entry, nor does a marker of a producer that has written nothing here. On the disk each segment has
-those whose markers it holds, in Kafka's NNN.txnindex (see kafkalite.broker.log.transaction_index).
+Commits leave no entry, nor do markers of producers without records in this log. On disk, each segment's NNN.txnindex
+(Kafka's format) lists the transactions whose markers it contains (see kafkalite.broker.log.transaction_index).
 
-Thread rule: changed under the log's lock, read by anybody; both hold the GIL from start to end.
+Thread rule: changed under the log's lock, read by any thread; both hold the GIL throughout.
 """
 
 cimport cython
@@ -31,7 +31,7 @@ cdef class AbortedTransactions:
 
     cdef int put(self, int64_t producer_id, int64_t first_offset, int64_t marker_offset,
                  int64_t stable_offset) except -1:
-        """Adds one whose marker stands after all others'."""
+        """Add a transaction whose marker has the highest offset so far."""
         cdef Py_ssize_t capacity
         cdef AbortedTransaction* grown
         assert self.count == 0 or self.entries[self.count - 1].marker_offset < marker_offset, "markers out of order"
@@ -52,7 +52,7 @@ cdef class AbortedTransactions:
         return 0
 
     cdef Py_ssize_t first_marker_from(self, int64_t offset) noexcept nogil:
-        """The index of the first entry whose marker stands at `offset` or above."""
+        """Return the index of the first entry whose marker is at `offset` or above."""
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = self.count
         cdef Py_ssize_t middle
@@ -89,14 +89,17 @@ cdef class AbortedTransactions:
         return found
 
     def add(self, int64_t producer_id, int64_t first_offset, int64_t marker_offset, int64_t stable_offset):
-        """Puts back one from a file; ValueError where it cannot stand after those that are there."""
+        """Add an entry read from a file. Raise ValueError if it is out of order."""
         if self.count and (self.entries[self.count - 1].marker_offset >= marker_offset
                            or self.entries[self.count - 1].stable_offset > stable_offset):
             raise ValueError(f"an aborted transaction that ends at {marker_offset} is out of order")
         self.put(producer_id, first_offset, marker_offset, stable_offset)
 
     def between(self, int64_t from_offset, int64_t upper_offset):
-        """What a read_committed fetch of [from_offset, upper_offset) is told: [(first offset, producer id)]."""
+        """Return the aborted transactions of a read_committed fetch of [from_offset, upper_offset).
+
+        A list of (first offset, producer id).
+        """
         return self.overlapping(from_offset, upper_offset)
 
     def rows(self, int64_t first_marker=0, int64_t marker_limit=INT64_MAX):
@@ -119,7 +122,7 @@ cdef class AbortedTransactions:
             memmove(self.entries, self.entries + gone, <size_t>self.count * sizeof(AbortedTransaction))
 
     def drop(self, marker_offsets):
-        """Drops those whose markers stand at these offsets, which rise."""
+        """Remove the entries whose markers are at these offsets (ascending)."""
         cdef Py_ssize_t i
         cdef Py_ssize_t kept = 0
         cdef int64_t next_marker = -1

@@ -7,13 +7,13 @@ from kafkalite._native.log.key_map cimport KeyHash, KeyMap
 from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat
 from kafkalite._native.log.segment cimport Segment
 
-# Why a walk gave control back; the position says where it stands.
+# Why a walk returned. Its position is where it stopped.
 cdef enum Stop:
     STOP_END = 0            # at the end that it was given
     STOP_MARKER = 1         # before an intact marker: the caller's
     STOP_FULL = 2           # the key map is full
     STOP_DAMAGED = 3        # before bytes that are no intact batch
-    STOP_PAUSE = 4          # so many bytes are done that the caller may want to do something else
+    STOP_PAUSE = 4          # enough bytes are processed that the caller may want to do something else
     STOP_PACKED = 5         # before a compressed batch: it takes the GIL
 
 # What becomes of a batch.

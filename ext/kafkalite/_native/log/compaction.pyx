@@ -13,8 +13,8 @@ A batch that loses its last record goes, unless it is the last one of an active 
 its header stays with no records after it. A batch whose records do not parse although its CRC is right is kept whole.
 
 Batches are handled here from end to end without the GIL, but for the codecs: a compressed batch goes through the
-caller's `unpack` and, if records of it went, through `pack`. Records of aborted transactions are told by the offsets of
-their batches. Markers stop the filter: the caller knows whether they are still needed.
+caller's `unpack` and, if records were removed, through `pack`. The offsets of a batch tell whether its records belong
+to an aborted transaction. The filter stops at markers: the caller knows whether they are still needed.
 
 Keys are looked up some at a time, so that the waits for the map's memory overlap.
 

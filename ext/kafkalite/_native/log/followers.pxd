@@ -1,4 +1,4 @@
-"""What a leader knows of its followers, and up to where all that count have its log."""
+"""The replication state of a leader's followers, from which the high watermark is computed."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -22,7 +22,7 @@ cdef struct Follower:
     int32_t broker              # its place among the brokers
     bint in_sync                # the controllers say so
     bint counts                 # in sync, or proposed as such
-    bint announced              # Python was told that it may become in sync
+    bint announced              # joinable() has been reported
     int64_t end_offset          # up to where it has the log, -1 unknown
     int64_t log_start           # where its log starts, -1 unknown
     int64_t broker_epoch        # of its last fetch, EPOCH_UNKNOWN before the first

@@ -1,20 +1,20 @@
-"""What a leader knows of its followers, and up to where all that count have its log.
+"""The replication state of a leader's followers, from which the high watermark is computed.
 
-    a follower's fetch ─▶ fetched: its end, its start, its broker's epoch, when it was caught up
-    replicated_end     ─▶ the least end of the leader, of those in sync, and of those that are about to be
-    low_watermark      ─▶ the least start of the leader and of those that are alive
+    a follower's fetch ─▶ fetched: its log end, log start, broker epoch, and when it last caught up
+    replicated_end     ─▶ the lowest log end of the leader, the in-sync replicas, and replicas about to join them
+    low_watermark      ─▶ the lowest log start of the leader and of the followers that are alive
 
-Who is in sync is the controllers' to say. The leader proposes a change and goes by both sets until it is answered: one
-that is to join counts already, one that is to leave still counts, since either may be elected (KIP-497). One that is
-not in sync but caught up and allowed to be counts too, so that it is not outrun while it is proposed. With fewer in
-sync than min.insync.replicas, or than there are replicas, nothing counts as replicated.
+The controllers decide which replicas are in sync. After the leader has proposed a change, it counts the replicas of
+both sets until the controllers answer, because a member of either set may be elected (KIP-497). A replica that is
+caught up and allowed to join counts too: the log cannot outrun it meanwhile. With fewer in-sync replicas
+than min.insync.replicas (or than replicas, if those are fewer), nothing counts as replicated.
 
-A follower that stopped and came back is another one to its controllers, by its broker's epoch: what it had before may
-be lost, so it is in sync only by a fetch in the epoch in which it is registered now (KIP-903).
+A restarted follower has a new broker epoch and may have lost records. Only a fetch in the broker epoch that is
+registered now can bring it into the in-sync replicas (KIP-903).
 
 Source: Partition.maybeIncrementLeaderHW, needsExpandIsr, getOutOfSyncReplicas and Replica.updateFetchStateOrThrow of
-Kafka 4.1. Times are seconds of a monotonic clock. Thread rule: all of it is guarded by the GIL, which no method gives
-away; `on_joinable` is called by whoever serves the fetch, and must not block.
+Kafka 4.1. Times are seconds of a monotonic clock. Thread rule: the GIL guards everything, and no method releases it;
+`on_joinable` is called on the thread that serves the fetch, and must not block.
 """
 
 cimport cython
@@ -31,7 +31,7 @@ cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.log"))
 
 cdef enum:
     BROKERS_AT_FIRST = 8
-    WAITS_KEPT_MIN = 64         # so many that were given up may stay in a heap
+    WAITS_KEPT_MIN = 64         # canceled waits that may stay in a heap
 
 
 @cython.final
@@ -78,13 +78,13 @@ cdef class BrokerEpochs:
         except BaseException:
             free(rows)
             raise
-        before, self.rows = self.rows, rows         # in one step, for whoever counts meanwhile
+        before, self.rows = self.rows, rows         # in one step: other threads read it meanwhile
         free(before)
 
 
 @cython.final
 cdef class Followers:
-    """The followers of one log while this broker leads it; see the module. Nobody is, until `begin`."""
+    """The followers of a log that this broker leads. Empty before `begin`."""
 
     def __init__(self, BrokerEpochs brokers not None, double lag_s_max, on_joinable):
         self.brokers = brokers
@@ -166,8 +166,8 @@ cdef class Followers:
         self.limited = limited
 
     def joinable(self, int64_t high_watermark, double now):
-        """The followers that may become in sync now, and have fetched within replica.lag.time.max.ms; of each that may
-        it will be told again."""
+        """Return the followers that may join the in-sync replicas and have fetched within replica.lag.time.max.ms.
+        `on_joinable` reports each of them again."""
         cdef int32_t i
         cdef list found = []
         for i in range(self.count):
@@ -307,21 +307,21 @@ cdef class Followers:
 
 @cython.final
 cdef class OffsetWaits:
-    """Who waits until an offset is reached. Each is called once, by whoever takes him."""
+    """Callbacks that wait until an offset is reached. Each is called once, on the thread that takes it."""
 
     def __cinit__(self):
         self.heap = []
         self.callbacks = {}
 
     cdef int64_t add(self, int64_t offset, object callback) except -1:
-        """Waits; the wait's number, from 1 on."""
+        """Add a wait. Return its number, at least 1."""
         self.number += 1
         self.callbacks[self.number] = callback
         heappush(self.heap, (offset, self.number))
         return self.number
 
     cdef bint cancel(self, int64_t number) except -1:
-        """Gives a wait up; False where it was over."""
+        """Cancel a wait. Return False if it is over."""
         if self.callbacks.pop(number, None) is None:
             return False
         if len(self.heap) > 2 * len(self.callbacks) + WAITS_KEPT_MIN:
@@ -339,7 +339,10 @@ cdef class OffsetWaits:
         return taken
 
     cdef int settle(self, int64_t reached, int error) except -1:
-        """Calls those whose offset is reached with an error code, 0 for none; one who fails keeps it from nobody."""
+        """Call each callback whose offset is reached with an error code (0: none).
+
+        An exception in one does not stop the others.
+        """
         for callback in self.take(reached):
             try:
                 callback(error)

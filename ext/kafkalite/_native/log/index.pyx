@@ -1,9 +1,8 @@
 """The sparse index of one segment: where batches are, by offset, by position and by time.
 
-An entry stands for one batch and says three numbers: its base offset, its position in the segment, and the largest
-timestamp of all batches *before* it. So each of the three columns rises (timestamps never fall), each can be bisected,
-and a look-up by time starts at a place after which the answer must be. The batch at position 0 has no entry: it is
-implied.
+An entry has three numbers for one batch: its base offset, its position in the segment, and the largest timestamp of all
+batches *before* it. None of the three columns ever falls, so each can be bisected. A look-up by time finds a position
+before the result. The batch at position 0 has no entry.
 
 Thread rule: appending and taking a view need the GIL (the log's lock orders the writers). A view holds the array it
 points into, so bisecting it needs neither: growing publishes a new array and leaves the old one as it was. Nothing is
@@ -12,7 +11,7 @@ allocated before the first entry.
 numpy is imported with the first entry: it takes longer to load than the rest of a broker that starts.
 
 An index may be a mapped file, which can fail under its readers (see mapped_faults): `failed` says so after a look-up,
-and what was found then means nothing. It is made again from the log.
+and its result must not be used. The index is then rebuilt from the log.
 
 Saving, loading and rebuilding are elsewhere (kafkalite.broker.log.index_file, PartitionLog).
 """

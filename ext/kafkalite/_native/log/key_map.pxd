@@ -9,8 +9,8 @@ collide with a probability of about 2^-65) and out of the hands of who chooses t
 Open addressing: a key sits in the first free slot from `low × slots / 2^64` on. Nothing is ever removed. The functions
 are inline so that the walks over records in `compaction` contain them; they neither lock nor allocate.
 
-A map larger than the processor's caches costs one wait for memory a key. Whoever has many keys hashes some of them
-first, asks for their slots (table_prefetch), and looks afterwards: the waits then overlap.
+A map larger than the processor's caches costs one wait for memory a key. A caller with many keys hashes several
+of them, prefetches their slots (table_prefetch) and then looks them up, so that the waits overlap.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t

@@ -79,6 +79,6 @@ cdef class KeyMap:
         return table_get(&self.table, &hash)
 
     def hash(self, const unsigned char[::1] key not None):
-        """The 16 bytes that stand for a key in this map."""
+        """Return the 16-byte hash of a key in this map."""
         cdef KeyHash result = self._hash(key)
         return <bytes>(<const unsigned char*>&result)[:16]

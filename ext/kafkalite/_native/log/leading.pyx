@@ -35,8 +35,9 @@ cdef int note_fetch(LogCore log, int32_t replica_id, int64_t offset, int64_t log
 
 cdef bint find_epoch_end(LogCore log, int32_t replica_id, int32_t epoch, int32_t* found,
                          int64_t* end_offset) except -1:
-    """Where an epoch ends in a log, as its owner has it, for a follower who asks again and again; False where that is
-    not known. Of the leader's own epoch nobody has to be asked."""
+    """Find the end offset of an epoch for a follower, which may ask often. Return False if it is unknown.
+
+    Only earlier epochs need the log's owner; the current epoch ends at the log end."""
     cdef Followers followers = log.followers
     cdef int32_t place = -1 if followers is None else followers.place_of(replica_id)
     cdef int64_t start = log.log_start_offset

@@ -2,8 +2,8 @@
 
     header and checksum ─▶ records ─▶ codec ─▶ lock ─▶ producer ─▶ segment ─▶ offsets, write, index ─▶ publish ─▶ tell
 
-The checks come in Kafka's order (LogValidator, then UnifiedLog.append). What may block is asked of the log's owner (see
-log_core), or deferred where the caller may not block.
+The checks have Kafka's order (LogValidator, then UnifiedLog.append). Steps that may block are the log owner's (see
+log_core), or are deferred if the caller may not block.
 
 Thread rule: LogCore's; any thread, with the GIL. Functions whose names end in _locked need the lock.
 """

@@ -16,7 +16,7 @@ cdef enum:
     DISK_WAS_FULL = 1           # the last write met a full disk
     HAS_REPLICAS = 2            # the high watermark is moved by followers' fetches, or by who follows
 
-# What a listener is told in place of appended bytes.
+# Values that a listener gets instead of a number of appended bytes.
 cdef enum:
     LOOK_AGAIN = 0              # the log's start moved, or it is gone, offline, led by another or in another epoch
     REPLICATED = -1             # the high watermark moved, and no append was it
@@ -54,9 +54,9 @@ cdef class LogCore:
     cdef public int32_t deferred_appends    # > 0: earlier appends wait on the io pool, so later ones must defer too
     cdef readonly bint offline              # storage failed: every append and read answers KAFKA_STORAGE_ERROR
     cdef readonly bint deleted              # answers UNKNOWN_TOPIC_OR_PARTITION
-    cdef readonly bint led                  # False: another broker leads it, or nobody: answers NOT_LEADER_OR_FOLLOWER
+    cdef readonly bint led                  # False: this broker is not the leader: NOT_LEADER_OR_FOLLOWER
     cdef bint shut                          # deleted or not led: what an append and a read look at
-    cdef readonly int32_t leader_id         # of one that is not led here: who does, as far as is known, -1 nobody
+    cdef readonly int32_t leader_id         # if not led here: the known leader, or -1
     cdef readonly Followers followers       # None: it has none, or is led elsewhere
     cdef readonly RecordFormat format
     cdef readonly tuple segments            # of Segment, rising and never empty; replaced, never changed
@@ -71,7 +71,7 @@ cdef class LogCore:
     cdef int remove_listener(self, LogListener listener) except -1
     cpdef bint advance(self, double now) except -1
     cdef int replicated_error(self, int64_t end_offset) noexcept
-    cdef OffsetWaits waits                  # for the high watermark; None: nobody has waited yet
+    cdef OffsetWaits waits                  # for the high watermark; None before the first wait
     cdef OffsetWaits low_waits              # for the low watermark
 
     # For log_core, log_append, replica and classic_log alone:
@@ -81,7 +81,7 @@ cdef class LogCore:
     cdef object clock
     cdef bint system_clock                  # the clock is the machine's own: no Python call needed
     cdef set dirty_logs                     # the manager's: owners of logs with unflushed bytes
-    cdef readonly bint epoch_recorded       # leader_epoch stands in leader-epoch-checkpoint
+    cdef readonly bint epoch_recorded       # leader_epoch is in leader-epoch-checkpoint
     cdef int after_write                    # DISK_WAS_FULL, HAS_REPLICAS
     cdef readonly int64_t cut_count         # how often its end was taken off
     cdef readonly int64_t unflushed_count   # records since the last flush

@@ -17,9 +17,9 @@ tried first and waited for without the GIL; a holder may give the GIL away while
 file cache: under it no other log's lock is taken, no listener called and, with may_block=False, nothing waited for
 except one write to the page cache. Offsets and `segments` are stored with the GIL in one piece (no Python call
 between), so any thread may read them together; what a marker aborts is noted before the last stable offset moves.
-Listeners are called with the GIL and without the lock, from whatever thread appended; they must not block.
+Listeners are called on the appending thread, with the GIL and without the lock; they must not block.
 
-Whatever may block or needs a codec is asked of the log's owner, its PartitionLog:
+The log's owner, a PartitionLog, does everything that may block or needs a codec:
 
     prepare_segment_locked(roll)        makes `active` writable: file, index, recorded epoch, or a roll; None: it failed
     load_producers_locked()             calls set_producers(); False: it failed
@@ -27,10 +27,10 @@ Whatever may block or needs a codec is asked of the log's owner, its PartitionLo
     write_failed_locked(errno)          a write failed and was cut back
     read_failed(segment, errno)         the bytes of a segment cannot be read; any thread, with or without the lock
     storage_recovered_locked()          a write succeeded again after a full disk
-    flush_due(end_offset)               flush.messages asks for a flush; whoever acknowledges waits for it by itself
+    flush_due(end_offset)               flush.messages requires a flush; acknowledgements wait for it separately
 
-and `serve` and `classic` ask it directly for what no append or read does: flush_async, faults_of, check_wrappers,
-epoch_end, verify_blocking, as_batches. An ordinary request asks nothing.
+`serve` and `classic` also call flush_async, faults_of, check_wrappers, epoch_end, verify_blocking and as_batches. An
+ordinary request calls none of these.
 """
 
 cimport cython
@@ -341,8 +341,7 @@ cdef class LogCore:
         return 0
 
     def wake_listeners(self):
-        """Tells whoever listens to look again: the log's start or its visible end moved, or it is gone. No lock held.
-        """
+        """Make listeners look again: the log's start or visible end moved, or the log is gone. No lock held."""
         self.notify(LOOK_AGAIN)
         if self.waits is not None:
             self.settle_waits()
@@ -352,12 +351,12 @@ cdef class LogCore:
     # ---- followers: what a leader's log needs at an append; leading.pyx has the rest ---------------------------------
 
     def use_followers(self, Followers followers):
-        """Who follows from here on, None for nobody. The log's lock is held; advance() goes by it then."""
+        """Set the followers that advance() counts; None: there are none. The log's lock is held."""
         self.followers = followers
 
     cpdef bint advance(self, double now) except -1:
-        """Moves the high watermark up to what all replicas that count have; whether it moved. `now` in monotonic
-        seconds. No lock held."""
+        """Raise the high watermark to the replicated end. Return whether it moved. `now` in monotonic seconds. No lock
+        held."""
         if self.followers is None or self.followers.replicated_end(self.log_end_offset, now) <= self.high_watermark:
             return False
         self.lock_acquire()
@@ -385,7 +384,7 @@ cdef class LogCore:
         return True
 
     cdef int replicated_error(self, int64_t end_offset) noexcept:
-        """With which code acks=all is answered that waits for an offset, 0 for none; NOT_YET while it is to wait."""
+        """Return the error code (0: none) of an acks=all request that waits for an offset; NOT_YET: it waits on."""
         if self.shut or self.offline:
             return self.shut_error() if self.shut else KAFKA_STORAGE_ERROR
         if self.high_watermark < end_offset:
@@ -395,7 +394,7 @@ cdef class LogCore:
         return 0
 
     cdef int settle_waits(self) except -1:
-        """Calls those whose wait for the high watermark is over: all of them, where nobody leads here any more."""
+        """End the waits for the high watermark that are over: all of them if this broker is no longer the leader."""
         cdef int error = self.replicated_error(0)
         cdef int64_t reached = INT64_MAX if self.shut or self.offline else self.high_watermark
         return self.waits.settle(reached, error)
@@ -496,7 +495,7 @@ cdef class LogCore:
         self.log_end_offset = log_end
         self.high_watermark = flushed if self.format.positional else log_end
         if self.after_write & HAS_REPLICAS:
-            self.high_watermark = log_start         # until it is told: nothing is known to stand on other replicas
+            self.high_watermark = log_start         # until the leader reports more: replication is unknown
         self.last_stable_offset = flushed if self.format.positional else log_start
 
     def set_log_start(self, int64_t log_start):
@@ -575,24 +574,24 @@ cdef class LogCore:
         self.move_stable_locked()
 
     def set_leader_epoch(self, int32_t leader_epoch, bint recorded):
-        """Sets the epoch of batches from now on; `recorded`: it stands in leader-epoch-checkpoint."""
+        """Set the epoch of new batches; `recorded`: it is in leader-epoch-checkpoint."""
         self.leader_epoch = leader_epoch
         self.epoch_recorded = recorded
 
     def set_led(self, bint led, int32_t leader_id=-1):
-        """Whether this broker leads the partition; where it does not, appends and reads answer NOT_LEADER_OR_FOLLOWER,
-        and `leader_id` says who does, -1 nobody. The log's lock is held, or nobody has the log yet."""
+        """Set whether this broker leads the partition. If not, appends and reads return NOT_LEADER_OR_FOLLOWER, and
+        `leader_id` is the known leader or -1. The log's lock is held, or no other thread has the log yet."""
         self.led = led
         self.leader_id = leader_id
         self.shut = self.deleted or not led
 
     def set_offline(self):
-        """Makes appends and reads answer KAFKA_STORAGE_ERROR; False where they did already."""
+        """Make appends and reads return KAFKA_STORAGE_ERROR. Return False if they already did."""
         if self.offline:
             return False
         self.offline = True
         return True
 
     def set_deleted(self):
-        """Makes appends and reads answer UNKNOWN_TOPIC_OR_PARTITION."""
+        """Make appends and reads return UNKNOWN_TOPIC_OR_PARTITION."""
         self.deleted = self.shut = True

@@ -1,4 +1,4 @@
-"""What a read lends: a range of one segment's bytes, without a copy."""
+"""A range of one segment's bytes that a read lends without a copy."""
 
 from libc.stdint cimport int64_t
 
@@ -6,7 +6,7 @@ from kafkalite._native.log.segment cimport Segment
 
 cdef class LogSlice:
     # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
-    cdef readonly object owner              # the log's, who is told of a file that cannot be read
+    cdef readonly object owner              # the log's; its read_failed is called for an unreadable file
     cdef readonly Segment segment
     cdef readonly int64_t position, size    # a reader may make it smaller, to a boundary of batches
     cpdef release(self)

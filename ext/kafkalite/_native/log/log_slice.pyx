@@ -1,7 +1,7 @@
-"""What a read lends: a range of one segment's bytes, without a copy.
+"""A range of one segment's bytes that a read lends without a copy.
 
-A slice pins its segment, so that retention and compaction may take its name away, and nobody its bytes. What may be
-made of them, and when they were looked at in vain (a file that was cut under its map), is segment.pyx's to say.
+A slice pins its segment: retention and compaction can delete the file's name but not its bytes. segment.pyx defines how
+the bytes may be used, and how to detect that the file was truncated under its map.
 
 Thread rule: a slice is one thread's at a time; `failed` needs the GIL alone.
 """

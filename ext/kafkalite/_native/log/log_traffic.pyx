@@ -1,4 +1,4 @@
-"""What went in and out of logs, summed for whoever tells of it; each log counts in its own `Traffic`.
+"""Sums of bytes and records appended to and read from logs, for metrics. Each log counts in its `Traffic`.
 
 Thread rule: any thread, with the GIL.
 """

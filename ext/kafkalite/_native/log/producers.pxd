@@ -1,4 +1,4 @@
-"""What a partition remembers of its idempotent and transactional producers."""
+"""The state of a partition's idempotent and transactional producers."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -12,14 +12,14 @@ cdef enum:
 cdef enum CheckResult:
     CHECK_GOOD = 0
     CHECK_DUPLICATE = 1         # the batch is in the log already
-    CHECK_ASK = 2               # it would begin a transaction: whoever coordinates it has to admit that first
+    CHECK_ASK = 2               # it would begin a transaction, which the coordinator must admit first
     CHECK_REFUSED = 3           # `error` says why
 
 # Who appends.
 cpdef enum:
     FROM_CLIENT = 0
     FROM_CLIENT_V2 = 1          # a client that speaks Produce 12 or above: transactions of KIP-890
-    FROM_COORDINATOR = 2        # a coordinator of ours: batches without sequence, and nobody to ask
+    FROM_COORDINATOR = 2        # this broker's coordinators: no sequence, no admission
 
 cdef enum:
     NOT_ADMITTED = -1           # in place of a table's marker_count at which a transaction was admitted
@@ -93,5 +93,5 @@ cdef class ProducerTable:
     cdef int forget_replicated(self, int64_t high_watermark) noexcept
     cdef bint reaches(self, int64_t offset) except -1
 
-# What a control batch, which has been parsed, says. MARKER_EMPTY, too, for one whose record cannot be read.
+# The content of a parsed control batch. MARKER_EMPTY also if its record cannot be read.
 cdef void read_marker(const unsigned char* batch, const ItemInfo* info, Marker* marker) noexcept nogil

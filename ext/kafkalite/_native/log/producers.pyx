@@ -1,18 +1,18 @@
-"""What a partition remembers of its idempotent and transactional producers, and Kafka's rules on both.
+"""The state of a partition's idempotent and transactional producers, with Kafka's checks.
 
-For each producer id: its epoch, its last five batches (sequences and offsets, so that a batch sent again is answered
+For each producer id: its epoch, its last five batches (sequences and offsets, so that a duplicate batch is answered
 with its first offset), the start of its open transaction, and the epoch of the coordinator that wrote its last marker.
-For the log: the open transactions by first offset, and the aborted ones. All of it is a function of the log: it is
-rebuilt from a snapshot and the batches after it.
+For the log: the open transactions by first offset, and the aborted ones. All state derives from the log and is rebuilt
+from a snapshot and the batches after it.
 
-A transaction is open from its first batch to its marker. Sequence numbers run on over a marker of the same epoch
-(KIP-98); a marker of a newer epoch, as KIP-890 has them all, and a batch of one, start again at 0. Whoever admits a
-transaction is asked once, for its first batch here; a marker that comes in between takes the admission back, so that a
-late batch cannot open a transaction that nobody will end.
+A transaction is open from its first batch to its marker. Sequence numbers continue after a marker of the same epoch
+(KIP-98) and restart at 0 after a marker or with a batch of a newer epoch, which every KIP-890 marker has. The
+coordinator admits a transaction once, before its first batch in this log. A marker that arrives in between revokes the
+admission: a late batch cannot open a transaction that would never end.
 
-In a log with replicas a transaction stays undecided until the high watermark has passed its marker, which may still
-go with its leader (Kafka's ProducerStateManager has them as unreplicated). Of those only such are kept as can be the
-first: one that began after another and ended before it never is.
+In a log with replicas, a transaction stays undecided until the high watermark has passed its marker, since a new leader
+may lack the marker (Kafka's ProducerStateManager calls these unreplicated). Only those are kept that can have the
+lowest first offset: never one that began after another and ended before it.
 
 Thread rule: a table belongs to one log and is touched under that log's lock only, but for `aborted`. Sequence numbers
 run from 0 to 2^31-1 and wrap to 0.
@@ -221,10 +221,10 @@ cdef class ProducerTable:
             return TRANSACTION_COORDINATOR_FENCED
         return 0
 
-    # ---- what stands in the log -------------------------------------------------------------------------------------
+    # ---- what the log contains --------------------------------------------------------------------------------------
 
     cdef int update(self, const ItemInfo* info, int64_t now_ms) except -1:
-        """Takes in a batch of records that stands in the log. Nothing is checked."""
+        """Apply a batch of records that is in the log, without checks."""
         cdef ProducerEntry entry = self.entry_of(info)
         if info.attributes & TRANSACTIONAL and entry.transaction_offset < 0:
             self.put_open(info.base_offset, info.producer_id)
@@ -255,9 +255,9 @@ cdef class ProducerTable:
             self.forgotten_marker_number = max(self.forgotten_marker_number, entry.marker_number)
 
     cdef int update_marker(self, const ItemInfo* info, const Marker* marker, int64_t now_ms) except -1:
-        """Takes in a commit or abort marker that stands in the log: it ends the producer's transaction, if one is open.
+        """Apply a commit or abort marker that is in the log: it ends the producer's open transaction, if any.
 
-        An empty one says only that everything of its transaction is gone.
+        An empty marker means only that every record of its transaction is gone.
         """
         cdef ProducerEntry entry = self.entry_of(info)
         cdef int64_t first_offset = entry.transaction_offset
@@ -371,7 +371,7 @@ cdef class ProducerTable:
         return 0
 
     cdef int put_ended(self, int64_t first_offset, int64_t marker_offset) except -1:
-        """Notes a transaction whose marker stands after all others'."""
+        """Add a transaction whose marker has the highest offset so far."""
         cdef Py_ssize_t capacity
         cdef EndedTransaction* grown
         while self.ended_end > self.ended_start and self.ended[self.ended_end - 1].first_offset >= first_offset:
@@ -409,8 +409,7 @@ cdef class ProducerTable:
         return 0
 
     cdef bint reaches(self, int64_t offset) except -1:
-        """Whether anything that is known here stands at `offset` or above, so that a log cut there needs another
-        table."""
+        """Return whether any of this state comes from `offset` or above: a log truncated there needs a new table."""
         cdef ProducerEntry entry
         if self.ended_end > self.ended_start and self.ended[self.ended_end - 1].marker_offset >= offset:
             return True

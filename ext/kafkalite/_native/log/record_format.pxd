@@ -1,4 +1,4 @@
-"""What a stored record format supplies to the log: the seam between `v2` and the 0.7 `classic` format.
+"""The interface of a stored record format: `v2` and the 0.7 `classic` format implement it.
 
 The log itself knows segments, positions and offsets. A format parses one stored item (a batch, or a classic message),
 checks its checksum, and puts offset and leader epoch into bytes about to be appended.
@@ -11,7 +11,7 @@ cdef enum ItemFault:
     ITEM_MAGIC = 1                  # of another format
     ITEM_NUMBERS = 2                # offsets, count or sequence cannot be; or the client may not write such a batch
 
-# What a format reads of one stored item.
+# The header fields that a format reads from one stored item.
 cdef struct ItemInfo:
     int64_t position                # in the segment
     int64_t size                    # bytes, overhead included
@@ -34,7 +34,7 @@ cdef enum ParseResult:
     PARSE_INCOMPLETE = 1            # fewer bytes left than the item needs
     PARSE_INVALID = 2               # these bytes are not an item of this format
 
-# What the walk over the uncompressed records of an appended item found.
+# The result of the walk over the uncompressed records of an appended item.
 cdef struct RecordsVerdict:
     int error                       # Kafka error code, 0 good
     int64_t bad_index               # of the first bad record, -1 none

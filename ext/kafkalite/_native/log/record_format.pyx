@@ -1,9 +1,9 @@
-"""What a stored record format supplies to the log: the seam between `v2` and the 0.7 `classic` format.
+"""The interface of a stored record format: `v2` and the 0.7 `classic` format implement it.
 
-A record batch v2 stands on the disk as it does on the wire; batch.pxd draws it.
+A record batch v2 has the same bytes on disk and on the wire; batch.pxd draws it.
 
-A format object has no state and may be used by any thread, without the GIL. Records inside a batch are the business of
-`batch`, whose walk is called here.
+A format object has no state and may be used by any thread, without the GIL. `batch` walks the records inside a
+batch.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -53,7 +53,7 @@ from kafkalite._native.wire.error_codes cimport (
 
 
 cdef class RecordFormat:
-    """Base of the formats. One without behaviour of its own refuses every byte."""
+    """Base of the formats. It rejects every byte."""
 
     cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, ItemInfo* out) noexcept nogil:
         """Reads the item at `data` (its `position` is the caller's) without trusting a single field.
@@ -93,7 +93,7 @@ cdef class RecordFormat:
 
 
 cdef inline void load_fields(const unsigned char* data, ItemInfo* out) noexcept nogil:
-    """Reads what stands in a batch's header after offset and length."""
+    """Read the fields of a batch's header after offset and length."""
     out.leader_epoch = load_i32(data + LEADER_EPOCH_AT)
     out.crc = load_u32(data + CRC_AT)
     out.attributes = load_i16(data + ATTRIBUTES_AT)
@@ -151,7 +151,7 @@ cdef class V2Format(RecordFormat):
             return MESSAGE_TOO_LARGE
         if total < HEADER_SIZE or total != size:
             return CORRUPT_MESSAGE
-        # A negative lastOffsetDelta is a parse failure but a wrong CRC must be told first, so `parse` cannot be used.
+        # A negative lastOffsetDelta fails the parse, but a wrong CRC must be reported first, so `parse` cannot be used.
         out.position = 0
         out.size = total
         out.base_offset = 0

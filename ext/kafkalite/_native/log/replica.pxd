@@ -20,7 +20,7 @@ cpdef enum:
     FOLLOWS_ANYBODY = -1        # nothing was said yet
 
 cdef struct Given:
-    # What a walk over a leader's records found.
+    # The result of a walk over a leader's records.
     int outcome
     int64_t size                # bytes of the batches that may be appended
     int64_t first_offset        # of the first of them, -1 none

@@ -1,17 +1,17 @@
-"""A log whose records come from another broker's: appended with their offsets, cut where histories part.
+"""A follower's log: append the leader's batches with their offsets, and truncate where the logs diverge.
 
-    append     batches as the leader has them ▸ walked and checked as a whole, without the GIL ▸ written in runs
-    cut        a new list of segments, the log's end and what follows from it, published in one step
+    append     the leader's batches ▸ walked and checked as a whole, without the GIL ▸ written in runs
+    cut        a new list of segments, the log end and everything derived from it, published in one step
 
-A batch keeps its offsets, its leader epoch and every other byte. Nothing is asked of it that its leader has asked:
-neither sequences nor times, keys or sizes. Offsets may be missing between batches, since a compacted leader has none
-there; they never go back. A batch of an epoch above the one that was fetched with is left out, and so is what follows
-it: its sender has lost leadership meanwhile (KAFKA-18723). Sources: Kafka's UnifiedLog.appendAsFollower, truncateTo.
+A batch keeps its offsets, its leader epoch and every other byte. The leader's checks (sequences, timestamps, keys,
+sizes) are not repeated. Offsets may have gaps, because a compacted leader has them, but never decrease. A batch with a
+higher epoch than the fetch had is skipped, with everything after it: its sender has lost leadership meanwhile
+(KAFKA-18723). Sources: Kafka's UnifiedLog.appendAsFollower, truncateTo.
 
-A cut never shortens a file under a reader. The segment that holds the new end gets another object in its place, and the
-old one is deleted, as retention deletes: whoever has it pinned reads on in the file as it was, whoever comes later
-looks again. The file itself is shortened only if nobody has it pinned at the moment of the publication; else its kept
-part is a new file by then. Who slept between two looks at the log finds another `cut_count`.
+A cut never shortens a file while it is read. A new object replaces the segment that contains the new end, and the old
+one is deleted as by retention: readers that have it pinned continue in the old file, later readers find the new one.
+The file is shortened only if it has no pin when the cut is published; otherwise the kept part was copied to a new file
+before. A thread that slept between two looks at the log sees that `cut_count` changed.
 
 Thread rule: LogCore's.
 """
@@ -80,11 +80,11 @@ cdef int64_t run_end(RecordFormat format, const unsigned char* data, int64_t pos
 
 
 cdef class Replica:
-    """Appends to a log what its leader has, and takes off its end what the leader has not."""
+    """Append the leader's batches to a log, and remove those from its end that the leader does not have."""
 
     def __init__(self, LogCore log not None):
         if not log.after_write & HAS_REPLICAS:
-            raise ValueError("a log without replicas follows nobody")
+            raise ValueError("a log without replicas cannot follow a leader")
         self.log = log
         self.last_epoch = -1
         self.follows = FOLLOWS_ANYBODY
@@ -92,11 +92,11 @@ cdef class Replica:
     # ---- append -----------------------------------------------------------------------------------------------------
 
     def append(self, const unsigned char[::1] records, int32_t leader_epoch, int64_t high_watermark=-1):
-        """Appends whole batches of a leader, all of them or, where the outcome is not FOLLOW_DONE, none; but those
-        before a write that failed stand. (outcome, error, first offset, last offset of the first batch, bytes taken).
+        """Append whole batches of a leader: all of them, or none if the outcome is not FOLLOW_DONE, except those before
+        a failed write. Return (outcome, error, first offset, last offset of the first batch, bytes appended).
 
-        `leader_epoch`: the one with which they were fetched. `high_watermark`: up to where the leader knows them on all
-        replicas in sync; that of the log moves up to it, but not beyond its end. May block.
+        `leader_epoch`: the epoch of the fetch. `high_watermark`: the leader's; the log's rises to it, at most to the
+        log end. May block.
         """
         cdef LogCore log = self.log
         cdef RecordFormat format = log.format
@@ -187,7 +187,7 @@ cdef class Replica:
         return FOLLOW_DONE
 
     cdef int _take(self, const unsigned char* data, int64_t position, int64_t end, int64_t now_ms) except -1:
-        """Publishes batches that stand behind the active segment's end."""
+        """Publish batches that were written after the active segment's end."""
         cdef LogCore log = self.log
         cdef RecordFormat format = log.format
         cdef Segment segment = log.active
@@ -214,8 +214,8 @@ cdef class Replica:
     # ---- cut --------------------------------------------------------------------------------------------------------
 
     def lower(self, int64_t offset):
-        """What is at `offset` and above counts neither as flushed nor as replicated any more, and the log starts there
-        at the latest. Log's and flush lock held."""
+        """Lower the flushed offset, the high watermark and the log start to at most `offset`. Log's and flush lock
+        held."""
         cdef LogCore log = self.log
         log.log_start_offset = min(log.log_start_offset, offset)
         log.flushed_offset = max(log.log_start_offset, min(log.flushed_offset, offset))
@@ -225,10 +225,10 @@ cdef class Replica:
 
     def publish_cut(self, tuple segments not None, int64_t log_start, int64_t log_end, *, Segment unpinned=None,
                     bint anew=False):
-        """Publishes a log that ends earlier, or begins anew: its segments, and what follows from its end. Segments that
-        are not among them are deleted. False, and nothing done, where `unpinned` is pinned. Log's and flush lock held.
+        """Publish a truncated or restarted log: its segments, and everything derived from its end. Other segments are
+        deleted. Return False, without a change, if `unpinned` has a pin. Log's and flush lock held.
 
-        What is known of producers is dropped where it reaches beyond the new end, and where the log begins `anew`.
+        The producers' state is dropped if it extends beyond the new end, and with `anew` (an empty log starts over).
         """
         cdef LogCore log = self.log
         cdef tuple before = log.segments

@@ -2,14 +2,13 @@
 
 A scan goes from one batch boundary to the next in chunks: the chunk is walked without the GIL (headers always,
 checksums when asked), then taken in with it. It stops at the end it was given or at the first thing that is no batch;
-deciding what that means (a torn tail to cut, damage to quarantine) is kafkalite.broker.log.recovery's.
+kafkalite.broker.log.recovery decides what that means (a torn tail to cut, damage to quarantine).
 
-What a checksum cannot see is checked by order. The base offset lies outside the CRC, so a batch must not start below
-the offset that follows the previous one, and where it starts above (a gap, legal after compaction) it must not run into
-the next batch. From offset `contiguous_from` on no gap is allowed at all: nothing is ever compacted out of what was not
-flushed.
+The order of batches detects what the CRC does not cover, the base offset: a batch must not start below the offset after
+the previous batch, and if it starts above it (a gap, legal after compaction), it must not overlap the next batch. From
+offset `contiguous_from` on, no gap is allowed, because unflushed batches are never compacted.
 
-A file that fails under a scan ends it by SegmentUnreadable; what the scan was filling then is worth nothing.
+A file that becomes unreadable ends the scan with SegmentUnreadable; the results so far must not be used.
 
 Thread rule: a scan belongs to one thread. The segment is pinned during run() and resync() only.
 """
@@ -24,7 +23,7 @@ from kafkalite._native.wire.batch cimport CONTROL
 
 cdef enum:
     CHUNK_BATCHES = 512                 # headers walked per GIL release
-    CHUNK_BYTES = 8 * 1024 * 1024       # and bytes: other threads of a log's lock holder get their turn
+    CHUNK_BYTES = 8 * 1024 * 1024       # and bytes: lets other threads run
 
     WALKED = 0
     WALK_INVALID = 1
@@ -41,7 +40,7 @@ cdef struct Walk:
 
 
 cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, const ItemInfo* info) noexcept nogil:
-    """Whether a parsed batch stands in order with what is before and after it."""
+    """Return whether a parsed batch is in order with the batches before and after it."""
     cdef ItemInfo following
     cdef int64_t after
     if info.next_offset > walk.offset_limit or info.base_offset < walk.next_offset:
@@ -211,7 +210,7 @@ cdef class SegmentScan:
         return None if found < 0 else (found, info.base_offset)
 
     def skip_to(self, int64_t position, int64_t next_offset):
-        """Goes on at another batch boundary, after bytes that are no batches."""
+        """Continue at another batch boundary, after bytes that are no batches."""
         self.position = position
         self.next_offset = next_offset
 

@@ -1,24 +1,24 @@
-"""One file of a log: its descriptor and map (lent out by pins), its size, its index, what of it is verified.
+"""One file of a log: its descriptor and map (lent with pins), its size, its index and its verified range.
 
     0                        verified, flushed ...           size   written    allocated
     |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
 
 Bytes up to `size` never change while the file lives and are never unmapped or cut while a pin is held. Writing is by
-`pwrite` at `size`, into blocks reserved ahead without growing the file; reading is through a read-only map that goes
-beyond the end of the file, so that it need not grow with it. Nobody reads the map at or above `size`.
+`pwrite` at `size`, into blocks reserved ahead without growing the file. Reading uses a read-only map that extends
+beyond the end of the file, so that it need not grow; no reader goes to `size` or above.
 
 Once a segment holds ZEROS_FROM bytes, small batches are written into zeros that were written before, up to
 ZEROS_STEP_MAX at once: the page cache then allocates its pages in large pieces (half the CPU of a batch of 10 KB), and
 fdatasync finds the file's size and blocks settled, with nothing for the file system's journal. So a file that was not
 closed cleanly may end in zeros, which recovery cuts (kafkalite/broker/log/recovery.py). A roll and a clean stop cut
-them, so that a sealed file's size is the truth. Classic segments do without: their offsets are file positions.
+them, so a sealed file has its true size. Classic segments are not extended: their offsets are file positions.
 
 Bytes loaded from the disk are not trusted: their CRC is checked once, granule by granule (a granule lies between two
-index entries), before they are first served. What fails is quarantined: listed in `damage`, its bytes left in place.
+index entries), before they are first served. A damaged granule is quarantined: listed in `damage`, its bytes unchanged.
 
-A file that somebody cuts, or that the disk cannot give, reads as zeros and raises a flag (see mapped_faults): whoever
-read the map calls `check_read` after it, or asks `has_fault`. Once raised it stays so: the bytes are not served again
-by this process. A size that is below what was written raises it too, where a size is looked at anyway.
+A file that was truncated from outside, or that the disk cannot read, yields zeros and sets a flag (see mapped_faults):
+after reading the map, call `check_read` or `has_fault`. The flag stays set, and this process never serves the bytes
+again. A file size below the written size, where it is looked up anyway, also sets the flag.
 
 Thread rule: pins, opening and closing, `advance` and the index need the GIL, which none of these gives away between a
 test and what depends on it; the log's lock orders the writers. The map and descriptor may be used without the GIL
@@ -66,10 +66,10 @@ cdef extern from "<fcntl.h>" nogil:
     int sync_file_range(int fd, int64_t position, int64_t size, unsigned int flags)
 
 cdef inline int64_t file_end(int fd) noexcept nogil:
-    """The file's size; -1: unknown. Nobody uses the descriptor's position.
+    """Return the file's size; -1: unknown. It moves the descriptor's position, which nothing uses.
 
-    By fstat the system would know that its times were looked at, and give the next write a time of its own (Linux
-    6.13): each sync would then write the inode as well.
+    After fstat, Linux 6.13 and newer give the next write a new timestamp (multigrain timestamps): each sync would also
+    write the inode.
     """
     return c_lseek(fd, 0, SEEK_END)
 
@@ -430,7 +430,7 @@ cdef class Segment:
             step = min(max(self.size, ALLOCATE_STEP_MIN), ALLOCATE_STEP_MAX)
             step = max(min(end + step, size_max), end) if not whole else max(size_max, end)
             step = (step + PAGE - 1) & ~<int64_t>(PAGE - 1)
-            # Reserving is only about speed: where it is impossible the write itself says what is wrong.
+            # Reserving only saves time: if it fails, the write reports the error.
             if file_allocate(self.fd, self.allocated, step - self.allocated) == 0:
                 self.allocated = self.reserved = step
             else:
@@ -515,7 +515,7 @@ cdef class Segment:
         try:
             self.pin()
         except OSError:
-            return                              # deleted at this moment, or the sync after it says what is wrong
+            return                              # deleted meanwhile, or the next sync reports the error
         try:
             with nogil:
                 sync_file_range(self.fd, start, size, SYNC_FILE_RANGE_WRITE)
@@ -550,14 +550,14 @@ cdef class Segment:
         self.sealed = True
 
     def mark_deleted(self):
-        """Its files were renamed: it cannot be opened again. Pinned readers go on; the last of them closes it, since
-        an open descriptor would keep the disk space after the file's name is gone."""
+        """Note that the files were renamed: the segment cannot be reopened. The last pinned reader closes it, because
+        an open descriptor would keep the disk space of a deleted file."""
         self.deleted = True
         if self.pins == 0:
             self._close()
 
     def cut(self, int64_t size):
-        """Recovery: drops the file's bytes from `size` on. Nobody may hold a pin or a view. OSError."""
+        """Truncate the file to `size` bytes (recovery). No pin or view may exist. Raise OSError."""
         cdef int result
         kl_assert(self.pins == 0)
         kl_assert(0 <= size)
@@ -663,7 +663,7 @@ cdef class Segment:
         self.index = None
 
     def mark_verified(self, int64_t granule):
-        """The granule was checked; what is wrong in it stands in `damage`."""
+        """Note that a granule was verified; `damage` lists its errors."""
         if self.verified is not None and granule < len(self.verified) and not self.verified[granule]:
             self.verified[granule] = 1
             self.unverified_count -= 1
@@ -703,7 +703,7 @@ cdef class Segment:
     # ---- reading ----------------------------------------------------------------------------------------------------
 
     def read_bytes(self, int64_t position, int64_t size):
-        """A copy of a readable range, whatever is in it."""
+        """Return a copy of a readable range, without checking it."""
         if position < 0 or size < 0 or position + size > self.size:
             raise ValueError(f"range {position}+{size} is outside a segment of {self.size} bytes")
         self.pin()

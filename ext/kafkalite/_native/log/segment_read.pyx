@@ -1,9 +1,9 @@
-"""Which bytes of a segment answer a read: positions of whole batches, found by index and headers.
+"""Find the bytes of a segment that answer a read: positions of whole batches, by index and headers.
 
     offset ─▶ index: a granule ─▶ headers: the batch that holds it ─▶ last boundary below the limits
 
-Bytes that are not verified yet are not looked into (READ_DEFER); quarantined ones are stepped over, and refused where
-they are what is asked for.
+Unverified bytes are not read (READ_DEFER). Quarantined batches are skipped, unless they contain the requested offset:
+then the read is refused.
 
 Thread rule: Segment's; the caller holds a pin, and asks the segment for faults when it has read the map.
 """
