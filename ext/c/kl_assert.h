@@ -1,8 +1,8 @@
 /* kl_assert(condition): an invariant of ours, checked in the debug build (KL_DEBUG) and compiled to nothing in any other.
  *
- * What fails is told in one line on stderr, and the process aborts: most invariants stand where no exception can leave
- * (without the GIL, in functions that cannot fail, in the middle of a change), and a broker that goes on with a broken
- * one may write it to the disk. faulthandler shows the Python that led there. The condition must have no effect.
+ * A failure prints one line on stderr and aborts the process. Most invariants are checked where no exception can be
+ * raised (without the GIL, in functions that cannot fail, in the middle of a change), and a broker that continued could
+ * write bad state to the disk. faulthandler prints the Python stack. The condition must have no side effect.
  */
 #ifndef KL_ASSERT_H
 #define KL_ASSERT_H

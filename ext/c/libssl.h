@@ -1,9 +1,9 @@
 /* The functions of OpenSSL that kafkalite calls, found at run time.
  *
  * Nothing here needs OpenSSL to compile or to link: the types are opaque and the prototypes our own, which
- * tests/unit/native/tls/test_library.py compares with the installed headers. The library of the machine is loaded when the
- * first TLS listener or client asks for it, so that whoever does not use TLS loads nothing, a wheel works on machines
- * without it, and the distribution goes on patching it.
+ * tests/unit/native/tls/test_library.py compares with the installed headers. The first TLS listener or client loads the
+ * machine's library: without TLS nothing is loaded, a wheel works on machines without OpenSSL, and the distribution
+ * keeps patching it.
  *
  * Thread rule: kl_libssl_load by one thread at a time; the table is read-only from then on.
  */
@@ -184,7 +184,7 @@ enum {
 
 #define KL_LIBSSL_OLDEST 0x30000000UL
 
-/* Fills the table. NULL, or what stands in the way: the library that was looked for, or the function that it lacks. */
+/* Fill the table. Return NULL, or the name of the missing library or function. */
 static inline const char *kl_libssl_load(kl_libssl *table)
 {
     static const char *const libraries[] = {"libssl.so.4", "libssl.so.3"};

@@ -57,8 +57,8 @@ static int grow(void)
     return 0;
 }
 
-/* Handler only. The range with `address` is held by the reader that met the fault, so it stands still; others may come
- * and go, which the second look at `start` notices. */
+/* Handler only. The reader that faulted holds the range with `address`, so it cannot change. Other ranges may come and
+ * go, which the second look at `start` notices. */
 static int take_fault(uintptr_t address)
 {
     int count = __atomic_load_n(&chunk_count, __ATOMIC_ACQUIRE);
@@ -73,7 +73,7 @@ static int take_fault(uintptr_t address)
                     || __atomic_load_n(&each->start, __ATOMIC_ACQUIRE) != start)
                 continue;
             /* The flag first: no reader may see the zeros and not the flag. All that is left of the range goes at once,
-             * as a cut file lacks all of it, and nobody may use what he reads there any more. */
+             * because a truncated file lacks all of it, and readers must not use these bytes any more. */
             __atomic_store_n(fault, 1, __ATOMIC_SEQ_CST);
             __atomic_fetch_add(&fault_count, 1, __ATOMIC_RELAXED);
             return mmap((void *)page, end - page, PROT_READ, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,

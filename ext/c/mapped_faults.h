@@ -1,15 +1,15 @@
-/* Mapped files that fail under their readers: a page that lies after the end of a file which somebody cut, or that the
- * disk cannot give, raises SIGBUS in whoever touches it.
+/* Mapped files that fail while they are read: touching a page after the end of a truncated file, or one that the disk
+ * cannot read, raises SIGBUS in the reading thread.
  *
- *   watch a map ─▶ touch a page that is not there ─▶ SIGBUS ─▶ flag raised, zeros from that page on ─▶ reader goes on
- *                                                                        └─▶ and looks at the flag before it answers
+ *   watch a map ─▶ touch a missing page ─▶ SIGBUS ─▶ flag set, zeros from that page on ─▶ the reader continues,
+ *                                                                             and checks the flag before it answers
  *
- * Whoever reads a watched map asks kl_has_fault() after the last byte and before anything that was made from the bytes
- * is used: what stood there may have been zeros. A flag is never lowered. A SIGBUS at any other address goes to whoever
- * had the signal before, as if this module were not there.
+ * A reader of a watched map calls kl_has_fault() after the last byte and before it uses anything derived from the bytes,
+ * which may have been zeros. A flag is never cleared. A SIGBUS at any other address goes to the handler that was
+ * installed before.
  *
- * Why no longjmp out of the handler: that would need a sigsetjmp before every read, and would jump over locks and
- * references that its caller holds; zeros need nothing from a reader but what it does with bytes from a disk anyway.
+ * The handler does not longjmp: that would need a sigsetjmp before every read, and would skip the release of locks and
+ * references. A reader already treats bytes from a disk as untrusted, so zeros need no new code.
  *
  * Thread rule: kl_watch_map and kl_forget_map need one lock around them (the GIL); the handler runs in any thread at
  * any time and takes none. kl_has_fault may be called by any thread.

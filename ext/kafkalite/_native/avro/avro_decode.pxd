@@ -4,14 +4,14 @@
     columns    Column[]: one a node of the reader's schema; leaves hold values, lists and maps offsets, structs children
 
 All programs of a decoder fill the same columns, so messages of several writers lie in one batch in their order. A row
-that fails is taken back (`column_truncate`) and is null instead; a column's length tells how far to cut, whatever was
-done to it. Nothing from a message sizes an allocation before it was compared with the bytes that are there.
+that fails is taken back (`column_truncate`) and is null instead; a column's length is enough to truncate it.
+No size from a message is allocated before it was compared with the bytes that are left.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from kafkalite._native.wire.cursor cimport Cursor
 
-# What a column is and what a program does, for the Python that makes them too.
+# Kinds of columns and operations of programs, also for the Python code that builds them.
 cpdef enum:
     COLUMN_NULL, COLUMN_BOOLEAN, COLUMN_FIXED, COLUMN_BYTES, COLUMN_LIST, COLUMN_STRUCT
 

@@ -233,7 +233,7 @@ cdef int run_number(Program* p, const Op* op, Cursor* c) noexcept nogil:
     return append_value(&p.columns[op.column], &wide, 8)
 
 cdef int run_raw(Program* p, const Op* op, Cursor* c, int64_t size) noexcept nogil:
-    """Reads a value of so many bytes as they stand: float, double, fixed."""
+    """Read a value of a fixed number of bytes: float, double, fixed."""
     cdef const unsigned char* raw = read_raw(c, size)
     cdef float single
     cdef double wide
@@ -348,7 +348,7 @@ cdef int run_member(Program* p, const Op* op, Cursor* c, int depth) noexcept nog
     return column_next(column, True)
 
 cdef int run_default(Program* p, const Op* op, int depth) noexcept nogil:
-    """A default stands in the program as Avro."""
+    """Read a default, which the program contains in Avro's encoding."""
     cdef Cursor c
     cdef int64_t before = p.items_left
     cdef int failure

@@ -1,4 +1,4 @@
-"""Columns to Avro bodies; what a node is stands in avro_encode.pxd, and kafkalite.avro.encoder makes them.
+"""Encode columns as Avro bodies. avro_encode.pxd defines the nodes, and kafkalite.avro.encoder builds them.
 
 Thread rule: a ColumnEncoder belongs to one thread at a time; its loop runs without the GIL.
 """
@@ -16,7 +16,7 @@ cdef extern from *:
     """
     #include <stdint.h>
     #include <string.h>
-    /* 16 bytes little-endian to the shortest big-endian number (width 0), or to so many bytes; -1: no room. */
+    /* 16 bytes little-endian to the shortest big-endian number (width 0), or to `width` bytes; -1: too large. */
     static int kl_from_decimal(const unsigned char* p, int width, unsigned char* out) {
         int n = 16, i;
         unsigned char sign = p[15] & 0x80 ? 0xFF : 0;

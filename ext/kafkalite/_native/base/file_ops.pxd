@@ -1,5 +1,5 @@
 """Every system call by which the log changes the disk, in one place, so that a test can make the n-th of them fail, or
-put a disk of its own in the place of the machine's.
+replace the machine's disk.
 
 The functions return a count or 0, or -errno; EINTR and short writes are continued here and nowhere else. They run
 without the GIL and touch no Python object.

@@ -1,13 +1,13 @@
 """Every system call by which the log changes the disk, in one place, so that a test can make the n-th of them fail, or
-put a disk of its own in the place of the machine's.
+replace the machine's disk.
 
 A fault plan says: of the calls of the kinds in `kinds`, let `after` pass, then fail one (or all that follow) with
 `errno`; a failing write may first write `written` bytes, as a full disk does. Calls are counted only while a plan is
 armed.
 
-A disk (`use_disk`, kafkalite.broker.log.files.Disk says what it can) does what is asked by path: it opens, renames,
-unlinks, makes directories, tells of files. What is done by descriptor is done by the system, on the descriptor that
-the disk gave, so that maps and the loops of native code know no difference; the disk is told first, and may refuse.
+A replacement disk (`use_disk`; the interface is kafkalite.broker.log.files.Disk) serves calls by path: open, rename,
+unlink, mkdir, stat. Calls by descriptor reach the system, with the descriptor that the disk returned, so that maps and
+native loops work unchanged. The disk is notified before each of them and can make it fail.
 
 Both are process-wide and off unless a test turns them on; off they cost one load and one branch a call.
 
@@ -72,7 +72,7 @@ cdef enum:
 
 cdef unsigned int armed = 0
 cdef object disk = None
-cdef object disk_failure = None     # what the disk raised that is no OSError: its own mistake
+cdef object disk_failure = None     # an exception of the disk that is no OSError: a bug in it
 
 cdef unsigned int plan_kinds = 0
 cdef int64_t plan_left = 0
@@ -84,7 +84,7 @@ cdef int64_t counts[KIND_COUNT]
 
 
 cdef int _planned(int kind) noexcept nogil:
-    """0 to go on, or the errno that the armed plan has for this call."""
+    """Return 0, or the errno of the armed plan for this call."""
     cdef int64_t left
     if not armed & BY_PLAN:
         return 0
@@ -144,7 +144,7 @@ cdef int _errno_of(object error) noexcept:
 
 
 cdef inline int _fault(int kind, int fd=-1, int64_t size=0, int64_t position=0) noexcept nogil:
-    """0 to go on, or the errno that the plan or the disk has for this call."""
+    """Return 0, or the errno of the plan or the disk for this call."""
     cdef int fault
     if not armed:
         return 0
@@ -308,7 +308,7 @@ def use_disk(instead):
     """Puts a disk in the place of the machine's; None gives the machine's back. kafkalite.broker.log.files.use calls
     it.
 
-    Raises what the disk that goes has raised and is no OSError: whoever called it was answered EIO.
+    Raise the old disk's exception that was no OSError; its caller got EIO.
     """
     global armed, disk, disk_failure
     cdef object failure = disk_failure

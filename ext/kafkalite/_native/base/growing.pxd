@@ -8,7 +8,7 @@ the spares are guarded by it.
 """
 
 
-# Bytes from malloc; all zero is empty. Whoever holds one drops it (drop_memory).
+# Bytes from malloc; all zero is empty. The holder frees it (drop_memory).
 cdef struct Growing:
     char* data
     size_t size

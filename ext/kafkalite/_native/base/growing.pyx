@@ -1,4 +1,4 @@
-"""Bytes that grow, and are then given away to Python without a copy: growing.pxd says how."""
+"""A growing buffer that Python takes over without a copy; growing.pxd has the functions."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 cdef enum:
     BUCKET_COUNT = 24
 
-# Bucket i counts the values below 2**i that are in no bucket before it; the last one takes whatever is larger.
+# Bucket i counts the values below 2**i that are in no earlier bucket; the last bucket counts all larger values.
 cdef struct Buckets:
     int64_t sum
     int64_t counts[BUCKET_COUNT]
@@ -28,7 +28,7 @@ cdef inline void add_to(Buckets* buckets, int64_t value) noexcept nogil:
     buckets.counts[min(i, <int>BUCKET_COUNT - 1)] += 1
 
 cdef inline void add_times(Buckets* buckets, int64_t value, int64_t times) noexcept nogil:
-    """Counts a value so many times."""
+    """Count a value several times."""
     if value < 0:
         value = 0
     buckets.sum += value * times

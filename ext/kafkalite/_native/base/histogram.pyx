@@ -1,7 +1,7 @@
 """Histograms of powers of two, for native code (`Buckets`) and for Python (`Histogram`).
 
-Thread rule: a value is added with the GIL held, or by the one thread that owns the buckets; whoever reads sees each
-number whole, and may see a sum that is a value ahead of the counts.
+Thread rule: a value is added with the GIL held, or by the one thread that owns the buckets. A reader sees each
+number whole, but the sum may already include a value that the counts lack.
 """
 
 cimport cython

@@ -9,7 +9,7 @@ cdef int watch_map(void* address, int64_t size, int* fault) except -1
 cdef void forget_map(int watch) noexcept
 
 cdef class MappedFile:
-    cdef int fault              # 1: a page could not be read, zeros stand in its place and after it
+    cdef int fault              # 1: a page could not be read; it and all later ones are zeros
     cdef int watch
     cdef void* address
     cdef readonly int64_t size  # bytes of the file when it was mapped

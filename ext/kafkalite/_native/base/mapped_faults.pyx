@@ -1,8 +1,8 @@
 """Maps of files that may fail under their readers: cut by somebody, or on a disk that cannot give a page any more.
 
-Without this the process would end by SIGBUS. With it the reader finds zeros, and a flag raised that it has to look at
-before it uses what it read; ext/c/mapped_faults.h has the story, and says what a reader has to do. The handler of the
-signal is installed with the first map, so that a program without any keeps its own.
+Without this, SIGBUS would end the process. With it, a reader gets zeros and a flag, which it must check before it uses
+the bytes; ext/c/mapped_faults.h describes the protocol. The first map installs the signal handler, so a program without
+maps keeps its own.
 """
 
 cimport cython
@@ -35,13 +35,13 @@ cdef int watch_map(void* address, int64_t size, int* fault) except -1:
 
 
 cdef void forget_map(int watch) noexcept:
-    """Stops watching a range. Call it before the range is unmapped, while nobody reads it."""
+    """Stops watching a range. Call it before the range is unmapped, while no thread reads it."""
     kl_forget_map(watch)
 
 
 @cython.final
 cdef class MappedFile:
-    """The bytes of a file as they are now, read-only, by the buffer protocol; given back when nobody uses them."""
+    """The bytes of a file as they are now, read-only, by the buffer protocol; unmapped with the last reference."""
 
     def __cinit__(self, int fd):
         cdef int64_t size = _os.fstat(fd).st_size

@@ -30,7 +30,7 @@ cdef class ClassicServer:
     cdef TopicTable table
     cdef OutBuffer out
     cdef object pool
-    cdef object host                    # what has to be done in Python: kafkalite.broker.log.classic.host
+    cdef object host                    # operations in Python: kafkalite.broker.log.classic.host
     cdef int32_t parts_max
     cdef Py_ssize_t copy_size_max
     cdef int64_t deferred_bytes_max
@@ -39,7 +39,7 @@ cdef class ClassicServer:
     cdef int32_t part_count
     cdef int32_t part_capacity
     cdef str refusal
-    cdef AccessView access              # what the client being served may do; None: everything
+    cdef AccessView access              # permissions of the current client; None: all
     cdef double now                     # monotonic seconds
     cdef LogCore log                    # of the part appended last
     cdef int64_t end_offset

@@ -1,4 +1,4 @@
-"""Kafka 0.7's protocol: PRODUCE, FETCH, MULTIFETCH, MULTIPRODUCE and OFFSETS, on connections of their own.
+"""Kafka 0.7's protocol: PRODUCE, FETCH, MULTIFETCH, MULTIPRODUCE and OFFSETS, on separate connections.
 
     request   int32 size · int16 type · body                no version, no correlation id
     response  int32 size · int16 error code · body          types 1, 2 and 4 alone
@@ -68,7 +68,7 @@ cdef enum:
     PARTS_AT_FIRST = 8
     PART_SIZE_MIN = 10                  # a topic's length, a partition and a size: the least a part can be
     PART_HEADER_SIZE = 6                # int32 size and int16 error code
-    RESPONSE_SIZE_MAX = 0x7FF00000      # what a size field can say, less room for headers
+    RESPONSE_SIZE_MAX = 0x7FF00000      # the largest value of a size field, less room for headers
 
 # Bytes of message sets copied for the I/O pool and not appended yet, over all connections. Guarded by the GIL.
 cdef int64_t deferred_bytes = 0
@@ -81,7 +81,7 @@ def deferred_bytes_now():
 
 @cython.final
 cdef class ClassicServer:
-    """What the 0.7 connections of one worker share.
+    """The server and buffers that the 0.7 connections of one worker share.
 
     `host` does what Python has to (kafkalite.broker.log.classic.host.ClassicHost): topics that are not there yet,
     blocking appends and reads, OFFSETS.
@@ -274,7 +274,7 @@ cdef class PendingSets:
         return 0
 
     def flushed(self, int _error):
-        """One flush less to wait for. One that failed has taken its partition offline; nobody can be told."""
+        """Count one flush down. A failed flush takes its partition offline; 0.7 has no answer that could report it."""
         self.remaining -= 1
         if self.remaining == 0:
             if self.answer is not None:
@@ -364,7 +364,7 @@ cdef class ClassicConnection(Connection):
         cdef Answer answer
         if not self.is_flushing():
             return 0
-        answer = self.enqueue()     # which may let the flusher run
+        answer = self.enqueue()     # the flusher may run meanwhile
         if self.is_flushing():
             self.flushing.answer = answer
         else:

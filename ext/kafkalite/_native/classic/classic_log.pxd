@@ -10,7 +10,7 @@ from kafkalite._native.log.segment_read cimport ReadResult
 cdef struct SetAppend:
     int error                       # Kafka's code where the set was refused, otherwise 0
     int64_t base_offset             # -1 when nothing was appended
-    int64_t end_offset              # what a flush must reach for the set to be visible
+    int64_t end_offset              # a flush up to here makes the set visible
     int64_t size                    # bytes appended: 0 for an empty set
     bint flush_due                  # log.flush.interval asks for a flush
 

@@ -65,7 +65,7 @@ cdef enum:
 
 
 cdef class ClassicFormat(RecordFormat):
-    """One message of magic 0 or 1 is an item; its offset is where it stands."""
+    """An item is one message of magic 0 or 1; its offset is its position."""
 
     def __cinit__(self):
         self.name = "classic"
@@ -149,12 +149,12 @@ cdef inline int refuse(SetAppend* out, int error) noexcept nogil:
 
 cdef int check_set(const unsigned char* data, int64_t size, int64_t payload_size_max,
                    SetFindings* found) noexcept nogil:
-    """0 or the error code of the outer messages; a set too large is told before a bad checksum, as 0.7 does."""
+    """Return 0 or the error code of the outer messages. As in 0.7, a large set is reported before a bad checksum."""
     cdef int error = 0
     walk_set(data, size, True, found)
     if found.fault != ENTRY_GOOD:
         error = CORRUPT_MESSAGE
-        walk_set(data, size, False, found)      # a message too large may stand after the fault
+        walk_set(data, size, False, found)      # a message that is too large may follow the fault
     return MESSAGE_TOO_LARGE if found.payload_size_max > payload_size_max else error
 
 
@@ -175,7 +175,7 @@ cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindin
             log.traffic.bytes_in += info.size
             out.flush_due = log.unflushed_count >= log.flush_messages
             if out.flush_due:
-                log.unflushed_count = 0     # whoever sees it due asks for it, once; the next one is counted from here
+                log.unflushed_count = 0     # the caller requests this flush; the next is counted from here
     finally:
         log.lock_release()
     return outcome
@@ -183,7 +183,7 @@ cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindin
 
 cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, int64_t last_position,
                         bint may_block, SetAppend* out) except -1:
-    """Writes and indexes checked bytes at the log's end. Nobody is told: they cannot be seen before a flush."""
+    """Write and index checked bytes at the log's end. Listeners are not notified: a flush makes the bytes visible."""
     cdef Segment segment
     cdef int64_t written
     cdef int64_t size_max = log.segment_size_max
@@ -234,7 +234,7 @@ cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, ReadResu
         refuse_read(out, KAFKA_STORAGE_ERROR)
         return None
     if not log.active.has_file and log.log_end_offset == 0:
-        return None                             # nothing was ever written: whatever the offset
+        return None                             # nothing was ever written
     if offset < log.log_start_offset or offset > visible:
         refuse_read(out, OFFSET_OUT_OF_RANGE)
         return None

@@ -31,7 +31,7 @@ cdef enum EntryFault:
     ENTRY_BAD_SIZE = 2              # negative, or below its own header
     ENTRY_BAD_MAGIC = 3             # neither 0 nor 1
     ENTRY_BAD_CRC = 4
-    ENTRY_BAD_CODEC = 5             # nobody has defined codec 3
+    ENTRY_BAD_CODEC = 5             # codec 3 is undefined
     ENTRY_BAD_CONTENT = 6           # compressed bytes that do not unpack, or are nested too deep
 
 cdef struct Entry:

@@ -33,11 +33,11 @@ cdef extern from "memory_hints.h" nogil:
 
 cdef enum:
     WITHOUT_GIL_SIZE = 65536    # bytes from which a walk gives the GIL away
-    # Memory that is not in a cache costs several times what a message of 200 bytes does: it is asked for ahead of time.
-    WALK_AHEAD = 1024           # bytes in front of the entry in hand
-    WALK_ENTRY_MAX = 512        # of which so many for each entry: a longer one the processor sees coming by itself
-    ENCODE_AHEAD = 6            # payloads in front of the one in hand
-    ENCODE_SIZE = 256           # of which so many bytes each
+    # A cache miss costs several times as much as a message of 200 bytes, so memory is prefetched.
+    WALK_AHEAD = 1024           # bytes ahead of the current entry
+    WALK_ENTRY_MAX = 512        # of these, for each entry; the processor prefetches longer ones by itself
+    ENCODE_AHEAD = 6            # payloads ahead of the current one
+    ENCODE_SIZE = 256           # bytes prefetched of each
     HUGE_PAGES_SIZE = 4 * 1024 * 1024   # a set from which its pages are asked for as huge ones
 
 FAULT_TEXT = {

@@ -21,7 +21,7 @@ cdef extern from "Python.h":
 @cython.final
 @cython.freelist(256)
 cdef class MessageAndMetadata:
-    """What a stream gives (kafka.message.MessageAndMetadata): the decoded message and where it is from."""
+    """A decoded message and its origin (kafka.message.MessageAndMetadata)."""
     cdef readonly object message
     cdef readonly str topic
 
@@ -56,14 +56,14 @@ cdef class MessageStream:
         self.to_event = None if self.payload_only else to_event
 
     def __iter__(self):
-        """Faster than the stream itself: a subclass made in Python is asked for each item by name."""
+        """Return an iterator that is faster than the stream: Python looks up a subclass's `__next__` for each item."""
         return StreamIterator(self)
 
     def __next__(self):
         return self.give()
 
     cdef MessageAndMetadata give(self):
-        """The next item; whatever `advance` raises when there is none."""
+        """Return the next item. Without one, raise the exception of `advance`."""
         cdef Message message = None
         cdef MessageAndMetadata found
         while True:
@@ -84,7 +84,7 @@ cdef class MessageStream:
         return found
 
     def advance(self):
-        """Calls take_chunk(), or raises StopIteration or whatever ends the iteration for now."""
+        """Call take_chunk(), or raise the exception that ends the iteration, such as StopIteration."""
         raise StopIteration
 
     def take_chunk(self, MessageIterator chunk not None, str topic not None):
@@ -140,7 +140,7 @@ cdef class PairIterator:
         if message is None:
             raise StopIteration
         offset = self.messages.next_offset
-        # What tuple.__new__ does, without a tuple of arguments; nobody else sees it before both are in it.
+        # As tuple.__new__, without a tuple of arguments. No other code sees the object before both items are set.
         found = PyType_GenericAlloc(<PyTypeObject*>self.pair, 2)
         Py_INCREF(message)
         PyTuple_SET_ITEM(found, 0, message)

@@ -2,9 +2,9 @@
 
     bytes ─▶ KeyStore, TrustStore ─▶ TlsContext ─▶ one TlsSession a connection (tls_session.pyx)
 
-The library is loaded by the first of these that is made. Stores are read with libcrypto, from bytes: nothing here opens
-a file. What is wrong with a file's contents is a ValueError in words; a machine without the library an ImportError.
-Whether certificates are in date, and who may connect, is the business of kafkalite/security/.
+The first object loads the library; without it, ImportError is raised. libcrypto parses the stores from bytes: nothing
+here opens a file. Invalid contents raise a ValueError that says what is wrong. kafkalite/security/ checks validity
+periods and decides who may connect.
 
 Thread rule: make and read objects under the GIL; a TlsContext may be shared, OpenSSL counts who uses it.
 """
@@ -389,12 +389,12 @@ cdef class TrustStore(CertificateStore):
 
 @cython.final
 cdef class TlsContext:
-    """What the handshakes of a listener are made with. Immutable; its session tickets are no good to any other.
+    """The TLS settings of a listener's handshakes. Immutable; its session tickets are valid for this context only.
 
-    `asks` and `demands` say whether a client is asked for a certificate and whether it must have one; `trusted` is what
-    it is checked against. Cipher suites are OpenSSL's names with colons between; "" are those of the library and its
-    policy that have AEAD and ephemeral keys (RFC 9325, 4.1 and 4.2), AES of 128 bits before that of 256: it takes a
-    tenth less, and its handshakes, which hash by SHA-256, too.
+    `asks`: request a client certificate; `demands`: require one; `trusted`: the certificates that verify it. Cipher
+    suites are OpenSSL's names, separated by colons. "" means those of the library and its policy with AEAD and
+    ephemeral keys (RFC 9325, 4.1 and 4.2), AES-128 before AES-256: it costs a tenth less, and so do its handshakes,
+    which hash with SHA-256.
 
     Tickets of TLS 1.3 are given where coming back with one saves an RSA signature or the check of a client's
     certificate. Elsewhere one costs three fifths of what it saves (31 of 49 µs, ECDSA P-256), and few clients of Kafka
@@ -420,7 +420,7 @@ cdef class TlsContext:
         ssl.SSL_CTX_set_verify_depth(context, CHAIN_DEPTH_MAX)
         names = suite_names(ssl, context)
         newer = suites.encode() or in_order(names, of_tls_1_3=True)
-        older = ciphers.encode() or in_order(names, of_tls_1_3=False)   # a name: what has none is gone before the call
+        older = ciphers.encode() or in_order(names, of_tls_1_3=False)   # a variable keeps the bytes alive
         if newer and not ssl.SSL_CTX_set_ciphersuites(context, newer):
             raise ValueError(tls_error(b"no cipher suite is left"))
         if not ssl.SSL_CTX_set_cipher_list(context, older):
@@ -441,7 +441,7 @@ cdef class TlsContext:
 cdef list suite_names(kl_libssl* ssl, SSL_CTX* context):
     """The suites that a context has so far, of TLS 1.3 or with AEAD and ephemeral keys, in its order.
 
-    They are taken from the context, not written down here: what the system's policy leaves out stays out.
+    They come from the context, so that the system's policy applies.
     """
     cdef OPENSSL_STACK* stack = <OPENSSL_STACK*>ssl.SSL_CTX_get_ciphers(context)
     cdef const SSL_CIPHER* suite

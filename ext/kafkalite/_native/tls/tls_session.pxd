@@ -11,16 +11,16 @@ cdef enum:
 
 
 cdef struct TlsCut:
-    # Where the stream of received records stands: both 0 between two records.
+    # Position in the stream of received records. Both are 0 between two records.
     unsigned char header[5]
     unsigned int header_size
     unsigned int body_left
-    # The same of the messages of a handshake, as far as they come in plain text.
+    # The same for handshake messages in plaintext.
     unsigned char message[4]
     unsigned int message_size
     unsigned int message_left
-    bint sealed                     # what follows is not, or is no handshake's
-    bint excessive                  # a message says that it is larger than it may be: libssl has not been told
+    bint sealed                     # the following records are encrypted, or are not of a handshake
+    bint excessive                  # a message announced a size above the limit; libssl has not received it
 
 
 cdef struct TlsLink:

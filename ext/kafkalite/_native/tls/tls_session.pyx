@@ -5,8 +5,8 @@
 
 libssl reads and writes through a BIO whose two ends are the buffers of the connection's worker, so a byte is copied
 once on each side. Plaintext is never longer than its ciphertext, and at most one cut record (TLS_HELD_MAX) waits inside
-libssl: whoever receives `room - TLS_HELD_MAX` bytes has room for all that comes out, and nothing readable stays hidden
-from the selector. What is sealed and refused by the socket stays with the connection, at most one piece of it.
+libssl. A caller that receives `room - TLS_HELD_MAX` bytes has room for all plaintext, so no readable byte stays hidden
+from the selector. Encrypted bytes that the socket does not take stay with the connection, at most one piece.
 
 Bounds: a handshake's bytes and messages, bytes in a row that carry no data (key updates, empty records), what is kept
 for a peer that does not read.
@@ -72,7 +72,7 @@ cdef int link_read(BIO* bio, char* target, size_t size, size_t* taken) noexcept 
 
 
 cdef inline bint follow(TlsLink* link, const unsigned char* data, size_t size) noexcept nogil:
-    """Goes on over bytes that libssl takes, unless they begin a message that is too large. A header and its body are
+    """Advance over bytes for libssl, unless they begin a message that is too large. A header and its body are
     two reads of its, so that this turns once."""
     cdef TlsCut* cut = link.cut
     cdef unsigned int part
@@ -97,7 +97,7 @@ cdef inline bint follow(TlsLink* link, const unsigned char* data, size_t size) n
 
 
 cdef bint follow_messages(TlsCut* cut, const unsigned char* data, unsigned int size) noexcept nogil:
-    """The same over the messages of a handshake. libssl takes memory for a message when it says how large it is."""
+    """Advance over handshake messages. libssl allocates memory by the size in a message's header."""
     cdef unsigned int part
     while size > 0:
         if cut.message_left > 0:
@@ -157,7 +157,7 @@ cdef long link_control(BIO* bio, int command, long number, void* data) noexcept 
 
 @cython.final
 cdef class TlsBuffers:
-    """What the TLS connections of one worker share. Loads the library."""
+    """The buffers that the TLS connections of one worker share. Loads the library."""
 
     def __cinit__(self):
         global ssl_library, method
@@ -296,8 +296,8 @@ cdef class TlsSession:
         return code
 
     cdef void release(self) noexcept nogil:
-        """Gives libssl's buffers back, between two records: before 3.0.14 it frees that of half a record
-        and goes on in it (CVE-2024-4741)."""
+        """Free libssl's buffers between two records. Before 3.0.14 it also frees, and then uses, the buffer of a
+        partial record (CVE-2024-4741)."""
         if self.ssl != NULL and self.cut.header_size == 0 and self.cut.body_left == 0:
             ssl_library.SSL_free_buffers(self.ssl)
 
@@ -339,7 +339,7 @@ cdef class TlsSession:
         return 0
 
     cdef str mistake(self):
-        """Names what is no TLS by its first byte, so that whoever connects to the wrong port is told so."""
+        """Name a protocol other than TLS by its first byte, for the log line about a client on the wrong port."""
         cdef const unsigned char* data = self.buffers.sealed
         if data[0] == 22:
             return None
