@@ -12,7 +12,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.broker.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
+from kafkalite.broker.coordinator.consumer_group import ConsumerGroup
+from kafkalite.broker.coordinator.consumer_heartbeats import HeartbeatCaller
 from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.members import Caller
 from kafkalite.broker.coordinator.offset_requests import Offset

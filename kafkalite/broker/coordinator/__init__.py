@@ -17,8 +17,15 @@
     member_answers                answers to joins and syncs
     members                       what a group knows of one member
     consumer_group                ConsumerGroup: one group of the newer protocol (KIP-848)
-    consumer_turns                how requests and timeouts change such a group: turn by turn, each one write
+    consumer_environment          what such groups share
+    consumer_heartbeats           ConsumerGroupHeartbeat
     classic_members               members of such a group that speak the classic protocol
+    membership                    how members join, change, step towards their targets, and are fenced
+    subscriptions                 the topics that the members read, as topics come and go
+    member_timers                 timers of sessions, revocations, joins and syncs
+    operation_queue               how requests and timeouts change such a group: turn by turn, each one write
+    staged_changes                the durable and the staged state, and the records of the changes between them
+    downgrade                     such a group becomes a classic one
     conversion                    what a group of one kind is as one of the other
     consumer_state                what such a group is, and a member's next step towards its target
     consumer_records              its records, in Kafka's schemas

@@ -16,52 +16,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kafkalite.base import randomness
 from kafkalite.base.deferred import Deferred
 from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL
+from kafkalite.broker.coordinator.consumer_environment import Move
 from kafkalite.broker.coordinator.consumer_state import ClassicMember, ConsumerMember, MemberState, spoken_by
-from kafkalite.broker.coordinator.consumer_turns import Move, Recognised, Turns
 from kafkalite.broker.coordinator.conversion import by_topic_id, encoded
-from kafkalite.broker.coordinator.members import rebalance_timeout_ms
+from kafkalite.broker.coordinator.member_timers import NO_SYNC, MemberTimers
+from kafkalite.broker.coordinator.members import Caller, Protocols, rebalance_timeout_ms
+from kafkalite.broker.coordinator.membership import Recognised
 from kafkalite.errors import ErrorCode, GroupMaxSizeReached, InconsistentGroupProtocol, KafkaError
-from kafkalite.wire.consumer_protocol import decode_subscription
-from kafkalite.wire.protocol.messages.join_group import JoinGroupResponse
-from kafkalite.wire.protocol.messages.sync_group import SyncGroupResponse
+from kafkalite.wire.consumer_protocol import Subscription, decode_subscription
+from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite.broker.coordinator.base import Environment, GroupBase
-    from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment
-    from kafkalite.broker.coordinator.members import Caller, Protocols
-    from kafkalite.broker.coordinator.records import Record
-    from kafkalite.broker.coordinator.timer_queue import Timer
-    from kafkalite.wire.consumer_protocol import Subscription
-    from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest
-    from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest
 
-NO_JOIN: Final = "it did not join again in time"
-NO_SYNC: Final = "it did not sync in time"
-
-
-class ClassicMembers(Turns):
+class ClassicMembers(MemberTimers):
     """What a group of the newer protocol does for its classic members."""
-
-    def __init__(
-        self,
-        group_id: str,
-        environment: Environment,
-        consumers: ConsumerEnvironment,
-        predecessor: GroupBase | None = None,
-        preface: list[Record] | None = None,
-    ) -> None:
-        super().__init__(group_id, environment, consumers, predecessor, preface)
-        self._joins: dict[str, Timer] = {}  # of those who were told to join again
-        self._syncs: dict[str, Timer] = {}  # of those who have joined
-
-    # --- join ---------------------------------------------------------------------------------------------------------
 
     def join(
         self, request: JoinGroupRequest, caller: Caller, again: Callable[[], Deferred[JoinGroupResponse]] | None = None
@@ -179,8 +155,6 @@ class ClassicMembers(Turns):
             timer = self._wait_timer(member.member_id, self._syncs, NO_SYNC)
         timer.set(max(member.rebalance_timeout_ms, 0) / 1000)
 
-    # --- sync and heartbeat -------------------------------------------------------------------------------------------
-
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """SyncGroup: what the member has."""
         with self.changing():
@@ -230,48 +204,3 @@ class ClassicMembers(Turns):
         if member is None or member.classic is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return 0 if generation == member.epoch else ErrorCode.ILLEGAL_GENERATION
-
-    # --- time ---------------------------------------------------------------------------------------------------------
-
-    def _await_join_locked(self, member: ConsumerMember) -> None:
-        """It was told to join again; telling it once more gives it no more time."""
-        if member.member_id not in self._joins:
-            timer = self._wait_timer(member.member_id, self._joins, NO_JOIN)
-            timer.set(max(member.rebalance_timeout_ms, 0) / 1000)
-
-    def _wait_timer(self, member_id: str, waits: dict[str, Timer], why: str) -> Timer:
-        timers = self._environment.timers
-        timer = waits[member_id] = timers.timer(lambda: self._play_later(due), awaits_client=True)
-
-        def due() -> None:
-            member = self._staged.members.get(member_id)
-            if member is not None and waits.get(member_id) is timer and not timer.armed:
-                self._fence([member], why)
-
-        return timer
-
-    @staticmethod
-    def _end_wait(waits: dict[str, Timer], member_id: str) -> None:
-        timer = waits.pop(member_id, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _end_waits_locked(self) -> None:
-        """Of those who are out, or speak the newer protocol now."""
-        for waits in (self._joins, self._syncs):
-            for member_id in list(waits):
-                member = self._durable.members.get(member_id)
-                if member is None or member.classic is None:
-                    self._end_wait(waits, member_id)
-
-    def _wait_again_locked(self) -> None:
-        """What was over could not be written down: as long once more."""
-        for waits in (self._joins, self._syncs):
-            for member_id, timer in waits.items():
-                if not timer.armed:
-                    timer.set(max(self._durable.members[member_id].rebalance_timeout_ms, 0) / 1000)
-
-    def _cancel_waits_locked(self) -> None:
-        for waits in (self._joins, self._syncs):
-            for member_id in list(waits):
-                self._end_wait(waits, member_id)

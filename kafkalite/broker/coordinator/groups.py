@@ -27,8 +27,9 @@ from kafkalite.base.deferred import Deferred, completed
 from kafkalite.base.executors import THREADS
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL, Environment, GroupBase, write_error
-from kafkalite.broker.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
-from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Timing
+from kafkalite.broker.coordinator.consumer_environment import ConsumerEnvironment, Timing
+from kafkalite.broker.coordinator.consumer_group import ConsumerGroup
+from kafkalite.broker.coordinator.consumer_heartbeats import JOIN_EPOCH, HeartbeatCaller, refusal
 from kafkalite.broker.coordinator.conversion import not_converted, upgraded
 from kafkalite.broker.coordinator.group import Group
 from kafkalite.broker.coordinator.group_replay import GroupReplay

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.base.acls import OPERATIONS_NOT_ASKED
 from kafkalite.base.deferred import Deferred, completed
 from kafkalite.broker.coordinator import topic_regex
-from kafkalite.broker.coordinator.consumer_group import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup, HeartbeatCaller
-from kafkalite.broker.coordinator.consumer_group import refusal as refused
+from kafkalite.broker.coordinator.consumer_group import ConsumerGroup
+from kafkalite.broker.coordinator.consumer_heartbeats import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatCaller
+from kafkalite.broker.coordinator.consumer_heartbeats import refusal as refused
 from kafkalite.broker.coordinator.consumer_state import AWAY_EPOCH
 from kafkalite.broker.features import GROUP_VERSION
 from kafkalite.broker.handlers.permissions import (

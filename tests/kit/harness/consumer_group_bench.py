@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.broker.coordinator import consumer_records
 from kafkalite.broker.coordinator.base import Environment
-from kafkalite.broker.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
+from kafkalite.broker.coordinator.consumer_environment import ConsumerEnvironment, Timing
+from kafkalite.broker.coordinator.consumer_group import ConsumerGroup
+from kafkalite.broker.coordinator.consumer_heartbeats import HeartbeatCaller
 from kafkalite.broker.coordinator.consumer_replay import ConsumerReplay
-from kafkalite.broker.coordinator.consumer_turns import ConsumerEnvironment, Timing
 from kafkalite.broker.coordinator.metadata_hash import MetadataHashes, OwnRack
 from kafkalite.broker.coordinator.timer_queue import TimerQueue
 from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (

@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalite.broker.coordinator import consumer_records as stored
-from kafkalite.broker.coordinator.consumer_turns import Timing
+from kafkalite.broker.coordinator.consumer_environment import Timing
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.consumer_group_bench import REBALANCE_S, SESSION_S, ConsumerBench, topic_id
 
