@@ -4,7 +4,6 @@
     group_table                   which groups there are, as max.groups allows
     offset_requests               what all groups have committed: commits, fetches, the ends of transactions
     base                          what groups of both protocols have
-    member_memory                 what members hold, charged to their clients
     group                         Group: one group of the classic protocol, of the eight parts that follow
     classic_state                 its members, leader, generation and protocol
     classic_parts                 what its parts share
@@ -16,16 +15,18 @@
     member_sessions               members from the first join to the end: sessions, waits, memory
     member_answers                answers to joins and syncs
     members                       what a group knows of one member
-    consumer_group                ConsumerGroup: one group of the newer protocol (KIP-848)
-    consumer_environment          what such groups share
+    consumer_group                ConsumerGroup: one consumer group (KIP-848), of the nine parts that follow
     consumer_heartbeats           ConsumerGroupHeartbeat
-    classic_members               members of such a group that speak the classic protocol
-    membership                    how members join, change, step towards their targets, and are fenced
-    subscriptions                 the topics that the members read, as topics come and go
+    classic_members               JoinGroup, SyncGroup and Heartbeat of classic members in a consumer group
+    membership                    members join, change, are reconciled, leave and are fenced
+    subscriptions                 the topics that members read, as topics are created, change and are deleted
+    downgrade                     a consumer group of classic members alone becomes a classic group
+    operation_queue               what requests and timeouts change, in batches of one write
     member_timers                 timers of sessions, revocations, joins and syncs
-    operation_queue               how requests and timeouts change such a group: turn by turn, each one write
-    staged_changes                the durable and the staged state, and the records of the changes between them
-    downgrade                     such a group becomes a classic one
+    member_memory                 what members of both kinds of groups hold, charged to their clients
+    staged_changes                the durable and the staged state, and the records of what differs
+    consumer_parts                what its parts share
+    consumer_environment          what all consumer groups share
     conversion                    what a group of one kind is as one of the other
     consumer_state                what such a group is, and a member's next step towards its target
     consumer_records              its records, in Kafka's schemas

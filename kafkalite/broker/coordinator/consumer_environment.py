@@ -1,8 +1,8 @@
-"""What groups of the newer protocol share."""
+"""The environment that all consumer groups (KIP-848) share."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kafkalite.base.dataclass import dataclass
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite._native.serve.topic_table import Topic
-    from kafkalite.base.deferred import Deferred
     from kafkalite.broker.coordinator.base import GroupBase
     from kafkalite.broker.coordinator.metadata_hash import MetadataHashes
 
@@ -42,23 +41,3 @@ class ConsumerEnvironment:
     """Whether a group becomes a classic one when nobody is left in it but classic members."""
     succeed: Callable[[GroupBase, GroupBase], None]
     """Under the lock of both: a group takes the place of another, which is dead from then on."""
-
-
-@dataclass(slots=True)
-class Move:
-    """Something to be played in a turn. Those without an answer are nobody's request: time passed, a topic changed."""
-
-    play: Callable[[], Any]
-    answer: Deferred[Any] | None = None
-    refuse: Callable[[int, str | None], Any] | None = None
-    """The response for an error, from its code and a text; there if there is an answer."""
-    said_by: Callable[[Any], str] | None = None
-    """Who was heard of, from a good response."""
-    again: Callable[[], Deferred[Any]] | None = None
-    """Asks anew, of the group that has taken this one's place."""
-    ends: Callable[[Any], None] | None = None
-    """Called with a good response when what it says is durable, under the lock."""
-    elsewhere: bool = False
-    """Playing it has shown that it is not for a group of this kind: it is asked anew."""
-    response: Any = None
-    refused: bool = False

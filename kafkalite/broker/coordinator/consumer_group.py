@@ -1,48 +1,104 @@
-"""One group of the newer protocol (KIP-848): members say what they read, the broker says who reads what.
+"""One consumer group (KIP-848): members say what they read, and the broker assigns partitions.
 
-    Empty ──join──▶ Assigning ──target made──▶ Reconciling ──all arrived──▶ Stable      (Dead: deleted or taken over)
+    Empty ──join──▶ Assigning ──assignment──▶ Reconciling ──all members done──▶ Stable       (Dead: deleted, replaced)
 
-A heartbeat makes the target assignment when the group epoch is ahead of it, and takes its member one step towards its
-target (`consumer_state.reconciled`). A member that does not give up in time what it has to, or is not heard of, is out.
-What a heartbeat changes is part of a turn (`operation_queue`), and answered when that is durable.
+A heartbeat computes the target assignment when the group epoch is ahead of it, and takes its member one step towards
+its target (`consumer_state.reconciled`). The change is an operation of a batch, and answered when it is durable.
 
-Thread rule: as `base` says. Turns run under the lock, on the thread of whoever came, or on the I/O pool.
+    ConsumerGroup ─┬─ ConsumerHeartbeats    ConsumerGroupHeartbeat
+                   ├─ ClassicMembers        JoinGroup, SyncGroup and Heartbeat of classic members
+                   ├─ Membership            members join, change, are reconciled, leave and are fenced
+                   ├─ Subscriptions         the topics that members read
+                   ├─ Downgrade             the conversion to a classic group
+                   ├─ OperationQueue        what requests and timeouts change, in batches of one write
+                   ├─ MemberTimers          sessions, revocations, joins and syncs
+                   ├─ ConsumerMemory        what members are charged
+                   └─ StagedChanges         the state that all of these read and change, and its records
+
+Thread rule: as `base` says. Batches run under the lock, on the thread of a request, or on the I/O pool.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from kafkalite.base.deferred import Deferred
-from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL
-from kafkalite.broker.coordinator.consumer_environment import Move
-from kafkalite.broker.coordinator.consumer_heartbeats import ConsumerHeartbeats
-from kafkalite.broker.coordinator.consumer_state import ConsumerMember, ConsumerState
-from kafkalite.broker.coordinator.conversion import creation_records, erasing_records
-from kafkalite.errors import (
-    ErrorCode,
-    KafkaError,
-)
+from kafkalite.broker.coordinator.base import CONSUMER_PROTOCOL, GroupBase
+from kafkalite.broker.coordinator.classic_members import ClassicMembers
+from kafkalite.broker.coordinator.consumer_heartbeats import ConsumerHeartbeats, member_of, refusal
+from kafkalite.broker.coordinator.consumer_parts import ConsumerParts
+from kafkalite.broker.coordinator.consumer_state import ConsumerState
+from kafkalite.broker.coordinator.downgrade import Downgrade
+from kafkalite.broker.coordinator.member_memory import ConsumerMemory
+from kafkalite.broker.coordinator.member_timers import MemberTimers
+from kafkalite.broker.coordinator.membership import Membership
+from kafkalite.broker.coordinator.operation_queue import Operation, OperationQueue
+from kafkalite.broker.coordinator.staged_changes import StagedChanges
+from kafkalite.broker.coordinator.subscriptions import Subscriptions
+from kafkalite.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kafkalite.broker.coordinator.base import Environment
+    from kafkalite.broker.coordinator.consumer_environment import ConsumerEnvironment
+    from kafkalite.broker.coordinator.consumer_heartbeats import HeartbeatCaller
     from kafkalite.broker.coordinator.group import Group
     from kafkalite.broker.coordinator.group_offsets import Committed
+    from kafkalite.broker.coordinator.member_timers import Overdue
+    from kafkalite.broker.coordinator.members import Caller
     from kafkalite.broker.coordinator.records import Record
-
+    from kafkalite.wire.protocol.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
+    from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+    from kafkalite.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 COMMIT_VERSION_MIN: Final = 9
 
 
-class ConsumerGroup(ConsumerHeartbeats):
-    """One group of the newer protocol and its committed offsets."""
+class ConsumerGroup(GroupBase):
+    """One consumer group and its committed offsets."""
 
     kind: ClassVar[str] = "consumer"
     protocol_type = CONSUMER_PROTOCOL
 
+    def __init__(
+        self,
+        group_id: str,
+        environment: Environment,
+        consumers: ConsumerEnvironment,
+        predecessor: GroupBase | None = None,
+        preface: Sequence[Record] = (),
+    ) -> None:
+        """`preface` are records that erase the predecessor. The first write of the group begins with them."""
+        super().__init__(group_id, environment, predecessor)
+        self._consumers = consumers
+        self._changes = changes = StagedChanges(group_id, preface)
+        self._charges = ConsumerMemory(self._memory)
+        self._subscriptions = Subscriptions(group_id, environment.clock, consumers, changes)
+        downgrade = Downgrade(self, consumers, changes)
+        self._membership = Membership(group_id, consumers, changes, self._subscriptions, downgrade)
+        self._timers = MemberTimers(group_id, environment.timers, consumers.timing, changes, self._timed_out)
+        self._operations = OperationQueue(self, consumers, changes, self._charges, self._timers, downgrade)
+        parts = ConsumerParts(
+            group=self,
+            consumers=consumers,
+            changes=changes,
+            memory=self._charges,
+            subscriptions=self._subscriptions,
+            membership=self._membership,
+            timers=self._timers,
+            operations=self._operations,
+            downgrade=downgrade,
+        )
+        self._heartbeats = ConsumerHeartbeats(parts)
+        self._classic = ClassicMembers(parts)
+
     def __repr__(self) -> str:
-        state = self._durable
+        state = self.state
         return f"<ConsumerGroup {self.group_id!r} {self.state_name}, {len(state.members)} members, epoch {state.epoch}>"
 
     # --- what others see ----------------------------------------------------------------------------------------------
@@ -50,23 +106,24 @@ class ConsumerGroup(ConsumerHeartbeats):
     @property
     def state(self) -> ConsumerState:
         """What is durable. Read it under the lock, or for a glance."""
-        return self._durable
+        return self._changes.durable
 
     @property
     def state_name(self) -> str:
-        return "Dead" if self._dead else self._durable.name
+        return "Dead" if self._operations.closed else self._changes.durable.name
 
     @property
     def dead(self) -> bool:
-        return self._dead
+        return self._operations.closed
 
     @property
     def member_count(self) -> int:
-        return len(self._durable.members)
+        return len(self._changes.durable.members)
 
     @property
     def empty(self) -> bool:
-        return not (self._dead or self._staged.members or self._durable.members or self._queue or self._writing)
+        operations, changes = self._operations, self._changes
+        return not (operations.closed or changes.staged.members or changes.durable.members or operations.busy)
 
     @property
     def expendable(self) -> bool:
@@ -75,11 +132,11 @@ class ConsumerGroup(ConsumerHeartbeats):
     @property
     def assigns_next(self) -> bool:
         """Whether the next heartbeat has to make a target assignment, which may take a while."""
-        return self._staged.epoch > self._staged.target_epoch
+        return self._changes.staged.epoch > self._changes.staged.target_epoch
 
     def assignor_locked(self) -> str:
         """The assignor in use."""
-        return self._durable.assignor(self._consumers.assignors[0])
+        return self._changes.durable.assignor(self._consumers.assignors[0])
 
     def commit_error_locked(
         self,
@@ -94,13 +151,13 @@ class ConsumerGroup(ConsumerHeartbeats):
 
         Without epoch it is an administrator or a consumer outside the protocol: fine as long as nobody is in the group.
         """
-        if self._dead:
+        if self._operations.closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation < 0 and not self._staged.members:
+        if generation < 0 and not self._changes.staged.members:
             return 0
         if transactional and generation < 0 and not member_id and instance_id is None:
             return 0
-        member = self._staged.members.get(member_id)
+        member = self._changes.staged.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         classic = member.classic is not None
@@ -111,11 +168,11 @@ class ConsumerGroup(ConsumerHeartbeats):
         return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:
-        if self._dead:
+        if self._operations.closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not member_id and member_epoch < 0:
             return 0
-        member = self._durable.members.get(member_id or "")
+        member = self._changes.durable.members.get(member_id or "")
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if member_epoch == member.epoch:
@@ -123,93 +180,107 @@ class ConsumerGroup(ConsumerHeartbeats):
         return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def offset_delete_error_locked(self) -> int:
-        return ErrorCode.GROUP_ID_NOT_FOUND if self._dead else 0
+        return ErrorCode.GROUP_ID_NOT_FOUND if self._operations.closed else 0
 
     def subscribes_locked(self, topic: str) -> bool:
-        return topic in self._staged.subscribed()
+        return topic in self._changes.staged.subscribed()
 
     def kept_since_locked(self, topic: str, committed: Committed) -> int | None:
         return None if self.subscribes_locked(topic) else committed.commit_ms
 
-    # --- heartbeats ---------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: HeartbeatCaller,
+        again: Callable[[], Deferred[ConsumerGroupHeartbeatResponse]] | None = None,
+    ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat, whose fields the handler has checked; answered when its changes are durable.
+
+        `again`: see `Operation`.
+        """
+        answer: Deferred[ConsumerGroupHeartbeatResponse] = Deferred()
+        run = partial(self._heartbeats.run, request, caller)
+        self._operations.ask(Operation(run, answer, refusal, member_of, again))
+        return answer
+
+    def join(
+        self, request: JoinGroupRequest, caller: Caller, again: Callable[[], Deferred[JoinGroupResponse]] | None = None
+    ) -> Deferred[JoinGroupResponse]:
+        """JoinGroup: answered when its changes are durable. `again`: see `Operation`."""
+        return self._classic.join(request, caller, again)
+
+    def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        """SyncGroup: answered with what the member is assigned."""
+        return self._classic.sync(request)
+
+    def classic_heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> int:
+        """Heartbeat: keeps the session; return REBALANCE_IN_PROGRESS if the member has to join again."""
+        return self._classic.heartbeat(member_id, instance_id, generation)
 
     def leave(
         self, leaving: Sequence[tuple[str, str | None]], again: Callable[[], Deferred[list[int]]] | None = None
     ) -> Deferred[list[int]]:
-        """LeaveGroup: members by member id and instance id, or by instance id alone; a code for each of them.
+        """LeaveGroup: members by member id and instance id, or by instance id alone; an error code for each of them.
 
-        `again`: see `Move`.
+        `again`: see `Operation`.
         """
         answer: Deferred[list[int]] = Deferred()
-        self._ask(
-            Move(
-                lambda: self._play_removal(leaving),
-                answer,
-                lambda code, _text: [code] * len(leaving),
-                again=again,
-            )
-        )
+        run = partial(self._membership.leave, leaving)
+        self._operations.ask(Operation(run, answer, lambda code, _text: [code] * len(leaving), again=again))
         return answer
 
-    def _play_removal(self, leaving: Sequence[tuple[str, str | None]]) -> list[int]:
-        codes: list[int] = []
-        gone: dict[str, ConsumerMember] = {}
-        for member_id, instance_id in leaving:
-            if instance_id is not None and not member_id:
-                member_id = self._staged.static_ids.get(instance_id, "")
-            try:
-                member = self._leaving(member_id, instance_id)
-            except KafkaError as error:
-                codes.append(error.code)
-            else:
-                gone[member.member_id] = member
-                codes.append(0)
-        if gone:
-            self._fence(list(gone.values()), "it left the group by name, or was taken out")
-        return codes
+    def topic_changed(self, name: str) -> None:
+        """A topic was created or deleted, or has more partitions."""
+        with self.changing():
+            operations, subscriptions = self._operations, self._subscriptions
+            if not operations.closed and (operations.busy or subscriptions.may_read(name)):
+                operations.submit_locked(Operation(lambda: subscriptions.refresh({name})))
 
-    # --- time ---------------------------------------------------------------------------------------------------------
+    def _timed_out(self, overdue: Overdue, why: str) -> None:
+        """Fence a member that missed a timeout."""
 
-    # --- what outlives the broker -------------------------------------------------------------------------------------
+        def fence() -> None:
+            member = overdue()
+            if member is not None:
+                self._membership.fence([member], why)
+
+        self._operations.submit(fence)
+
+    # --- from load to stop --------------------------------------------------------------------------------------------
 
     def restore(self, state: ConsumerState) -> None:
-        """Takes over what the log says, before anybody knows the group. Sessions begin with `wake`."""
+        """Take over what the log has, before the group is in the table. Sessions begin with `wake`."""
         with self.changing():
-            self._durable = self._staged = state
+            self._changes.restore(state)
 
     def wake(self) -> None:
         with self.changing():
-            if not self._dead:
-                self._set_timers_locked(ConsumerState())
-                self._submit_locked(Move(lambda: self._play_topics(None)))
+            if not self._operations.closed:
+                self._operations.members_changed_locked(ConsumerState())
+                self._operations.submit_locked(Operation(lambda: self._subscriptions.refresh(None)))
 
     def tombstones_locked(self) -> list[Record]:
-        state = self._durable
-        if state.epoch == 0 and not state.members:
-            return list(self._preface)
-        return erasing_records(self.group_id, state)
+        return self._changes.tombstones()
 
     def take_over_locked(self, group: Group, state: ConsumerState) -> None:
-        """Goes on with a classic group's members, as `conversion.upgraded` has them, before anybody knows this one.
+        """Replace a classic group, with its members as `conversion.upgraded` returns them.
 
-        What says so is written with the first change, which whoever brings this about is about to make.
+        The records are written with the first change: that of the heartbeat which has caused the upgrade.
         """
-        self._preface = [*group.tombstones_locked(), *creation_records(self.group_id, state)]
-        self._durable = self._staged = state
-        self._set_timers_locked(ConsumerState())
+        self._changes.replace_classic(group, state)
+        self._operations.members_changed_locked(ConsumerState())
 
     def bury_locked(self) -> None:
-        self._dead = True
-        self._memory.keep(())
-        self._cancel_timers_locked()
+        self._operations.closed = True
+        self._charges.release()
+        self._timers.cancel()
 
     def exhume_locked(self) -> None:
-        self._dead = False
+        self._operations.closed = False
 
     def stop(self) -> None:
         with self.changing():
-            self._cancel_timers_locked()
-            self._dead = True
-            moves = [*(self._writing or ()), *self._queue]
-            self._queue = []
-            self._end_locked(moves, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._timers.cancel()
+            self._operations.refuse_all_locked()

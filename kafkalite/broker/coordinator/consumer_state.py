@@ -29,6 +29,7 @@ from kafkalite.broker.coordinator import consumer_records as stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.broker.coordinator.assignors import Assignment, Partition
@@ -138,6 +139,15 @@ def contains(assignment: Assignment, part: Assignment) -> bool:
     return all(numbers <= assignment.get(topic, frozenset()) for topic, numbers in part.items())
 
 
+class MemberChanges(NamedTuple):
+    """The members that differ between two states of a group."""
+
+    removed: AbstractSet[str]
+    """Member ids."""
+    updated: list[tuple[ConsumerMember | None, ConsumerMember]]
+    """A member before and after; before is None for a new member."""
+
+
 class ConsumerState:
     """All of a group but its offsets."""
 
@@ -162,6 +172,15 @@ class ConsumerState:
         copy.expressions = dict(self.expressions)
         copy._subscribed = self._subscribed
         return copy
+
+    def changes_since(self, before: ConsumerState) -> MemberChanges:
+        """Return the members that an earlier state did not have, or had otherwise."""
+        updated: list[tuple[ConsumerMember | None, ConsumerMember]] = []
+        for member_id, member in self.members.items():
+            old = before.members.get(member_id)
+            if old is not member:
+                updated.append((old, member))
+        return MemberChanges(before.members.keys() - self.members.keys(), updated)
 
     def put(self, member: ConsumerMember) -> None:
         """A member as it is now."""

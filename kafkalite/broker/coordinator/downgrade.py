@@ -1,31 +1,54 @@
-"""A consumer group that becomes a classic one."""
+"""Convert a consumer group (KIP-848) to a classic group when only classic members are left (online downgrade).
+
+The classic group is made when the last other member leaves, and replaces the consumer group when the records of both
+are durable (`conversion`).
+
+Thread rule: guarded by the group's lock.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kafkalite.broker.coordinator.consumer_state import spoken_by
-from kafkalite.broker.coordinator.conversion import downgraded, erasing_records
+from kafkalite.broker.coordinator.conversion import downgraded
 from kafkalite.broker.coordinator.staged_changes import Successor
-from kafkalite.broker.coordinator.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from kafkalite.broker.coordinator.base import GroupBase
+    from kafkalite.broker.coordinator.consumer_environment import ConsumerEnvironment
+    from kafkalite.broker.coordinator.staged_changes import StagedChanges
 
-class Downgrade(Subscriptions):
-    """See the module."""
 
-    def _may_become_classic(self, gone: Collection[str]) -> bool:
-        """Whether a group without some of its members is one of classic members alone, and may be a classic one."""
-        left = [member for member_id, member in self._staged.members.items() if member_id not in gone]
+class Downgrade:
+    """The conversion of one group."""
+
+    __slots__ = ("_changes", "_consumers", "_group")
+
+    def __init__(self, group: GroupBase, consumers: ConsumerEnvironment, changes: StagedChanges) -> None:
+        self._group = group
+        self._consumers = consumers
+        self._changes = changes
+
+    def is_possible(self, gone: Collection[str]) -> bool:
+        """Return whether the group without these members may be a classic group."""
+        left = [member for member_id, member in self._changes.staged.members.items() if member_id not in gone]
         if not left or any(member.classic is None for member in left) or not spoken_by(left):
             return False
-        return self._consumers.downgrades and len(left) <= self._environment.size_max
+        return self._consumers.downgrades and len(left) <= self._group.environment.size_max
 
-    def _become_classic(self, gone: Collection[str], generation: int, rebalances: str | None) -> None:
-        """Ends the turn: all that comes is for the successor."""
-        state, topics = self._staged, self._consumers.topics()
-        group = downgraded(state, gone, generation, self, self._environment, topics)
-        self._records += [*erasing_records(self.group_id, state), group.inherited_record_locked()]
-        self._successor = Successor(group, rebalances)
+    def stage(self, gone: Collection[str], generation: int, rebalances: str | None) -> None:
+        """Replace the group by a classic one without these members, which ends the batch.
+
+        `rebalances` is the reason for the first rebalance of the classic group, None for no rebalance.
+        """
+        topics, group = self._consumers.topics(), self._group
+        successor = downgraded(self._changes.staged, gone, generation, group, group.environment, topics)
+        self._changes.put_successor(Successor(successor, rebalances))
+
+    def complete_locked(self, successor: Successor) -> None:
+        """Let the classic group take over; its records are durable."""
+        self._consumers.succeed(self._group, successor.group)
+        successor.group.begin_locked(successor.rebalances)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.serve.memory import KIND_GROUPS
 from kafkalite.base.logging import RepeatLogger
+from kafkalite.errors import GroupMaxSizeReached
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kafkalite._native.serve.memory import Charge, MemoryCeiling
-    from kafkalite.broker.coordinator.consumer_state import ConsumerMember
+    from kafkalite.broker.coordinator.consumer_state import ConsumerMember, MemberChanges
     from kafkalite.broker.coordinator.members import Member, Protocols
     from kafkalite.broker.limits.holder import Holder
 
@@ -95,6 +96,39 @@ class MemberMemory:
         kept = frozenset(member_ids)
         for member_id in [known for known in self._charges if known not in kept]:
             self.drop(member_id)
+
+
+class ConsumerMemory:
+    """The charges of a consumer group's members: before a change is staged, and when it is durable or discarded."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, memory: MemberMemory) -> None:
+        self._memory = memory
+
+    def charge(self, member: ConsumerMember, holder: Holder | None) -> None:
+        """Charge a member that is about to be staged; raise GroupMaxSizeReached if there is no memory for it."""
+        size = consumer_size(member)
+        if not self._memory.admits(member.member_id, size, holder):
+            raise GroupMaxSizeReached(f"the client of {member.member_id} holds too much memory (broker.memory.max)")
+        self._memory.put(member.member_id, size, holder)
+
+    def update(self, changes: MemberChanges) -> None:
+        """Charge what changed in the durable state."""
+        for member_id in changes.removed:
+            self._memory.drop(member_id)
+        for _, member in changes.updated:
+            self._memory.put(member.member_id, consumer_size(member))
+
+    def recount(self, members: Mapping[str, ConsumerMember]) -> None:
+        """Charge these durable members alone, after staged changes were discarded."""
+        self._memory.keep(members)
+        for member in members.values():
+            self._memory.put(member.member_id, consumer_size(member))
+
+    def release(self) -> None:
+        """Give back what all members held."""
+        self._memory.keep(())
 
 
 def protocols_size(protocols: Protocols) -> int:

@@ -1,4 +1,11 @@
-"""Members that come, change and go."""
+"""Change the members of a consumer group (KIP-848): join, subscribe, reconcile, leave, be fenced.
+
+    update ─▶ subscription changed? ─▶ bump the group epoch ─▶ compute the target assignment ─▶ reconcile the member
+
+Members of both protocols take these steps: with a heartbeat, and with a JoinGroup (`classic_members`).
+
+Thread rule: guarded by the group's lock.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +13,147 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
-from kafkalite.broker.coordinator import consumer_records as stored
-from kafkalite.broker.coordinator.assignors import ASSIGNORS, Assignment, Subscriber
-from kafkalite.broker.coordinator.consumer_state import ConsumerMember, reconciled, topic_ids
-from kafkalite.broker.coordinator.downgrade import Downgrade
-from kafkalite.errors import FencedInstanceId, UnknownMemberId
+from kafkalite.broker.coordinator.assignors import ASSIGNORS, Subscriber
+from kafkalite.broker.coordinator.consumer_state import reconciled, topic_ids
+from kafkalite.errors import FencedInstanceId, GroupMaxSizeReached, KafkaError, UnknownMemberId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kafkalite.broker.coordinator.assignors import Assignment
+    from kafkalite.broker.coordinator.consumer_environment import ConsumerEnvironment
+    from kafkalite.broker.coordinator.consumer_state import ConsumerMember, ConsumerState
+    from kafkalite.broker.coordinator.downgrade import Downgrade
+    from kafkalite.broker.coordinator.staged_changes import StagedChanges
+    from kafkalite.broker.coordinator.subscriptions import Subscriptions
 
 logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 class Recognised(NamedTuple):
-    """Who asks: the member as it was, and the id it had before if it is a static one that came back."""
+    """The member that sent a request, as it is before the request."""
 
     member: ConsumerMember
-    replaces: str = ""
+    replaces: ConsumerMember | None = None
+    """The same static member under the id that it had before it came back."""
 
 
-class Membership(Downgrade):
-    """See the module."""
+class Membership:
+    """The members of one group, and who is assigned what."""
+
+    __slots__ = ("_changes", "_consumers", "_downgrade", "_group_id", "_subscriptions")
+
+    def __init__(
+        self,
+        group_id: str,
+        consumers: ConsumerEnvironment,
+        changes: StagedChanges,
+        subscriptions: Subscriptions,
+        downgrade: Downgrade,
+    ) -> None:
+        self._group_id = group_id
+        self._consumers = consumers
+        self._changes = changes
+        self._subscriptions = subscriptions
+        self._downgrade = downgrade
+
+    # --- who it is ----------------------------------------------------------------------------------------------------
+
+    def check_size(self, member_id: str) -> None:
+        """Raise GroupMaxSizeReached if this would be one member more than group.consumer.max.size."""
+        members = self._changes.staged.members
+        if member_id not in members and len(members) >= self._consumers.size_max:
+            raise GroupMaxSizeReached(f"group {self._group_id} has {len(members)} members and takes no more")
+
+    def find(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """Return a member; raise UnknownMemberId or FencedInstanceId if it is none."""
+        state = self._changes.staged
+        if instance_id is not None:
+            return self.find_static(state, instance_id, member_id)
+        member = state.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"{member_id} is not in group {self._group_id}")
+        return member
+
+    def find_static(self, state: ConsumerState, instance_id: str, member_id: str) -> ConsumerMember:
+        """Return the member with a group.instance.id; raise UnknownMemberId or FencedInstanceId if it is another."""
+        holder = state.members.get(state.static_ids.get(instance_id, ""))
+        if holder is None:
+            raise UnknownMemberId(f"no member of group {self._group_id} has instance {instance_id}")
+        if holder.member_id != member_id:
+            raise FencedInstanceId(f"instance {instance_id} is held by member {holder.member_id}")
+        return holder
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def update(
+        self, before: Recognised, after: ConsumerMember, owned: Assignment | None
+    ) -> tuple[ConsumerMember, bool]:
+        """Take what a member says of itself, and reconcile it; return the member, and if its subscription changed.
+
+        `owned` are the partitions that the client reports to have; None: it reports none.
+        """
+        changed = self._put(before.member, after, before.replaces)
+        staged = self._changes.staged
+        if staged.epoch > staged.target_epoch:
+            self._assign()
+        return self._reconcile(after.member_id, owned, subscription_changed=changed), changed
+
+    def leave(self, leaving: Sequence[tuple[str, str | None]]) -> list[int]:
+        """Fence members by member id and instance id, or by instance id alone; return an error code for each."""
+        codes: list[int] = []
+        gone: dict[str, ConsumerMember] = {}
+        for member_id, instance_id in leaving:
+            if instance_id is not None and not member_id:
+                member_id = self._changes.staged.static_ids.get(instance_id, "")
+            try:
+                member = self.find(member_id, instance_id)
+            except KafkaError as error:
+                codes.append(error.code)
+            else:
+                gone[member.member_id] = member
+                codes.append(0)
+        if gone:
+            self.fence(list(gone.values()), "it left the group by name, or was taken out")
+        return codes
+
+    def fence(self, members: Sequence[ConsumerMember], why: str) -> None:
+        """Remove members and bump the group epoch; if only classic members are left, downgrade the group instead."""
+        for member in members:
+            logger.info("member is out", extra=fields(group=self._group_id, member=member.member_id, why=why))
+        gone = {member.member_id for member in members}
+        if self._downgrade.is_possible(gone):
+            self._downgrade.stage(gone, self._changes.staged.epoch, "no member of the newer protocol is left")
+            return
+        for member in members:
+            self._changes.remove_member(member)
+        for member in members:
+            self._subscriptions.drop_unused(member.expression)
+        self._subscriptions.bump_epoch()
+
+    def _put(self, before: ConsumerMember, after: ConsumerMember, replaced: ConsumerMember | None) -> bool:
+        """Take what a member says of itself; return if its subscription changed."""
+        changes, subscriptions = self._changes, self._subscriptions
+        if replaced is not None:
+            target = changes.staged.targets.get(replaced.member_id, {})
+            changes.remove_member(replaced)
+            changes.put_target(after.member_id, target)
+        if after != before or after.member_id not in changes.staged.members:
+            changes.put_member(after)
+            if replaced is not None:
+                changes.put_position(after)
+        if after.expression:
+            subscriptions.resolve(after.expression)
+        changed = after.topics != before.topics or after.expression != before.expression
+        if after.expression != before.expression:
+            subscriptions.drop_unused(before.expression)
+        if changed or changes.staged.epoch == 0:
+            subscriptions.bump_epoch()
+        return changed
 
     def _assign(self) -> None:
-        """The target assignment for the group's epoch."""
-        state = self._edit()
-        topics = self._consumers.topics()
+        """Compute the target assignment for the group epoch."""
+        state, topics = self._changes.edit(), self._consumers.topics()
         counts = {topics[name].id: len(topics[name].partitions) for name in state.subscribed() & topics.keys()}
         members = {
             member_id: Subscriber(topic_ids(state.topics_of(member), topics), state.targets.get(member_id, {}))
@@ -40,57 +162,13 @@ class Membership(Downgrade):
         assign = ASSIGNORS[state.assignor(self._consumers.assignors[0])]
         for member_id, target in assign(members, counts).items():
             if state.targets.get(member_id) != target:
-                state.targets[member_id] = target
-                value = stored.TargetMemberValue(topic_partitions=stored.topic_partitions(target))
-                self._write(member_id, value)
-        state.target_epoch = state.epoch
-        self._write("", stored.TargetValue(assignment_epoch=state.epoch))
-        logger.info("group assigned", extra=fields(group=self.group_id, epoch=state.epoch, members=len(state.members)))
+                self._changes.put_target(member_id, target)
+        self._changes.put_target_epoch(state.epoch)
+        logger.info("group assigned", extra=fields(group=self._group_id, epoch=state.epoch, members=len(state.members)))
 
-    def _fence(self, members: Sequence[ConsumerMember], why: str) -> None:
-        """Takes members out; the next heartbeat of another one makes the new target. Where none but classic members are
-        left, they go on as a classic group."""
-        for member in members:
-            logger.info("member is out", extra=fields(group=self.group_id, member=member.member_id, why=why))
-        gone = {member.member_id for member in members}
-        if self._may_become_classic(gone):
-            self._become_classic(gone, self._staged.epoch, "no member of the newer protocol is left")
-            return
-        for member in members:
-            self._remove(member)
-        for member in members:
-            self._drop_expression(member.expression)
-        self._raise_epoch()
-
-    def _check_holder(self, holder: ConsumerMember | None, instance_id: str, member_id: str) -> None:
-        if holder is None:
-            raise UnknownMemberId(f"no member of group {self.group_id} has instance {instance_id}")
-        if holder.member_id != member_id:
-            raise FencedInstanceId(f"instance {instance_id} is held by member {holder.member_id}")
-
-    def _change(self, before: ConsumerMember, after: ConsumerMember, replaced: ConsumerMember | None) -> bool:
-        """Takes over what a member says of itself; whether its subscription changed."""
-        if replaced is not None:
-            target = self._staged.targets.get(replaced.member_id, {})
-            self._remove(replaced)
-            self._edit().targets[after.member_id] = target
-            value = stored.TargetMemberValue(topic_partitions=stored.topic_partitions(target))
-            self._write(after.member_id, value)
-        if after != before or after.member_id not in self._staged.members:
-            self._put(after)
-            if replaced is not None:
-                self._move_on(after)
-        if after.expression and after.expression not in self._staged.expressions:
-            self._means(after.expression, self._matching(after.expression, self._consumers.topics()))
-        changed = after.topics != before.topics or after.expression != before.expression
-        if after.expression != before.expression:
-            self._drop_expression(before.expression)
-        if changed or self._staged.epoch == 0:
-            self._raise_epoch()
-        return changed
-
-    def _step(self, member_id: str, owned: Assignment | None, *, subscription_changed: bool) -> ConsumerMember:
-        state = self._staged
+    def _reconcile(self, member_id: str, owned: Assignment | None, *, subscription_changed: bool) -> ConsumerMember:
+        """Take a member one step towards its target assignment."""
+        state = self._changes.staged
         member = state.members[member_id]
         if not subscription_changed and member.arrived_at(state.target_epoch):
             return member
@@ -104,17 +182,5 @@ class Membership(Downgrade):
             subscription_changed=subscription_changed,
         )
         if after is not member:
-            self._move_on(after)
+            self._changes.put_position(after)
         return after
-
-    def _leaving(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        state = self._staged
-        if instance_id is None:
-            member = state.members.get(member_id)
-            if member is None:
-                raise UnknownMemberId(f"{member_id} is not in group {self.group_id}")
-            return member
-        holder = state.members.get(state.static_ids.get(instance_id, ""))
-        self._check_holder(holder, instance_id, member_id)
-        assert holder is not None, "checked"
-        return holder

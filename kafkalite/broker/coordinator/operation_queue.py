@@ -1,174 +1,238 @@
-"""What a group of the newer protocol (KIP-848) does, whoever asks it to: turns, and the changes that they make.
+"""Run the operations of a consumer group (KIP-848) in batches, each of them one write.
 
-    a request, a timeout, a topic that changed ─▶ queue ─▶ turn: plays all that wait on the staged state
-                                                              │ what changed, as one write
-                                                              ▼
-                          answers, timers ◀── durable ◀── staged becomes durable (or is thrown away)
+    a request, a timeout, a changed topic ─▶ queue ─▶ batch: runs all queued operations on the staged state
+                                                                │ one write of what changed
+                                                                ▼
+                      answers, timers ◀── durable ◀── the staged state is committed (or discarded)
 
-What changes nothing is answered at once. What does is answered when the change is on the disk; what comes meanwhile
-waits and is played as the next turn, so that a burst of joins costs few writes, and nobody is told what a crash could
-take back. A turn whose write fails has not happened: its callers are told to look again.
+An operation that changes nothing is answered at once. One that changes something is answered when the change is
+durable, so a crash takes nothing back. Operations that arrive meanwhile wait for the next batch, so a burst of joins
+needs few writes. If the write fails, the batch has not happened, and its requests are answered with an error.
 
-Thread rule: as `base` says. Turns run under the lock, on the thread of whoever came, or on the I/O pool.
+Thread rule: guarded by the group's lock. Batches run on the thread of a request, or on the I/O pool.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
 from kafkalite.broker.coordinator.base import is_too_large, write_error
-from kafkalite.broker.coordinator.consumer_environment import Move
-from kafkalite.broker.coordinator.membership import Membership
 from kafkalite.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kafkalite.base.deferred import Deferred
+    from kafkalite.broker.coordinator.base import GroupBase
+    from kafkalite.broker.coordinator.consumer_environment import ConsumerEnvironment
     from kafkalite.broker.coordinator.consumer_state import ConsumerState
-    from kafkalite.broker.coordinator.staged_changes import Successor
+    from kafkalite.broker.coordinator.downgrade import Downgrade
+    from kafkalite.broker.coordinator.member_memory import ConsumerMemory
+    from kafkalite.broker.coordinator.member_timers import MemberTimers
+    from kafkalite.broker.coordinator.staged_changes import StagedChanges, Successor
 
 logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
-class OperationQueue(Membership):
-    """See the module."""
+@dataclass(slots=True)
+class Operation:
+    """A request, or, without an answer, work of the broker itself: a timeout, a changed topic."""
 
-    def _ask(self, move: Move) -> None:
-        """Plays somebody's request when its turn comes."""
-        with self.changing():
-            if self._dead:
-                self._refuse_locked(move, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                self._deliver_locked(move)
+    run: Callable[[], Any]
+    """Reads and changes the staged state, under the lock; returns the response or raises a KafkaError."""
+    answer: Deferred[Any] | None = None
+    refuse: Callable[[int, str | None], Any] | None = None
+    """Return the response for an error code and a message. Every operation with an answer has it."""
+    member_of: Callable[[Any], str] | None = None
+    """Return the id of the member that was heard of, from a response without an error."""
+    again: Callable[[], Deferred[Any]] | None = None
+    """Sends the request to the group that has replaced this one."""
+    committed: Callable[[Any], None] | None = None
+    """Called with a response without an error when it is durable, under the lock."""
+    redirected: bool = False
+    """`run` found that the request is for a classic group: it is sent again."""
+    response: Any = None
+    refused: bool = False
+
+
+class OperationQueue:
+    """The queue of one group."""
+
+    __slots__ = (
+        "_changes",
+        "_consumers",
+        "_downgrade",
+        "_group",
+        "_memory",
+        "_queued",
+        "_timers",
+        "_write",
+        "_writing",
+        "closed",
+    )
+
+    def __init__(
+        self,
+        group: GroupBase,
+        consumers: ConsumerEnvironment,
+        changes: StagedChanges,
+        memory: ConsumerMemory,
+        timers: MemberTimers,
+        downgrade: Downgrade,
+    ) -> None:
+        self._group = group
+        self._write = group.environment.write
+        self._consumers = consumers
+        self._changes = changes
+        self._memory = memory
+        self._timers = timers
+        self._downgrade = downgrade
+        self._queued: list[Operation] = []
+        self._writing: list[Operation] = []
+        self.closed = False
+        """Whether the group was deleted or replaced: every operation is refused."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether operations are queued or being written."""
+        return bool(self._queued or self._writing)
+
+    def ask(self, operation: Operation) -> None:
+        """Run a request in the next batch, and answer it."""
+        with self._group.changing():
+            if self.closed:
+                self._refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._deliver(operation)
             else:
-                self._submit_locked(move)
+                self.submit_locked(operation)
 
-    def _submit_locked(self, move: Move) -> None:
-        self._queue.append(move)
-        if self._writing is None:
-            self._turn_locked()
+    def submit(self, run: Callable[[], None]) -> None:
+        """Run work of the broker itself in the next batch, unless the queue is closed."""
+        with self._group.changing():
+            if not self.closed:
+                self.submit_locked(Operation(run))
 
-    def _turn_locked(self) -> None:
-        """Plays all that waits; one write for all that it changed."""
-        moves, self._queue = self._queue, []
+    def submit_locked(self, operation: Operation) -> None:
+        """Run an operation in the next batch, which is now if nothing is being written."""
+        self._queued.append(operation)
+        if not self._writing:
+            self._run_batch()
+
+    def refuse_all_locked(self) -> None:
+        """Close the queue and refuse what is queued or being written."""
+        self.closed = True
+        operations, self._queued = [*self._writing, *self._queued], []
+        self._end(operations, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def members_changed_locked(self, before: ConsumerState) -> None:
+        """Charge members for what they hold now, and set their timers, after the durable state changed."""
+        changes = self._changes.durable.changes_since(before)
+        self._memory.update(changes)
+        self._timers.update(changes)
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def _run_batch(self) -> None:
+        operations, self._queued = self._queued, []
         try:
-            for place, move in enumerate(moves, 1):
-                self._play_locked(move)
-                if self._successor is not None:  # what comes behind is for the group that this one becomes
-                    moves, self._queue = moves[:place], moves[place:]
+            for place, operation in enumerate(operations, 1):
+                self._run(operation)
+                if self._changes.successor is not None:  # what follows is for the group that replaces this one
+                    operations, self._queued = operations[:place], operations[place:]
                     break
         except Exception:
-            logger.exception("a group's turn failed and is taken back", extra=fields(group=self.group_id))
-            self._staged, self._records, self._successor = self._durable, [], None
-            self._count_again_locked()
-            self._end_locked(moves, ErrorCode.UNKNOWN_SERVER_ERROR)
+            logger.exception("a group's turn failed and is taken back", extra=fields(group=self._group.group_id))
+            self._discard()
+            self._end(operations, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        records, self._records = self._records, []
+        records = self._changes.take_records()
         if not records:
-            self._end_locked(moves, 0)
+            self._end(operations, 0)
             return
-        self._writing = moves
-        self._environment.write(self.group_id, self._preface + records, self._turn_stored)
+        self._writing = operations
+        self._write(self._group.group_id, records, self._stored)
 
-    def _play_locked(self, move: Move) -> None:
+    def _run(self, operation: Operation) -> None:
         try:
-            move.response = move.play()
+            operation.response = operation.run()
         except KafkaError as error:
-            self._refuse_locked(move, error.code, str(error))
+            self._refuse(operation, error.code, str(error))
         else:
-            self._heard_locked(move)
+            self._touch(operation)
 
-    def _turn_stored(self, code: int) -> None:
-        with self.changing():
-            moves, self._writing = self._writing or [], None
-            successor, self._successor = self._successor, None
+    def _stored(self, code: int) -> None:
+        with self._group.changing():
+            operations, self._writing = self._writing, []
+            successor, self._changes.successor = self._changes.successor, None
             if code:
-                self._staged = self._durable
-                self._count_again_locked()
-                if not self._dead:
-                    self._set_again_locked()
+                self._discard()
+                if not self.closed:
+                    self._timers.rearm()
             elif successor is None:
-                before, self._durable = self._durable, self._staged
-                self._preface = []
-                self._set_timers_locked(before)
-            if code and len(moves) > 1:  # whose fault it was cannot be told: each may try again, alone if need be
-                self._end_locked(moves, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            elif is_too_large(code):  # Kafka answers UNKNOWN_SERVER_ERROR, which does not say whose fault it is
-                self._end_locked(moves, ErrorCode.INVALID_REQUEST, "the member does not fit into the group's log")
+                before = self._changes.commit()
+                if not self.closed:
+                    self.members_changed_locked(before)
+            for operation in () if code else operations:
+                self._touch(operation)  # the write may have taken a while
+            if code and len(operations) > 1:  # any of them may be the reason: each can try again, alone if need be
+                self._end(operations, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            elif is_too_large(code):  # Kafka returns UNKNOWN_SERVER_ERROR, which does not name the reason
+                self._end(operations, ErrorCode.INVALID_REQUEST, "the member does not fit into the group's log")
             else:
-                self._end_locked(moves, write_error(code))
-            if not code and successor is not None and not self._dead:
-                self._give_way_locked(successor)
-            if self._queue:
-                self.later_locked(lambda: self._consumers.run_soon(self._next_turn))
+                self._end(operations, write_error(code))
+            if not code and successor is not None and not self.closed:
+                self._give_way(successor)
+            if self._queued:
+                self._group.later_locked(lambda: self._consumers.run_soon(self._run_queued))
 
-    def _give_way_locked(self, successor: Successor) -> None:
-        """The classic group begins; what was asked meanwhile is asked of it."""
-        self._consumers.succeed(self, successor.group)
-        successor.group.begin_locked(successor.rebalances)
-        moves, self._queue = self._queue, []
-        for move in moves:
-            move.elsewhere = True
-        self._end_locked(moves, 0)
+    def _run_queued(self) -> None:
+        with self._group.changing():
+            if self._queued and not self._writing:
+                self._run_batch()
 
-    def _next_turn(self) -> None:
-        with self.changing():
-            if self._queue and self._writing is None:
-                self._turn_locked()
+    def _discard(self) -> None:
+        self._changes.discard()
+        self._memory.recount(self._changes.durable.members)
 
-    def _end_locked(self, moves: list[Move], code: int, text: str | None = None) -> None:
-        for move in moves:
+    def _give_way(self, successor: Successor) -> None:
+        """Let the classic group take over, and send it what was asked meanwhile."""
+        self._downgrade.complete_locked(successor)
+        operations, self._queued = self._queued, []
+        for operation in operations:
+            operation.redirected = True
+        self._end(operations, 0)
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _end(self, operations: list[Operation], code: int, text: str | None = None) -> None:
+        for operation in operations:
             if code:
-                self._refuse_locked(move, code, text)
-            else:
-                self._heard_locked(move)
-                if move.ends is not None and not move.refused and not move.elsewhere:
-                    move.ends(move.response)
-            self._deliver_locked(move)
+                self._refuse(operation, code, text)
+            elif operation.committed is not None and not operation.refused and not operation.redirected:
+                operation.committed(operation.response)
+            self._deliver(operation)
 
-    def _refuse_locked(self, move: Move, code: int, text: str | None = None) -> None:
-        move.refused = True
-        if move.refuse is not None:
-            move.response = move.refuse(code, text)
+    @staticmethod
+    def _refuse(operation: Operation, code: int, text: str | None = None) -> None:
+        operation.refused = True
+        if operation.refuse is not None:
+            operation.response = operation.refuse(code, text)
 
-    def _heard_locked(self, move: Move) -> None:
-        if move.said_by is not None and not move.refused and not move.elsewhere:
-            self._touch_locked(move.said_by(move.response))
+    def _touch(self, operation: Operation) -> None:
+        if operation.member_of is not None and not operation.refused and not operation.redirected:
+            self._timers.touch(operation.member_of(operation.response))
 
-    def _deliver_locked(self, move: Move) -> None:
-        answer, again = move.answer, move.again
+    def _deliver(self, operation: Operation) -> None:
+        answer, again = operation.answer, operation.again
         if answer is None:
             return
-        if move.elsewhere and not move.refused and again is not None:
-            self.later_locked(lambda: self._consumers.run_soon(lambda: again().then(answer.complete)))
+        if operation.redirected and not operation.refused and again is not None:
+            self._group.later_locked(lambda: self._consumers.run_soon(lambda: again().then(answer.complete)))
             return
-        if move.response is None:
-            self._refuse_locked(move, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        response = move.response
-        self.later_locked(lambda: answer.complete(response))
-
-    def _play_later(self, play: Callable[[], None]) -> None:
-        with self.changing():
-            if not self._dead:
-                self._submit_locked(Move(play))
-
-    @abstractmethod
-    def _touch_locked(self, member_id: str) -> None:
-        """A member was heard of, and what it said was good."""
-
-    @abstractmethod
-    def _set_timers_locked(self, before: ConsumerState) -> None:
-        """Something else is durable now: what is to be waited for has changed with it."""
-
-    @abstractmethod
-    def _set_again_locked(self) -> None:
-        """What timers have found to be over could not be written down: they look again."""
-
-    def topic_changed(self, name: str) -> None:
-        """A topic came, went, or has more partitions."""
-        with self.changing():
-            staged = self._staged
-            if not self._dead and (self._queue or self._writing or staged.expressions or name in staged.subscribed()):
-                self._submit_locked(Move(lambda: self._play_topics({name})))
+        if operation.response is None:
+            self._refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        response = operation.response
+        self._group.later_locked(lambda: answer.complete(response))

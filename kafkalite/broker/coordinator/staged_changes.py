@@ -1,90 +1,145 @@
-"""A group's states, and the changes of the staged one, each with its record."""
+"""Stage the changes of a consumer group (KIP-848) until their records are durable.
+
+    durable   the state that `__consumer_offsets` has
+    staged    `durable` with the changes that are being written; the same object when there are none
+
+Thread rule: guarded by the group's lock.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite.broker.coordinator import consumer_records as stored
-from kafkalite.broker.coordinator.base import Environment, GroupBase
-from kafkalite.broker.coordinator.consumer_state import ConsumerMember, ConsumerState
-from kafkalite.broker.coordinator.member_memory import consumer_size
-from kafkalite.errors import GroupMaxSizeReached
+from kafkalite.broker.coordinator.consumer_state import ConsumerState
+from kafkalite.broker.coordinator.conversion import creation_records, erasing_records
 
 if TYPE_CHECKING:
-    from kafkalite.broker.coordinator.consumer_environment import ConsumerEnvironment, Describes, Move
+    from collections.abc import Sequence
+
+    from kafkalite.broker.coordinator.assignors import Assignment
+    from kafkalite.broker.coordinator.consumer_state import ConsumerMember
     from kafkalite.broker.coordinator.group import Group
     from kafkalite.broker.coordinator.records import Record
-    from kafkalite.broker.limits.holder import Holder
 
 
 class Successor(NamedTuple):
-    """The classic group that this one becomes once that is durable, and why its members have to join again."""
+    """The classic group that replaces a consumer group, and the reason for its first rebalance (None: it has none)."""
 
     group: Group
     rebalances: str | None
 
 
-class StagedChanges(GroupBase):
-    """A group's states, what waits for its next turn, and the changes that a turn may make."""
+class StagedChanges:
+    """The durable and the staged state of one group, and the records of what differs."""
 
-    def __init__(
-        self,
-        group_id: str,
-        environment: Environment,
-        consumers: ConsumerEnvironment,
-        predecessor: GroupBase | None = None,
-        preface: list[Record] | None = None,
-    ) -> None:
-        """`preface`: records that erase the predecessor, to be written with the first change."""
-        super().__init__(group_id, environment, predecessor)
-        self._consumers = consumers
-        self._dead = False
-        self._durable = ConsumerState()
-        self._staged = self._durable
+    __slots__ = ("_group_id", "_preface", "_records", "durable", "staged", "successor")
+
+    def __init__(self, group_id: str, preface: Sequence[Record] = ()) -> None:
+        """`preface` are records that erase the group's predecessor. The first write of the group begins with them."""
+        self._group_id = group_id
+        self._preface = list(preface)
         self._records: list[Record] = []
-        self._preface = preface or []
-        self._queue: list[Move] = []
-        self._writing: list[Move] | None = None
-        self._successor: Successor | None = None
-        self._describers: dict[str, Describes] = {}  # of expressions, as far as a member was heard of
+        self.durable = ConsumerState()
+        self.staged = self.durable
+        self.successor: Successor | None = None
+        """The group that replaces this one once the staged records are durable."""
 
-    def _check_memory(self, member: ConsumerMember, holder: Holder | None) -> None:
-        """Charges what a member says of itself, before it is durable; raises where there is no memory for it."""
-        size = consumer_size(member)
-        if not self._memory.admits(member.member_id, size, holder):
-            raise GroupMaxSizeReached(f"the client of {member.member_id} holds too much memory (broker.memory.max)")
-        self._memory.put(member.member_id, size, holder)
+    # --- changes of the staged state, each with its record ------------------------------------------------------------
 
-    def _count_again_locked(self) -> None:
-        """What was staged is thrown away: what is durable is charged."""
-        members = self._durable.members
-        self._memory.keep(members)
-        for member in members.values():
-            self._memory.put(member.member_id, consumer_size(member))
+    def edit(self) -> ConsumerState:
+        """Return a staged state that may be changed."""
+        if self.staged is self.durable:
+            self.staged = self.durable.copy()
+        return self.staged
 
-    def _edit(self) -> ConsumerState:
-        if self._staged is self._durable:
-            self._staged = self._durable.copy()
-        return self._staged
-
-    def _write(self, member_id: str, value: stored.Value) -> None:
-        self._records.append(stored.record(self.group_id, member_id, value))
-
-    def _erase(self, kind: int, member_id: str) -> None:
-        self._records.append(stored.tombstone(kind, self.group_id, member_id))
-
-    def _put(self, member: ConsumerMember) -> None:
-        before = self._staged.members.get(member.member_id)
-        self._edit().put(member)
+    def put_member(self, member: ConsumerMember) -> None:
+        """Add a member, or replace what is known of it. Its partitions do not change."""
+        before = self.staged.members.get(member.member_id)
+        self.edit().put(member)
         if before is None or before.identity() != member.identity():
             self._write(member.member_id, member.identity())
 
-    def _move_on(self, member: ConsumerMember) -> None:
-        """Writes where a member is now."""
-        self._edit().put(member)
+    def put_position(self, member: ConsumerMember) -> None:
+        """Replace a member's epoch and partitions."""
+        self.edit().put(member)
         self._write(member.member_id, member.position())
 
-    def _remove(self, member: ConsumerMember) -> None:
+    def put_target(self, member_id: str, target: Assignment) -> None:
+        """Replace a member's target assignment."""
+        self.edit().targets[member_id] = target
+        self._write(member_id, stored.TargetMemberValue(topic_partitions=stored.topic_partitions(target)))
+
+    def remove_member(self, member: ConsumerMember) -> None:
+        """Remove a member with its partitions and its target assignment."""
         for kind in (stored.CURRENT, stored.TARGET_MEMBER, stored.MEMBER):
             self._erase(kind, member.member_id)
-        self._edit().remove(member.member_id)
+        self.edit().remove(member.member_id)
+
+    def put_expression(self, expression: str, topics: frozenset[str], now_ms: int) -> None:
+        """Replace the topics that a regular expression matches."""
+        self.edit().set_expression(expression, topics)
+        self._write(expression, stored.ExpressionValue(topics=sorted(topics), timestamp=now_ms))
+
+    def remove_expression(self, expression: str) -> None:
+        """Remove a regular expression that no member subscribes to."""
+        self.edit().set_expression(expression, None)
+        self._erase(stored.EXPRESSION, expression)
+
+    def put_epoch(self, epoch: int, metadata_hash: int) -> None:
+        """Replace the group epoch, and the hash of the topics for which it was reached."""
+        state = self.edit()
+        state.epoch, state.metadata_hash = epoch, metadata_hash
+        self._write("", stored.GroupValue(epoch=epoch, metadata_hash=metadata_hash))
+
+    def put_target_epoch(self, epoch: int) -> None:
+        """Replace the epoch of the target assignment."""
+        self.edit().target_epoch = epoch
+        self._write("", stored.TargetValue(assignment_epoch=epoch))
+
+    def put_successor(self, successor: Successor) -> None:
+        """Replace the group itself by a classic one."""
+        self._records += [
+            *erasing_records(self._group_id, self.staged),
+            successor.group.inherited_record_locked(),
+        ]
+        self.successor = successor
+
+    def _write(self, member_id: str, value: stored.Value) -> None:
+        self._records.append(stored.record(self._group_id, member_id, value))
+
+    def _erase(self, kind: int, member_id: str) -> None:
+        self._records.append(stored.tombstone(kind, self._group_id, member_id))
+
+    # --- from staged to durable ---------------------------------------------------------------------------------------
+
+    def take_records(self) -> list[Record]:
+        """Return the records that make the staged state durable, each of them once; none if nothing changed."""
+        records, self._records = self._records, []
+        return self._preface + records if records else records
+
+    def commit(self) -> ConsumerState:
+        """Make the staged state the durable one, and return the durable state before."""
+        before, self.durable = self.durable, self.staged
+        self._preface = []
+        return before
+
+    def discard(self) -> None:
+        """Return to the durable state."""
+        self.staged, self._records, self.successor = self.durable, [], None
+
+    def restore(self, state: ConsumerState) -> None:
+        """Begin with a state that was read from the log."""
+        self.durable = self.staged = state
+
+    def replace_classic(self, group: Group, state: ConsumerState) -> None:
+        """Begin with a state that replaces a classic group. The next write of the group makes it durable."""
+        self.restore(state)
+        self._preface = [*group.tombstones_locked(), *creation_records(self._group_id, state)]
+
+    def tombstones(self) -> list[Record]:
+        """Return the records that erase the durable state, or the predecessor while nothing is durable."""
+        state = self.durable
+        if state.epoch == 0 and not state.members:
+            return list(self._preface)
+        return erasing_records(self._group_id, state)

@@ -1,4 +1,10 @@
-"""What topics a group reads."""
+"""Resolve what the members of a consumer group (KIP-848) subscribe to, as topics are created, change and are deleted.
+
+A regular expression matches only topics that the client of a member with this expression may describe, as in Kafka.
+The group epoch is bumped when the topics that members read change (Kafka's GroupMetadataManager).
+
+Thread rule: guarded by the group's lock.
+"""
 
 from __future__ import annotations
 
@@ -6,68 +12,85 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.logging import EVENT_LINES, RepeatLogger, fields
-from kafkalite.broker.coordinator import consumer_records as stored
 from kafkalite.broker.coordinator import topic_regex
-from kafkalite.broker.coordinator.staged_changes import StagedChanges
 from kafkalite.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalite.broker.coordinator.consumer_environment import Describes
+    from kafkalite.base.clock import Clock
+    from kafkalite.broker.coordinator.consumer_environment import ConsumerEnvironment, Describes
+    from kafkalite.broker.coordinator.staged_changes import StagedChanges
 
 logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
-
 
 EPOCH_MAX: Final = (1 << 31) - 1
 
 
-class Subscriptions(StagedChanges):
-    """Expressions and topics that change."""
+class Subscriptions:
+    """The topics that one group reads."""
 
-    def _drop_expression(self, expression: str) -> None:
-        """Forgets what an expression means if nobody uses it any more."""
-        if expression and expression in self._staged.expressions and not self._staged.uses(expression):
-            self._edit().set_expression(expression, None)
-            self._describers.pop(expression, None)
-            self._erase(stored.EXPRESSION, expression)
+    __slots__ = ("_changes", "_clock", "_consumers", "_describers", "_group_id")
 
-    def _show_to(self, expression: str, describes: Describes) -> None:
-        """From now on an expression means topics that this member's client may describe, as in Kafka."""
-        is_news = expression not in self._describers and expression in self._staged.expressions
+    def __init__(self, group_id: str, clock: Clock, consumers: ConsumerEnvironment, changes: StagedChanges) -> None:
+        self._group_id = group_id
+        self._clock = clock
+        self._consumers = consumers
+        self._changes = changes
+        self._describers: dict[str, Describes] = {}
+        """Regular expression → permissions of a member that sent a heartbeat; empty after a start."""
+
+    def authorize(self, expression: str, describes: Describes) -> None:
+        """Limit an expression to the topics that a member's client may describe."""
+        is_news = expression not in self._describers and expression in self._changes.staged.expressions
         self._describers[expression] = describes
-        if is_news:  # read from the log: nobody could tell whose it is
-            self._play_topics(None)
+        if is_news:  # it was read from the log, which has no permissions
+            self.refresh(None)
+
+    def resolve(self, expression: str) -> None:
+        """Find the topics of an expression that the group does not know yet."""
+        if expression and expression not in self._changes.staged.expressions:
+            self._put(expression, self._matching(expression, self._consumers.topics()))
+
+    def drop_unused(self, expression: str) -> None:
+        """Remove an expression if no member subscribes to it any more."""
+        staged = self._changes.staged
+        if expression and expression in staged.expressions and not staged.uses(expression):
+            self._describers.pop(expression, None)
+            self._changes.remove_expression(expression)
+
+    def may_read(self, topic: str) -> bool:
+        """Return whether a change of a topic may concern the group."""
+        staged = self._changes.staged
+        return bool(staged.expressions) or topic in staged.subscribed()
+
+    def refresh(self, names: set[str] | None) -> None:
+        """Resolve all subscriptions again after these topics changed, None for all; bump the epoch if that matters."""
+        topics = self._consumers.topics()
+        for expression, known in list(self._changes.staged.expressions.items()):
+            looked_at = topics.keys() if names is None else names & topics.keys()
+            try:
+                found = self._matching(expression, looked_at)
+            except KafkaError as error:  # another broker wrote it to the log
+                logger.warning("an expression means no topic: %s", error, extra=fields(group=self._group_id))
+                found = frozenset()
+            means = found if names is None else (known - names) | found
+            if means != known:
+                self._put(expression, means)
+        staged = self._changes.staged
+        if staged.members and self._consumers.hashes.of_topics(staged.subscribed(), topics) != staged.metadata_hash:
+            self.bump_epoch()
+
+    def bump_epoch(self) -> None:
+        """Begin a new group epoch; the next heartbeat computes its target assignment."""
+        staged = self._changes.staged
+        metadata_hash = self._consumers.hashes.of_topics(staged.subscribed(), self._consumers.topics())
+        self._changes.put_epoch(staged.epoch % EPOCH_MAX + 1, metadata_hash)
 
     def _matching(self, expression: str, names: Iterable[str]) -> frozenset[str]:
         found = topic_regex.matching(expression, names)
         describes = self._describers.get(expression)
         return found if describes is None else describes(found)
 
-    def _means(self, expression: str, topics: frozenset[str]) -> None:
-        self._edit().set_expression(expression, topics)
-        now_ms = self._environment.clock.time_ms()
-        self._write(expression, stored.ExpressionValue(topics=sorted(topics), timestamp=now_ms))
-
-    def _raise_epoch(self) -> None:
-        state = self._edit()
-        state.epoch = state.epoch % EPOCH_MAX + 1
-        state.metadata_hash = self._consumers.hashes.of_topics(state.subscribed(), self._consumers.topics())
-        self._write("", stored.GroupValue(epoch=state.epoch, metadata_hash=state.metadata_hash))
-
-    def _play_topics(self, names: set[str] | None) -> None:
-        """Looks at the topics anew: those that changed, None for all. The group's epoch rises if it matters to it."""
-        topics = self._consumers.topics()
-        for expression, known in list(self._staged.expressions.items()):
-            looked_at = topics.keys() if names is None else names & topics.keys()
-            try:
-                found = self._matching(expression, looked_at)
-            except KafkaError as error:  # read from a log that somebody else wrote
-                logger.warning("an expression means no topic: %s", error, extra=fields(group=self.group_id))
-                found = frozenset()
-            means = found if names is None else (known - names) | found
-            if means != known:
-                self._means(expression, means)
-        staged = self._staged
-        if staged.members and self._consumers.hashes.of_topics(staged.subscribed(), topics) != staged.metadata_hash:
-            self._raise_epoch()
+    def _put(self, expression: str, topics: frozenset[str]) -> None:
+        self._changes.put_expression(expression, topics, self._clock.time_ms())
