@@ -38,13 +38,20 @@ class Subscriptions:
         self._consumers = consumers
         self._changes = changes
         self._describers: dict[str, Describes] = {}
-        """Regular expression → permissions of a member that sent a heartbeat; empty after a start."""
+        """Regular expression → permissions of a member that sent a heartbeat; empty after a start.
+
+        An expression that is removed keeps its entry until another one is new, since the removal may be discarded.
+        """
 
     def authorize(self, expression: str, describes: Describes) -> None:
         """Limit an expression to the topics that a member's client may describe."""
-        is_news = expression not in self._describers and expression in self._changes.staged.expressions
+        staged = self._changes.staged.expressions
+        is_news = expression not in self._describers
+        if is_news:
+            kept = staged.keys() | self._changes.durable.expressions.keys()
+            self._describers = {known: by for known, by in self._describers.items() if known in kept}
         self._describers[expression] = describes
-        if is_news:  # it was read from the log, which has no permissions
+        if is_news and expression in staged:  # it was read from the log, which has no permissions
             self.refresh(None)
 
     def resolve(self, expression: str) -> None:
@@ -56,7 +63,6 @@ class Subscriptions:
         """Remove an expression if no member subscribes to it any more."""
         staged = self._changes.staged
         if expression and expression in staged.expressions and not staged.uses(expression):
-            self._describers.pop(expression, None)
             self._changes.remove_expression(expression)
 
     def may_read(self, topic: str) -> bool:

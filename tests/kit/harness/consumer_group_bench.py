@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.memory import MemoryCeiling
     from kafkalite.base.deferred import Deferred
     from kafkalite.broker.coordinator.base import GroupBase
+    from kafkalite.broker.coordinator.consumer_environment import Describes
     from kafkalite.broker.coordinator.consumer_state import ConsumerState
     from kafkalite.broker.limits.holder import Holder
     from kafkalite.wire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -152,6 +153,7 @@ class ConsumerBench:
         rebalance_s: float | None = None,
         assignor: str | None = None,
         holder: Holder | None = None,
+        describes: Describes | None = None,
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
         """One heartbeat, field by field."""
         rows = None
@@ -171,7 +173,7 @@ class ConsumerBench:
             server_assignor=assignor,
             topic_partitions=rows,
         )
-        answer = self.group.heartbeat(request, HeartbeatCaller("c", "/1.2.3.4", holder=holder))
+        answer = self.group.heartbeat(request, HeartbeatCaller("c", "/1.2.3.4", describes, holder))
         self.settle()
         return answer
 

@@ -377,6 +377,26 @@ def test_expression_is_forgotten_with_its_last_member(bench):
     assert bench.group.state.expressions == {}
 
 
+def test_expression_keeps_its_permissions_when_its_last_member_stays_for_want_of_a_write(bench):
+    bench.join("m1", expression=".*", describes=lambda names: names - {"secret"})
+    bench.writes.failing = ErrorCode.KAFKA_STORAGE_ERROR
+    assert bench.code("m1", -1) == ErrorCode.NOT_COORDINATOR
+    bench.writes.failing = 0
+    bench.set_topic("secret", 1)
+    bench.set_topic("logs", 1)
+    assert bench.group.state.expressions == {".*": {"orders", "logs"}}
+
+
+def test_expression_has_the_permissions_of_its_latest_member(bench):
+    bench.set_topic("secret", 1)
+    bench.join("m1", expression=".*", describes=lambda names: names - {"secret"})
+    bench.beat("m1", -1)
+    bench.join("m2", expression="s.*|o.*", describes=lambda names: names - {"orders"})
+    bench.beat("m2", -1)
+    bench.join("m3", expression=".*", describes=lambda names: names)
+    assert bench.group.state.expressions == {".*": {"orders", "secret"}}
+
+
 @pytest.mark.parametrize("expression", ["(", "[", "a{1001}", "(?=x)", r"\1", "((a{100}){100}){100}"])
 def test_what_is_no_expression_is_refused(bench, expression):
     assert bench.join("m1", expression=expression).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
