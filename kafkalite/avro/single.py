@@ -33,7 +33,7 @@ def document(schema: Type, body: bytes) -> object:
     reader = _Body(body)
     found = reader.value(schema, 0)
     if reader.position != len(body):
-        raise BodyError("there are bytes after the record")
+        raise BodyError("trailing bytes after the record")
     return found
 
 
@@ -50,7 +50,7 @@ class _Body:
         if size < 0:
             raise BodyError("a length is negative")
         if size > len(self.data) - self.position:
-            raise BodyError("it ends too early")
+            raise BodyError("it is truncated")
         self.position += size
         return self.data[self.position - size : self.position]
 
@@ -85,7 +85,7 @@ class _Body:
             case "bytes" | "fixed":
                 return self._bytes(made, self.take(made.size if made.kind == "fixed" else self.long()))
             case "enum":
-                return self._chosen(made.symbols, "an enum's symbol is not known")
+                return self._chosen(made.symbols, "an enum has an unknown symbol")
             case "union":
                 return self.value(self._chosen(made.branches, "a union has no such branch"), depth + 1)
             case "record":
@@ -116,7 +116,7 @@ class _Body:
         try:
             return self.take(self.long()).decode()
         except UnicodeDecodeError:
-            raise BodyError("a string is no UTF-8") from None
+            raise BodyError("a string is not UTF-8") from None
 
     @staticmethod
     def _bytes(made: Type, raw: bytes) -> str:

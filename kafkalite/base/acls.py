@@ -138,19 +138,23 @@ class Acl(NamedTuple):
     def check(self) -> None:
         """Raises InvalidRequest unless this can be a rule, as Kafka's AclApis and AclControlManager have it."""
         if self.resource_type is ResourceType.CLUSTER and self.name != CLUSTER_NAME:
-            raise InvalidRequest(f"the only resource of type CLUSTER is {CLUSTER_NAME}")
+            raise InvalidRequest(f"resource type CLUSTER has only one resource, {CLUSTER_NAME!r}")
         if not self.name:
-            raise InvalidRequest("the name of the resource is empty")
+            raise InvalidRequest("the resource name is empty")
         if self.resource_type in {ResourceType.UNKNOWN, ResourceType.ANY}:
-            raise InvalidRequest(f"resource type {self.resource_type.name} is no type of a resource")
+            raise InvalidRequest(
+                f"resource type {self.resource_type.name} is not allowed in an ACL; name the type of one resource"
+            )
         if self.pattern_type not in {PatternType.LITERAL, PatternType.PREFIXED}:
-            raise InvalidRequest(f"pattern type {self.pattern_type.name} is for filters: a rule is LITERAL or PREFIXED")
+            raise InvalidRequest(
+                f"pattern type {self.pattern_type.name} is not allowed in an ACL; use LITERAL or PREFIXED"
+            )
         if self.operation in {AclOperation.UNKNOWN, AclOperation.ANY}:
-            raise InvalidRequest(f"operation {self.operation.name} is no operation")
+            raise InvalidRequest(f"operation {self.operation.name} is not allowed in an ACL; name one operation or ALL")
         if self.permission not in {AclPermission.DENY, AclPermission.ALLOW}:
-            raise InvalidRequest(f"permission {self.permission.name} is neither ALLOW nor DENY")
+            raise InvalidRequest(f"permission type {self.permission.name} is not allowed in an ACL; use ALLOW or DENY")
         if ":" not in self.principal:
-            raise InvalidRequest(f"the principal {self.principal[:64]!r} is not of the form type:name")
+            raise InvalidRequest(f"principal {self.principal[:64]!r} is not of the form type:name, such as User:alice")
 
     def texts(self) -> list[str]:
         """As a list of texts, which `from_texts` reads."""
@@ -168,7 +172,7 @@ class Acl(NamedTuple):
     def from_texts(cls, texts: object) -> Self:
         """What `texts` made; ValueError for anything else, and for what cannot be a rule."""
         if not isinstance(texts, list) or len(texts) != len(cls._fields) or {*map(type, texts)} != {str}:
-            raise ValueError(f"{texts!r:.200} is not a rule")
+            raise ValueError(f"{texts!r:.200} is not an ACL")
         kind, name, pattern, principal, host, operation, permission = texts
         try:
             acl = cls(
@@ -182,9 +186,9 @@ class Acl(NamedTuple):
             )
             acl.check()
         except KeyError as error:
-            raise ValueError(f"{texts!r:.200} is not a rule: there is no {error}") from None
+            raise ValueError(f"{texts!r:.200} is not an ACL: unknown name {error}") from None
         except InvalidRequest as error:
-            raise ValueError(f"{texts!r:.200} is not a rule: {error}") from None
+            raise ValueError(f"{texts!r:.200} is not an ACL: {error}") from None
         return acl
 
 

@@ -136,7 +136,9 @@ class ExpiryTime:
         ahead_ms = now_ms - expected_ms
         if ahead_ms <= JUMP_MS_MIN or not self._hold_ms:
             if self._jump is not None:
-                logger.info("the wall clock is no longer ahead of the trusted time: expiry follows it")
+                logger.info(
+                    "the wall clock is no longer ahead of the trusted time; expiry follows the wall clock again"
+                )
             self._jump = None
             return self._set(now_ms, now)
         jump = self._jump
@@ -146,7 +148,8 @@ class ExpiryTime:
         if jump.held_ms(now) < self._hold_ms:
             return expected_ms
         logger.warning(
-            "the wall clock has been ahead for clock.jump.hold.ms: expiry advances by %d s", jump.accepted_ms // 1000
+            "the wall clock has stayed ahead for clock.jump.hold.ms; expiry time advances by %d s",
+            jump.accepted_ms // 1000,
         )
         left_ms = ahead_ms - jump.accepted_ms
         if left_ms <= JUMP_MS_MIN:
@@ -162,8 +165,8 @@ class ExpiryTime:
 
     def _log_ahead(self, jump: _Jump, now: float) -> None:
         logger.warning(
-            "the wall clock is %d s ahead of the trusted time (a jump, or downtime): "
-            "nothing expires by it until it has stayed so for %d s more of running time",
+            "the wall clock is %d s ahead of the trusted time (a clock jump, or downtime); expiry ignores the "
+            "difference until it has lasted for %d s more of running time",
             jump.ahead_ms // 1000,
             max(self._hold_ms - jump.held_ms(now), 0) // 1000,
         )

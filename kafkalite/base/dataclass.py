@@ -21,7 +21,7 @@ else:
     def dataclass(cls=None, /, *, repr=True, eq=True, frozen=False, **others):  # noqa: A002  # the library's names
         """dataclasses.dataclass; takes neither `order` nor `unsafe_hash`, whose methods are not here."""
         if not {"order", "unsafe_hash"}.isdisjoint(others):
-            raise TypeError("kafkalite.base.dataclass makes no order and no unsafe hash")
+            raise TypeError("kafkalite.base.dataclass does not support order and unsafe_hash")
 
         def decorated(cls):
             own = vars(cls)

@@ -48,7 +48,7 @@ class Deferred(Generic[T]):
     def response(self) -> T:
         """What it was completed with; RuntimeError before."""
         if not self._done:
-            raise RuntimeError("this answer is still to come")
+            raise RuntimeError("the deferred answer is not complete yet")
         return self._response  # type: ignore[return-value]  # done, so it is a T
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
@@ -103,7 +103,7 @@ class _Mapped(Deferred[U], Generic[T, U]):
         return self._response  # type: ignore[return-value]  # made, so it is a U
 
     def complete(self, response: U) -> bool:  # noqa: ARG002  # as in the base
-        raise RuntimeError("this answer is made of another one, which is completed")
+        raise RuntimeError("this answer is derived from another one; complete that one")
 
     def then(self, deliver: Callable[[U], object]) -> None:
         self._source.then(lambda _response: deliver(self.response))

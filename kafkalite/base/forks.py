@@ -70,7 +70,10 @@ class Origin:
     def refusal(self, part: str) -> str:
         """Why a child may not use the part."""
         here = os.getpid()
-        return f"this {part} belongs to process {self._process}, and this is process {here}: make one after the fork"
+        return (
+            f"this {part} belongs to process {self._process} and cannot be used in process {here}; create a new one "
+            "after the fork"
+        )
 
 
 def abandon(descriptors: Iterable[int]) -> None:

@@ -47,7 +47,7 @@ class _TimedFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int | None:
         left_s = self._until - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError("its answer was not whole in time")
+            raise TimeoutError("the response was not complete in time")
         self._connection.settimeout(left_s)
         return self._file.readinto(buffer)
 
@@ -123,7 +123,7 @@ def read(
             missing = answer.length or 0
         if len(body) > size_max:
             limit = f"larger than {size_max >> 20} MiB" if size_max >> 20 else f"over {size_max} B"
-            raise ValueError(f"it is {limit}")
+            raise ValueError(f"the response is {limit}")
         if missing:  # read() of so many bytes does not tell
             raise IncompleteRead(body, missing)
         return body
@@ -145,7 +145,7 @@ def tell(url: str, data: bytes, *, headers: Mapping[str, str], connect_s: float,
 def _in_time(ask: Callable[[], T], until: float) -> T:
     """What it returns or raises, if that is soon enough; TimeoutError."""
     if not _room.acquire(timeout=max(0.0, until - time.monotonic())):
-        raise TimeoutError(f"{ASKED_AT_A_TIME_MAX} questions are being asked, and none was done in time")
+        raise TimeoutError(f"{ASKED_AT_A_TIME_MAX} HTTP requests are already running, and none finished in time")
     outcome: Future[T] = Future()
 
     def work() -> None:
@@ -160,11 +160,11 @@ def _in_time(ask: Callable[[], T], until: float) -> T:
         threading.Thread(target=work, name="kafkalite-http", daemon=True).start()
     except RuntimeError as error:
         _room.release()
-        raise OSError(f"there is no thread to ask it on: {error}") from None
+        raise OSError(f"no thread could be started for the request: {error}") from None
     try:
         return outcome.result(max(0.0, until - time.monotonic()))
     except TimeoutError:
-        raise TimeoutError("its answer was not whole in time") from None
+        raise TimeoutError("the response was not complete in time") from None
 
 
 def _opened(
@@ -176,7 +176,7 @@ def _opened(
     context: ssl.SSLContext | None,
 ) -> HTTPResponse:
     if not url.lower().startswith(("http://", "https://")):
-        raise ValueError("the address is neither http nor https")
+        raise ValueError("the URL must begin with http:// or https://")
     opener = urllib.request.build_opener(_Timed(until, context), _NoRedirect)
     try:
         request = urllib.request.Request(url, data, dict(headers))  # noqa: S310  # looked at above
@@ -185,5 +185,5 @@ def _opened(
         error.close()
         raise
     except (InvalidURL, ValueError):  # their texts quote what is wrong
-        raise InvalidURL("it cannot be asked: its address, or a header, has what none may have") from None
+        raise InvalidURL("the URL or a header contains characters that HTTP does not allow") from None
     return answer

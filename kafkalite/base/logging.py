@@ -105,7 +105,7 @@ class RepeatFilter(logging.Filter):
         last_second, count = self._counts.get(key, (second, 0))
         if last_second != second:
             if count > LINES_PER_SECOND_MAX:
-                record.msg = f"{record.msg} ({count - LINES_PER_SECOND_MAX} more lines like this were held back)"
+                record.msg = f"{record.msg} ({count - LINES_PER_SECOND_MAX} similar lines suppressed)"
             count = 0
         if len(self._counts) >= TEXTS_MAX and key not in self._counts:
             self._counts.clear()
@@ -201,7 +201,7 @@ class RepeatLogger:
             if held is None:
                 return
             if held:
-                message, values = f"{message} (%d more lines like this were held back)", (*values, held)
+                message, values = f"{message} (%d similar lines suppressed)", (*values, held)
             self._logger.log(level, message, *values, stacklevel=3, **options)
         except MemoryError:
             return

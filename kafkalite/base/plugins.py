@@ -22,19 +22,19 @@ def make(text: str, *, known: Mapping[str, Any] | None = None, methods: Iterable
     try:
         made = kind()
     except Exception as error:
-        raise ValueError(f"{text} cannot be made without arguments: {error}") from error
+        raise ValueError(f"{text} could not be created without arguments: {error}") from error
     missing = [method for method in methods if not callable(getattr(made, method, None))]
     if missing:
-        raise ValueError(f"{text} has no {', '.join(missing)}")
+        raise ValueError(f"{text} lacks {', '.join(missing)}")
     return made
 
 
 def _imported(text: str, known: Mapping[str, Any]) -> Any:
     module, separator, name = text.partition(":")
     if not separator or not module or not name:
-        others = f", nor one of {', '.join(sorted(known))}" if known else ""
-        raise ValueError(f"{text!r} is not module:Class{others}")
+        others = f" and not one of {', '.join(sorted(known))}" if known else ""
+        raise ValueError(f"{text!r} is not of the form module:Class{others}")
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever the module does when it is imported
-        raise ValueError(f"{text} cannot be loaded: {error}") from error
+        raise ValueError(f"{text} could not be imported: {error}") from error

@@ -65,7 +65,7 @@ class Change(NamedTuple):
         names: dict[str, str | None] = dict(fields["entity"])
         value = fields["value"]
         if not all(isinstance(name, str | None) for name in names.values()):
-            raise TypeError(f"{names!r:.200} are no names")
+            raise TypeError(f"{names!r:.200} does not map entity types to names")
         change = cls(entity_of(names.items()), str(fields["key"]), None if value is None else float(value))
         try:
             check_entity(change.entity)
@@ -82,20 +82,20 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
 
 def entity_text(entity: Entity) -> str:
     """An entity for people."""
-    return ", ".join(f"{kind} {'(default)' if name is None else repr(name[:64])}" for kind, name in entity) or "nobody"
+    return ", ".join(f"{kind} {'(default)' if name is None else repr(name[:64])}" for kind, name in entity) or "(none)"
 
 
 def check_entity(entity: Entity) -> None:
     """Raises InvalidRequest for what can have no quotas. Whether a name stands for an address is not looked at."""
     if not entity:
-        raise InvalidRequest("a quota has to be about a user, a client id, both, or an address")
+        raise InvalidRequest("a quota applies to a user, a client id, both, or an IP address; the entity is empty")
     for kind, name in entity:
         if kind not in TYPES:
-            raise InvalidRequest(f"there are no quotas of {kind[:64]!r}: {', '.join(TYPES)} can have some")
+            raise InvalidRequest(f"unknown quota entity type {kind[:64]!r}; expected one of {', '.join(TYPES)}")
         if name == "":
-            raise InvalidRequest(f"the name of the {kind} is empty; the default has none")
+            raise InvalidRequest(f"the {kind} name is empty; send null for the default")
     if len(entity) > 1 and any(kind == IP for kind, _ in entity):
-        raise InvalidRequest("an address has quotas for itself, not together with users and client ids")
+        raise InvalidRequest("an IP quota cannot be combined with a user or client id")
 
 
 def check_value(change: Change) -> None:
@@ -105,12 +105,14 @@ def check_value(change: Change) -> None:
     if value is None:
         return
     if change.key not in keys:
-        raise InvalidRequest(f"{entity_text(change.entity)} cannot have {change.key[:64]!r}, but {', '.join(keys)}")
+        raise InvalidRequest(
+            f"unknown quota {change.key[:64]!r} for {entity_text(change.entity)}; expected one of {', '.join(keys)}"
+        )
     largest = keys[change.key]
     if not value > 0.0 or math.isinf(value):
-        raise InvalidRequest(f"{change.key} has to be a number above 0")
+        raise InvalidRequest(f"{change.key} must be a number above 0")
     if largest is not None:
         if value > largest:
-            raise InvalidRequest(f"{change.key} is at most {largest:.0f}")
+            raise InvalidRequest(f"{change.key} must be at most {largest:.0f}")
         if value % 1.0 > _FRACTION_MAX:
-            raise InvalidRequest(f"{change.key} has to be a whole number")
+            raise InvalidRequest(f"{change.key} must be a whole number")

@@ -42,12 +42,12 @@ def time_ms(text: str, now_ms: int) -> int:
         found = int(text) * (1000 if len(text) == _SECONDS_LENGTH else 1)
         if TIME_MAX_MS < found <= INT64_MAX:
             raise ValueError(
-                f"{shown} is after the year 9999: write milliseconds since 1970, not micro- or nanoseconds"
+                f"{shown} is after the year 9999: give milliseconds since 1970, not microseconds or nanoseconds"
             )
     else:
         found = _iso_ms(text, shown)
     if not 0 <= found <= INT64_MAX:
-        raise ValueError(f"{shown} is {'before 1970' if found < 0 else 'too late a time'}")
+        raise ValueError(f"{shown} is {'before 1970' if found < 0 else 'out of range'}")
     return found
 
 
@@ -55,7 +55,7 @@ def _iso_ms(text: str, shown: str) -> int:
     try:
         value = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{shown} is no time: write 2026-11-21T18:00, -1h, or ms since 1970") from None
+        raise ValueError(f"{shown} is not a time; expected 2026-11-21T18:00, -1h, or milliseconds since 1970") from None
     if value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)
     return (value - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(milliseconds=1)

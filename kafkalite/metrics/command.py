@@ -59,7 +59,9 @@ class CommandPage:
         """ValueError for an address that is none, or is open to other machines without `users`; StartupError."""
         where = parse_address(f"http://{address}", PORT)
         if users is None and not is_loopback(where.host):
-            raise ValueError(f"{address} is open to other machines, so a file of users has to say who may ask")
+            raise ValueError(
+                f"{address} is reachable from other machines; give a users file for it, or bind it to 127.0.0.1"
+            )
         sign_in = None if users is None else SignIn(Users.from_file(Path(users)))
         page = Page(partial(told, (Process(), *sources)), alive, ready)
         guard = Guard(page, names=known_names([where]), sign_in=sign_in, realm="kafkalite metrics")
@@ -74,7 +76,7 @@ class CommandPage:
 
     def __enter__(self) -> Self:
         """StartupError when waitress is not there."""
-        self._web.start(lambda: logger.error("metrics are not served any more"))
+        self._web.start(lambda: logger.error("the metrics server has stopped"))
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -68,12 +68,13 @@ class Page:
             handler, _ = self._routes.find(environ)
             status, headers, pieces = handler(environ)
         except NoSuchPathError:
-            status, headers, pieces = _json(404, {"error_code": 404, "message": "there is /metrics and /health/…"})
+            message = "not found; this server has /metrics and /health/…"
+            status, headers, pieces = _json(404, {"error_code": 404, "message": message})
         except NoSuchMethodError as error:
             status, headers, pieces = _json(405, {"error_code": 405, "message": "Method Not Allowed"})
             headers.append(("Allow", str(error)))
         except Exception:
-            logger.exception("a request for metrics failed")
+            logger.exception("a metrics request failed")
             status, headers, pieces = _json(500, {"error_code": 500, "message": "Internal Server Error"})
         headers.append(("Content-Length", str(sum(map(len, pieces)))))
         start_response(f"{status} {REASONS[status]}", headers)
@@ -99,12 +100,14 @@ def told(sources: Iterable[Source]) -> Iterator[Family]:
             yield from source()
         except Exception:
             failed += 1
-            logger.exception("some metrics could not be read")
-    yield Family("kafkalite_scrape_failed_sources", "gauge", "Parts whose metrics could not be read.", [("", failed)])
+            logger.exception("a source of metrics failed")
+    yield Family(
+        "kafkalite_scrape_failed_sources", "gauge", "Sources whose metrics this scrape could not read.", [("", failed)]
+    )
     yield Family(
         "kafkalite_scrape_cpu_seconds",
         "gauge",
-        "Processor time that this scrape took so far.",
+        "CPU time that this scrape has taken so far.",
         [("", time.thread_time() - began)],
     )
 

@@ -54,12 +54,12 @@ class Process:
         pages = int((PROC / "statm").read_text().split()[1])
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         seconds = used.ru_utime + used.ru_stime
-        yield Family("process_cpu_seconds", "counter", "Processor time used.", [("", seconds)])
+        yield Family("process_cpu_seconds", "counter", "CPU time used by the process.", [("", seconds)])
         for name, value, text in (
-            ("resident_memory_bytes", pages * resource.getpagesize(), "Memory in use."),
+            ("resident_memory_bytes", pages * resource.getpagesize(), "Resident memory of the process."),
             ("open_fds", len(os.listdir(PROC / "fd")), "Open descriptors."),
-            ("max_fds", soft if soft >= 0 else float("inf"), "Descriptors that may be open."),
-            ("start_time_seconds", self._started, "When the process began, since 1970."),
+            ("max_fds", soft if soft >= 0 else float("inf"), "Open file limit of the process."),
+            ("start_time_seconds", self._started, "Start time of the process, in seconds since 1970."),
         ):
             yield Family(f"process_{name}", "gauge", text, [("", value)])
         if self._parts is not None and self._parts.logs is not None:
@@ -67,11 +67,11 @@ class Process:
             yield Family(
                 "kafka_broker_info",
                 "gauge",
-                "1, and what the broker is.",
+                "Always 1; the labels identify the broker.",
                 [(labels(id=node, cluster=cluster, version=VERSION), 1)],
             )
             for name, value in _disk_bytes():
-                text = f"Bytes that the process has made the disk {name}; the page cache is left out."
+                text = f"Bytes that the process made the disk {name}, without the page cache."
                 yield Family(f"kafka_server_kafkaserver_linux_disk_{name}_bytes", "gauge", text, [("", value)])
 
 

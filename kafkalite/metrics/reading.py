@@ -77,7 +77,7 @@ def parse(text: str, at: float) -> Read:
             continue
         found = SAMPLE.fullmatch(line)
         if found is None:
-            raise ValueError(f"{line[:80]!r} is no line of metrics")
+            raise ValueError(f"not a line in the Prometheus text format: {line[:80]!r}")
         labels = {key: _unescaped(value) for key, value in LABEL.findall(found[2] or "")}
         samples.setdefault(found[1], []).append((labels, float(found[3])))
     return Read(at, samples)

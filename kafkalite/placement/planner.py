@@ -87,7 +87,7 @@ def plan(
     chosen = sorted(set(movable))
     unknown = goal.brokers - racks.keys()
     if unknown:
-        raise PlanError(f"there is no broker {', '.join(map(str, sorted(unknown)))} in service")
+        raise PlanError(f"no such broker in service: {', '.join(map(str, sorted(unknown)))}")
     board = _Board(racks, goal, {key: list(replicas) for key, replicas in present.items()})
     for key in chosen:
         _check_count(key, present[key], goal)
@@ -115,7 +115,7 @@ def _check_count(key: TopicPartition, replicas: Replicas, goal: Goal) -> None:
     wanted = len(replicas) if goal.replication_factor is None else goal.replication_factor
     if wanted > len(goal.brokers.union(goal.away.intersection(replicas))):
         brokers = "1 broker" if len(goal.brokers) == 1 else f"{len(goal.brokers)} brokers"
-        raise PlanError(f"{key} is to have {wanted} replicas, and {brokers} may have some")
+        raise PlanError(f"{key} needs {wanted} replicas, but only {brokers} can hold replicas")
 
 
 def _drop(board: _Board, key: TopicPartition, wanted: int) -> None:

@@ -105,7 +105,9 @@ class Reader:
 
     def take(self, size: int) -> bytes:
         if size < 0 or size > len(self._data) - self._position:
-            raise ValueError(f"{size} bytes at {self._position} of {len(self._data)}")
+            raise ValueError(
+                f"a field of {size} bytes at position {self._position} does not fit into {len(self._data)} bytes"
+            )
         self._position += size
         return self._data[self._position - size : self._position]
 
@@ -116,7 +118,7 @@ class Reader:
     def version(self) -> int:
         value = self.int16()
         if value < 0:
-            raise ValueError(f"there is no version {value}")
+            raise ValueError(f"negative version {value}")
         return value
 
     def int32(self) -> int:
@@ -127,7 +129,7 @@ class Reader:
         """Of an array; no more than its items could be with a byte each."""
         value = self.int32()
         if value < 0 or value > len(self._data) - self._position:
-            raise ValueError(f"an array of {value} items in {len(self._data)} bytes")
+            raise ValueError(f"an array of {value} items does not fit into {len(self._data)} bytes")
         return value
 
     def string(self) -> str:

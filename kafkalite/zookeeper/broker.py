@@ -145,7 +145,10 @@ class BrokerRegistration:
             if lost:
                 self._registered.clear()
                 self._register_id(self._client, time.monotonic() + STALE_WAIT_FACTOR * self._session_timeout_s)
-                logger.info("registered again after a lost session", extra=fields(broker_id=self._broker_id))
+                logger.info(
+                    "ZooKeeper session was lost; the broker is registered again",
+                    extra=fields(broker_id=self._broker_id),
+                )
             for topic in [topic for topic in self._registered if topic not in wanted]:
                 zookeeper.delete(self._client, topic_broker_path(topic, self._broker_id))
                 del self._registered[topic]
@@ -158,7 +161,7 @@ class BrokerRegistration:
             self._on_fatal(StartupError(self._conflict_text(error)))
             return False
         except ZooKeeperError as error:
-            logger.warning("ZooKeeper did not take our registration: %s; trying again", error or type(error).__name__)
+            logger.warning("could not register in ZooKeeper: %s; retrying", error or type(error).__name__)
             return False
         return True
 
@@ -217,14 +220,14 @@ class BrokerRegistration:
                 self._session += 1
                 self._changed.notify()
         elif state == KazooState.SUSPENDED and not self._stopping:
-            logger.warning("connection to ZooKeeper lost; the broker continues")
+            logger.warning("lost the connection to ZooKeeper; the broker continues to serve")
 
     def _conflict_text(self, error: BaseException) -> str:
         if isinstance(error, NodeConflict):
             return (
-                f"broker id {self._broker_id} is already registered in ZooKeeper at {self._servers} by another broker "
-                f"({error.value.decode('utf-8', 'replace')}): give this one another id (broker.id)"
+                f"broker id {self._broker_id} is already registered in ZooKeeper at {self._servers} by another "
+                f"broker ({error.value.decode('utf-8', 'replace')}); set another broker.id"
             )
         if isinstance(error, NodeError):
-            return f"this broker cannot be registered in ZooKeeper: {error}"
-        return f"ZooKeeper at {self._servers} went away while the broker registered: {error}"
+            return f"cannot register this broker in ZooKeeper: {error}"
+        return f"lost the connection to ZooKeeper at {self._servers} while registering the broker: {error}"

@@ -67,7 +67,7 @@ def partitions(client: KazooClient, topic: str, watch: Callable[[object], None] 
         try:
             found += [BrokerPartition(broker, number) for number in range(decode_count(value))]
         except NodeError as error:
-            logger.warning("topic %s at broker %s: %s", topic, name, error)
+            logger.warning("ignored topic %s on broker %s: %s", topic, name, error)
     return sorted(found)
 
 
@@ -86,7 +86,7 @@ def threads_by_topic(client: KazooClient, group: GroupPaths, all_topics: Iterabl
             wanted = subscription(client, group, consumer_id)
             streams = {} if wanted is None else wanted.streams_of(known)
         except ValueError as error:
-            logger.warning("member %s of group %s: %s", consumer_id, group.group, error)
+            logger.warning("ignored member %s of group %s: %s", consumer_id, group.group, error)
             continue
         for topic, count in streams.items():
             found.setdefault(topic, []).extend(thread_ids(consumer_id, count))

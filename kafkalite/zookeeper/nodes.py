@@ -49,7 +49,7 @@ class BrokerPartition(NamedTuple):
         """NodeError unless it is `<broker id>-<partition>`."""
         found = _PARTITION.fullmatch(text)
         if found is None:
-            raise NodeError(f"{text!r} is not <broker id>-<partition>")
+            raise NodeError(f"{text!r} is not of the form <broker id>-<partition>")
         return cls(int(found[1]), int(found[2]))
 
 
@@ -64,7 +64,7 @@ class BrokerNode:
 
     def __post_init__(self) -> None:
         if _HOST.fullmatch(self.host) is None or _HOST.fullmatch(self.creator) is None:
-            raise NodeError(f"a broker's host may hold no colon, slash or space in ZooKeeper: {self.host!r}")
+            raise NodeError(f"a broker's host in ZooKeeper must not contain a colon, slash or space: {self.host!r}")
 
     @property
     def path(self) -> str:
@@ -78,7 +78,7 @@ class BrokerNode:
         """Parts 0, 1 and 2 of what colons separate; what follows is ignored. NodeError when they are not there."""
         parts = value.decode("utf-8", "replace").split(":")
         if len(parts) < 3 or not _NUMBER.fullmatch(parts[2]):
-            raise NodeError(f"the node of broker {broker_id} is not creator:host:port: {value!r}")
+            raise NodeError(f"the ZooKeeper node of broker {broker_id} is not of the form creator:host:port: {value!r}")
         return cls(broker_id, parts[0], parts[1], int(parts[2]))
 
 
@@ -106,7 +106,7 @@ def decode_count(value: bytes) -> int:
     """A partition count; NodeError when it is none, or more than COUNT_MAX."""
     text = value.decode("ascii", "replace").strip()
     if not _NUMBER.fullmatch(text) or int(text) > COUNT_MAX:
-        raise NodeError(f"not a count of partitions: {value[:80]!r}")
+        raise NodeError(f"not a partition count: {value[:80]!r}")
     return int(text)
 
 
@@ -173,7 +173,7 @@ class FilterCounts:
         take for ever where it may not (`only_linear`)."""
         chosen = filter_of(self.marker, self.pattern)
         if only_linear and not chosen.is_linear:
-            raise ValueError(f"{self.pattern[:80]!r} is not tried: it may never end")
+            raise ValueError(f"topic filter {self.pattern[:80]!r} is refused, as matching it may take exponential time")
         return {topic: self.stream_count for topic in topics if chosen.allows(topic)}
 
 
@@ -189,7 +189,7 @@ def decode_subscription(value: bytes) -> Subscription:
     found = _FILTER.fullmatch(text)
     if found is not None:
         if not _NUMBER.fullmatch(found[2]) or int(found[2]) > COUNT_MAX:
-            raise NodeError(f"more than {COUNT_MAX} streams: {value[:80]!r}")
+            raise NodeError(f"at most {COUNT_MAX} streams are allowed: {value[:80]!r}")
         return FilterCounts(found[1], int(found[2]), found[3])
     if not text.startswith("{"):
         if not text or any(character in text for character in '"{}[],'):
@@ -200,9 +200,9 @@ def decode_subscription(value: bytes) -> Subscription:
     except (ValueError, RecursionError):
         raise NodeError(f"not a subscription: {value[:80]!r}") from None
     if not all(isinstance(count, int) and not isinstance(count, bool) for count in streams.values()):
-        raise NodeError(f"a subscription maps topics to counts: {value!r}")
+        raise NodeError(f"a subscription must map topics to stream counts: {value!r}")
     if any(count < 0 for count in streams.values()) or sum(streams.values()) > COUNT_MAX:
-        raise NodeError(f"no streams, or more than {COUNT_MAX}: {value[:80]!r}")
+        raise NodeError(f"stream counts must be at least 0 and at most {COUNT_MAX} together: {value[:80]!r}")
     return TopicCounts(streams)
 
 

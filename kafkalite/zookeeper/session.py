@@ -65,7 +65,7 @@ class NodeConflict(Exception):
     """An ephemeral node of this path was made by another session."""
 
     def __init__(self, path: str, value: bytes) -> None:
-        super().__init__(f"{path} is held by another: {value.decode('utf-8', 'replace')}")
+        super().__init__(f"another session holds {path}: {value.decode('utf-8', 'replace')}")
         self.path = path
         self.value = value
 
@@ -90,7 +90,9 @@ def new_client(servers: str, session_timeout_s: float) -> KazooClient:
     try:
         return _Client(hosts=servers, timeout=session_timeout_s, connection_retry=retry, logger=_kazoo_logger)
     except ValueError as error:
-        raise StartupError(f"zookeeper.connect={servers} is not host:port,host:port/path: {error}") from error
+        raise StartupError(
+            f"zookeeper.connect={servers} is not of the form host:port,host:port/path: {error}"
+        ) from error
 
 
 def connect(
@@ -109,9 +111,9 @@ def connect(
                 _make_chroot(servers, connection_timeout_s)
             return client
     except ZooKeeperError as error:
-        logger.info("ZooKeeper went away at once: %s", error or type(error).__name__)
+        logger.info("lost the ZooKeeper connection right after connecting: %s", error or type(error).__name__)
     close(client)
-    raise StartupError(f"no ZooKeeper answers at {servers} within {connection_timeout_s:g} s")
+    raise StartupError(f"no ZooKeeper server at {servers} answered within {connection_timeout_s:g} s")
 
 
 def _make_chroot(servers: str, connection_timeout_s: float) -> None:
@@ -133,7 +135,7 @@ def close(client: KazooClient) -> None:
         client.stop()
         client.close()
     except ZooKeeperError as error:
-        logger.info("ZooKeeper's session ended by itself: %s", error)
+        logger.info("closing the ZooKeeper session failed: %s", error)
 
 
 def read(client: KazooClient, path: str) -> bytes | None:

@@ -84,4 +84,4 @@ def filter_of(marker: str, pattern: str) -> TopicFilter:
     for kind in (Whitelist, Blacklist):
         if kind.marker == marker:
             return kind(pattern)
-    raise ValueError(f"{marker!r} is no kind of topic filter")
+    raise ValueError(f"unknown topic filter marker {marker!r}")

@@ -66,7 +66,7 @@ def response_program(api_key: int, version: int) -> Program:
 def _compile(api_key: int, version: int, direction: str, *, strict: bool) -> Program:
     api = APIS.get(api_key)
     if api is None or not api.oldest <= version <= api.newest:
-        raise UnknownMessageError(f"API key {api_key} version {version} is not known")
+        raise UnknownMessageError(f"no schema for API key {api_key} version {version}")
     namespace = vars(import_module(f"kafkalite.wire.protocol.messages.{api.module}"))
     return Program(namespace[api.name + direction], version, api.is_flexible(version), namespace, strict)
 

@@ -46,7 +46,7 @@ def response_header_version(api_key: int, api_version: int) -> int:
 def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
     name = b"" if client_id is None else client_id.encode()
     if len(name) > _STRING_SIZE_MAX:
-        raise EncodeError(f"client id of {len(name)} bytes, {_STRING_SIZE_MAX} are allowed")
+        raise EncodeError(f"client id of {len(name)} bytes; at most {_STRING_SIZE_MAX} are allowed")
     head = _REQUEST.pack(api_key, api_version, correlation_id, -1 if client_id is None else len(name))
     return head + name + _NO_TAGS * (request_header_version(api_key, api_version) == 2)
 
@@ -107,11 +107,11 @@ def _read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
     value = 0
     for index in range(_UVARINT_SIZE_MAX):
         if position + index >= len(view):
-            raise DecodeError("header: a varint ends too early", position)
+            raise DecodeError("header: truncated varint", position)
         byte = view[position + index]
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             if value > 0xFFFFFFFF:
                 break
             return value, position + index + 1
-    raise DecodeError("header: a varint is too long", position)
+    raise DecodeError("header: varint longer than 5 bytes", position)

@@ -80,7 +80,7 @@ class BytesColumn(Sequence[bytes | None]):
         if len(self.starts) == 0:
             return np.zeros(1, np.int64)
         if not np.array_equal(self.starts[1:], self.ends[:-1]):
-            raise ValueError("the column has gaps between its items")
+            raise ValueError("the column's items are not contiguous")
         return np.append(self.starts, self.ends[-1:])
 
     @property

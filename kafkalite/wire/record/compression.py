@@ -93,7 +93,7 @@ class Codec(IntEnum):
         for codec in cls:
             if codec.name.lower() == name:
                 return codec
-        raise ValueError(f"no codec is called {name!r}; choose one of {', '.join(codec.name.lower() for codec in cls)}")
+        raise ValueError(f"unknown codec {name!r}; expected one of {', '.join(codec.name.lower() for codec in cls)}")
 
 
 LEVELS: Final[dict[int, tuple[int, int]]] = {Codec.GZIP: (-1, 9), Codec.LZ4: (0, 17), Codec.ZSTD: (-131_072, 22)}
@@ -142,7 +142,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         if level is None or level <= ZSTD_LEVEL:
             return _CONTEXTS.compressor(ZSTD_LEVEL if level is None else level).compress(memoryview(data))
         return bytes(cramjam.zstd.compress(data, level))
-    raise UnknownCodec(f"no codec has the number {codec}")
+    raise UnknownCodec(f"unknown codec id {codec}")
 
 
 class _Contexts(threading.local):
@@ -183,10 +183,10 @@ _CONTEXTS: Final = _Contexts()
 def check_level(codec: int, level: int) -> None:
     """ValueError when the codec has no such level."""
     if codec not in LEVELS:
-        raise ValueError("the codec has no levels")
+        raise ValueError("this codec has no compression levels")
     lowest, highest = LEVELS[codec]
     if not lowest <= level <= highest:
-        raise ValueError(f"the levels of {Codec(codec).name.lower()} are {lowest} to {highest}")
+        raise ValueError(f"compression level of {Codec(codec).name.lower()} must be {lowest} to {highest}")
 
 
 def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
@@ -294,9 +294,9 @@ class Decompressor:
         except cramjam.DecompressionError as error:
             # A full output buffer reaches us as the text of Rust's WriteZero error; a test holds cramjam to it.
             if "whole buffer" in str(error):
-                raise DecompressedTooLarge(f"the batch holds more than {self.size_max} bytes") from None
-            raise CompressionError(f"not valid {Codec(codec).name.lower()} data: {error}") from None
-        raise UnknownCodec(f"no codec has the number {codec}")
+                raise DecompressedTooLarge(f"the batch decompresses to more than {self.size_max} bytes") from None
+            raise CompressionError(f"invalid {Codec(codec).name.lower()} data: {error}") from None
+        raise UnknownCodec(f"unknown codec id {codec}")
 
 
 def snappy_stream(data: Buffer) -> bytes:
@@ -317,16 +317,18 @@ def snappy_into(data: Buffer, output: memoryview) -> int:
     if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         return snappy_block_into(view, output)
     if len(view) < XERIAL_HEADER_SIZE:
-        raise CompressionError("a xerial snappy stream ends inside its header")
+        raise CompressionError("a xerial snappy stream is truncated in its header")
     position = XERIAL_HEADER_SIZE
     size = 0
     while position < len(view):
         if len(view) - position < XERIAL_BLOCK_HEADER.size:
-            raise CompressionError("a xerial snappy stream ends inside a block header")
+            raise CompressionError("a xerial snappy stream is truncated in a block header")
         (block_size,) = XERIAL_BLOCK_HEADER.unpack_from(view, position)
         position += XERIAL_BLOCK_HEADER.size
         if block_size < 0 or block_size > len(view) - position:
-            raise CompressionError(f"a xerial snappy block claims {block_size} bytes of {len(view) - position}")
+            raise CompressionError(
+                f"a xerial snappy block claims {block_size} bytes, but {len(view) - position} are left"
+            )
         size += snappy_block_into(view[position : position + block_size], output[size:])
         position += block_size
     return size
@@ -338,7 +340,7 @@ def snappy_block_into(block: memoryview, output: memoryview) -> int:
 
     size = cramjam.snappy.decompress_raw_len(block)
     if size > len(output):
-        raise DecompressedTooLarge(f"a snappy block of {size} bytes where {len(output)} are allowed")
+        raise DecompressedTooLarge(f"a snappy block decompresses to {size} bytes, but only {len(output)} are allowed")
     return cramjam.snappy.decompress_raw_into(block, output[:size]) if size else 0
 
 

@@ -63,14 +63,14 @@ def wrap(message_set: bytes, codec: int, *, level: int | None = None) -> bytes:
     elif codec == Codec.SNAPPY:
         payload = snappy_stream(message_set)
     else:
-        raise ValueError(f"Kafka 0.7 has the codecs 0, 1 and 2, not {codec}")
+        raise ValueError(f"Kafka 0.7 has only the codec ids 0, 1 and 2, not {codec}")
     return encode([Message(payload, attributes=codec)])
 
 
 def unpack(codec: int, payload: bytes, size_max: int = UNPACKED_SIZE_MAX) -> bytes:
     """The set inside a wrapper. CompressionError when it is not that, or larger than size_max bytes."""
     if codec not in {Codec.GZIP, Codec.SNAPPY}:
-        raise CompressionError(f"Kafka 0.7 has no codec {codec}")
+        raise CompressionError(f"Kafka 0.7 has no codec id {codec}")
     return decompress(codec, payload, size_max)
 
 

@@ -157,14 +157,14 @@ BAD = [
     pytest.param(b"\0\0\0\0", "does not begin", id="too short for a header"),
     pytest.param(b"\1" + message(1, b"\2\0")[1:], "does not begin", id="another first byte"),
     pytest.param(message(9, b"\2\0"), "no schema of this id", id="unknown id"),
-    pytest.param(message(1, b""), "ends too early", id="no body"),
-    pytest.param(message(1, b"\2"), "ends too early", id="half a body"),
+    pytest.param(message(1, b""), "is truncated", id="no body"),
+    pytest.param(message(1, b"\2"), "is truncated", id="half a body"),
     pytest.param(message(1, b"\2\0!"), "bytes after the record", id="more than a body"),
     pytest.param(message(1, b"\2\4"), "no such branch", id="a branch that is not there"),
     pytest.param(message(1, b"\2\1"), "no such branch", id="a negative branch"),
     pytest.param(message(1, b"\2\2\5"), "negative", id="a negative length"),
-    pytest.param(message(1, b"\2\2\xfe\xff\xff\xff\x0f"), "ends too early", id="a length of 2 GiB"),
-    pytest.param(message(1, b"\2\2\4\xc3\x28"), "no UTF-8", id="no UTF-8"),
+    pytest.param(message(1, b"\2\2\xfe\xff\xff\xff\x0f"), "is truncated", id="a length of 2 GiB"),
+    pytest.param(message(1, b"\2\2\4\xc3\x28"), "not UTF-8", id="no UTF-8"),
     pytest.param(message(1, b"\xff" * 11), "too many bytes", id="a number without end"),
 ]
 

@@ -171,7 +171,7 @@ def test_a_schema_that_holds_itself_is_read_value_by_value() -> None:
     found, failed = decode({1: tree}, whole, None, whole[:-1], whole + b"x", b"bad")
     assert found[0] == expected(1, expected(2, expected(3, raw={"x": "Infinity"})), expected(4, raw="AQ=="))
     assert found[1:] == [None] * 4
-    assert failed == {2: "it ends too early", 3: "there are bytes after the record", 4: NO_HEADER}
+    assert failed == {2: "it is truncated", 3: "trailing bytes after the record", 4: NO_HEADER}
 
 
 def test_hostile_bodies_of_a_schema_that_holds_itself_end_in_a_sentence() -> None:

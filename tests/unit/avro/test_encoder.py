@@ -110,7 +110,7 @@ def test_a_row_that_is_null_is_a_tombstone_and_other_types_are_cast() -> None:
     [
         ("int", pa.array([1, None]), None),
         ({"type": "array", "items": "int"}, pa.array([[1], [None]], pa.list_(pa.int32())), "a null where"),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.array(["A", "B"]), "no symbol"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.array(["A", "B"]), "not a symbol"),
         (["int", "string"], pa.array([{"member0": 1}, {"member0": 1, "member1": "x"}]), "exactly one member"),
         (["int", "string"], pa.array([{"member0": 1, "member1": None}, {}]), "exactly one member"),
         (

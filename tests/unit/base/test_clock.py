@@ -176,7 +176,7 @@ def test_a_jump_is_logged_once_when_seen_and_once_when_accepted(
         clock.advance(HOUR_S / 50)
     seen, accepted = (record.getMessage() for record in caplog.records)
     assert "691200 s ahead" in seen
-    assert "expiry advances by 691200 s" in accepted
+    assert "expiry time advances by 691200 s" in accepted
 
 
 def test_expiry_never_runs_backwards_from_one_look_to_the_next_unless_the_wall_clock_does(clock: FakeClock) -> None:

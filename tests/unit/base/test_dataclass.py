@@ -143,5 +143,5 @@ def test_the_librarys_functions_take_it() -> None:
 
 @pytest.mark.parametrize("what", ["order", "unsafe_hash"])
 def test_what_it_does_not_make_is_refused(what: str) -> None:
-    with pytest.raises(TypeError, match="no order and no unsafe hash"):
+    with pytest.raises(TypeError, match="does not support order"):
         made(ours.dataclass, **{what: True})

@@ -78,7 +78,7 @@ def test_a_flood_of_one_line_is_held_back_and_counted() -> None:
     assert flood.filter(record("another line", created=1.0))
     following = record("bad frame", created=2.0)
     assert flood.filter(following)
-    assert "30 more lines like this were held back" in following.getMessage()
+    assert "30 similar lines suppressed" in following.getMessage()
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_what_a_client_repeats_is_logged_once_a_minute_with_a_count(
     assert [record.getMessage() for record in caplog.records] == [
         "request 0 is refused",
         "another kind",
-        "request 500 is refused (499 more lines like this were held back)",
+        "request 500 is refused (499 similar lines suppressed)",
         "request 501 is refused",
     ]
 

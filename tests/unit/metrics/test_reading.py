@@ -30,7 +30,7 @@ def test_whatever_label_and_number_was_told_is_read(text: str, value: float) -> 
 
 @pytest.mark.parametrize("line", ["<html>", "x{a=} y", "x", "x 1 2 3"])
 def test_what_is_no_line_of_metrics_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match=r"no line of metrics|could not convert"):
+    with pytest.raises(ValueError, match=r"not a line in the Prometheus text format|could not convert"):
         parse(line, 0.0)
 
 

@@ -43,7 +43,7 @@ def test_a_drained_broker_has_nothing_and_nothing_else_is_copied(
     goal = Goal(brokers=frozenset(racks) - {drained})
     too_many = any(len(replicas) > len(goal.brokers) for replicas in present.values())
     if too_many:
-        with pytest.raises(PlanError, match="may have some"):
+        with pytest.raises(PlanError, match="can hold replicas"):
             plan(present, present, racks, goal)
         return
     wanted = plan(present, present, racks, goal)
@@ -157,5 +157,5 @@ def test_other_topics_count_and_stay() -> None:
 
 
 def test_a_broker_that_is_not_there_is_refused() -> None:
-    with pytest.raises(PlanError, match="no broker 9"):
+    with pytest.raises(PlanError, match="in service: 9"):
         plan({}, [], {1: None}, Goal(brokers=frozenset({1, 9})))

@@ -56,7 +56,7 @@ def test_what_only_a_backtracking_engine_knows_is_taken_and_says_so():
 
 def test_a_strangers_expression_is_not_tried_where_it_might_take_for_ever():
     stranger = FilterCounts("*", 1, "(?=a)(a+)+b")
-    with pytest.raises(ValueError, match="is not tried: it may never end"):
+    with pytest.raises(ValueError, match="may take exponential time"):
         stranger.streams_of(["a" * 200], only_linear=True)
     assert stranger.streams_of(["aab"]) == {"aab": 1}
     assert FilterCounts("*", 2, "(a+)+b").streams_of(["a" * 200, "ab"], only_linear=True) == {"ab": 2}
@@ -65,5 +65,5 @@ def test_a_strangers_expression_is_not_tried_where_it_might_take_for_ever():
 def test_kind_by_its_marker():
     assert isinstance(filter_of("*", "a"), Whitelist)
     assert isinstance(filter_of("!", "a"), Blacklist)
-    with pytest.raises(ValueError, match="no kind"):
+    with pytest.raises(ValueError, match="unknown topic filter marker"):
         filter_of("?", "a")

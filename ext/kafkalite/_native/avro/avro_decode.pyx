@@ -71,11 +71,11 @@ cdef enum:
     LENGTH_MAX = 2147483646     # values of a column: one below what an int32 offset of a list can say
 
 FAILURES = (
-    "", "it ends too early", "a number has too many bytes", "a length is negative", "an int does not fit 32 bits",
-    "a boolean is neither 0 nor 1", "a string is no UTF-8", "an enum's symbol is not known",
+    "", "it is truncated", "a number has too many bytes", "a length is negative", "an int does not fit 32 bits",
+    "a boolean is neither 0 nor 1", "a string is not UTF-8", "an enum has an unknown symbol",
     "a union has no such branch",
     "the reader's schema has no place for this type", "an array or map has more items than bytes",
-    "it is nested too deeply", "a decimal has too many digits", "there are bytes after the record",
+    "it is nested too deeply", "a decimal has too many digits", "trailing bytes after the record",
     "a batch has more than 2 GiB", "no memory",
     "its logical type has another unit or scale than the reader's, which is not converted",
     "a time does not fit the reader's unit",

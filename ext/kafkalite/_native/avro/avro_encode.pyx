@@ -41,7 +41,7 @@ cdef enum:
     FAILURE_MEMORY = 7
 
 FAILURES = (
-    "", "a null where the schema has none", "a text is no symbol of its enum", "a decimal does not fit its fixed",
+    "", "a null where the schema has none", "a string is not a symbol of its enum", "a decimal does not fit its fixed",
     "a union needs exactly one member", "a column's offsets lie outside of it", "a batch has more than 2 GiB",
     "no memory",
 )

@@ -72,7 +72,7 @@ def crc32c_by(str name not None, buffer not None, uint32_t value=0):
     for i in range(<int>KL_CRC32C_BACKENDS):
         if kl_crc32c_backends[i].function != NULL and wanted == kl_crc32c_backends[i].name:
             return run(kl_crc32c_backends[i].function, buffer, value)
-    raise ValueError(f"no CRC-32C backend {name!r} here; there are: {', '.join(available())}")
+    raise ValueError(f"unknown CRC-32C backend {name!r}; available here: {', '.join(available())}")
 
 
 cdef object choose():

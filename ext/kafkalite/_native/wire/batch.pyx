@@ -190,15 +190,15 @@ cdef Status find_record(
 
 
 STATUS_TEXT = {
-    TRUNCATED: "ends too early",
+    TRUNCATED: "truncated",
     OVERLONG: "a varint or count is too large",
-    NEGATIVE: "a length is below the smallest legal one",
+    NEGATIVE: "a length is too small",
     TOO_MANY: "more records than the bytes can hold",
     BAD_MAGIC: "the magic byte is not 2",
     BAD_CRC: "the CRC does not match",
     BAD_COUNT: "the record count or an offset delta contradicts the header",
-    TRAILING: "bytes are left over",
-    BAD_VALUE: "a record breaks a rule of its topic",
+    TRAILING: "trailing bytes",
+    BAD_VALUE: "a record violates a rule of its topic",
 }
 
 

@@ -129,14 +129,14 @@ cdef dict KINDS = {
 cdef dict LENGTH_SIZES = {"string": (STRING, 2), "bytes": (BYTES, 4), "records": (RECORDS, 4)}   # flexible: 1
 
 cdef dict REASONS = {
-    TRUNCATED: "the message ends too early",
+    TRUNCATED: "the message is truncated",
     OVERLONG: "a varint is too long",
     NEGATIVE: "a negative length",
-    TOO_MANY: "a count that the remaining bytes cannot hold",
-    BAD_UTF8: "a string that is not UTF-8",
+    TOO_MANY: "a count exceeds the remaining bytes",
+    BAD_UTF8: "a string is not UTF-8",
     LIMIT: "too many items in one message",
-    TRAILING: "bytes after the last field",
-    BAD_VALUE: "a value the schema forbids",
+    TRAILING: "trailing bytes after the last field",
+    BAD_VALUE: "a value is not allowed by the schema",
 }
 
 
@@ -604,7 +604,7 @@ cdef class Program:
             for i in range(s.absent_first, s.absent_first + s.absent_count):
                 op = &self.ops[i]
                 if op.must_fit and not is_default(op, load_slot(self, instance, op)):
-                    raise self.refuse(op, "this version cannot carry it")
+                    raise self.refuse(op, "this version of the message has no such field")
         if self.flexible:
             self.write_tags(w, instance, s)
         return 0
@@ -652,7 +652,7 @@ cdef class Program:
                 raise self.refuse(op, "null is not allowed")
             return self.write_length(w, -1, 4)
         if not PyList_CheckExact(value) and not PyTuple_CheckExact(value):
-            raise self.refuse(op, "a list or tuple is needed")
+            raise self.refuse(op, "the value must be a list or tuple")
         count = PySequence_Fast_GET_SIZE(value)
         if count > 0x7FFFFFFE:
             raise self.refuse(op, "too many items")
@@ -660,7 +660,7 @@ cdef class Program:
         for i in range(count):
             # Writing an item may run Python (__index__, a buffer's exporter), which may change the list.
             if i >= PySequence_Fast_GET_SIZE(value):
-                raise self.refuse(op, "the list changed while it was written")
+                raise self.refuse(op, "the list changed while it was encoded")
             item = <object>PySequence_Fast_ITEMS(value)[i]
             self.write_one(w, op, <PyObject*>item)
             w.items_left -= 1
@@ -668,7 +668,7 @@ cdef class Program:
                 w.items_left = PACE_ITEMS
                 (<object>w.pace)(w.size)
         if PySequence_Fast_GET_SIZE(value) != count:
-            raise self.refuse(op, "the list changed while it was written")
+            raise self.refuse(op, "the list changed while it was encoded")
         return 0
 
     cdef int write_one(self, Writer* w, Op* op, PyObject* value) except -1:

@@ -60,7 +60,7 @@ def split_lines(const unsigned char[::1] buffer not None, bytes separator not No
     cdef int64_t i
     cdef int64_t[::1] starts, ends
     if separator_size == 0:
-        raise ValueError("an empty separator")
+        raise ValueError("the separator is empty")
     with nogil:
         hit = find(begin, end, part, separator_size)
         while hit != NULL:
@@ -94,7 +94,7 @@ def split_keys(column not None, bytes separator not None):
     cdef Py_ssize_t i
     cdef int64_t size
     if separator_size == 0:
-        raise ValueError("an empty separator")
+        raise ValueError("the separator is empty")
     key_end_array = np.empty(door.count, np.int64)
     value_start_array = np.empty(door.count, np.int64)
     none_array = np.zeros(door.count, np.uint8)
@@ -275,9 +275,9 @@ def render(columns not None, list steps not None, bytes null_text not None):
     cdef Growing out
     cdef bint done = True
     if keys.count != count or offsets.shape[0] != count or timestamps.shape[0] != count:
-        raise ValueError("columns of different lengths")
+        raise ValueError("the columns have different lengths")
     if step_count > STEPS_MAX:
-        raise ValueError(f"a format of {step_count} parts; {STEPS_MAX} are allowed")
+        raise ValueError(f"the format has {step_count} parts; at most {STEPS_MAX} are allowed")
     for s in range(step_count):
         program[s].operation = steps[s][0]
         program[s].data = <const unsigned char*><bytes>steps[s][1]
@@ -298,7 +298,7 @@ def render(columns not None, list steps not None, bytes null_text not None):
         header_keys = ColumnDoor(columns.headers.keys)
         header_values = ColumnDoor(columns.headers.values)
         if header_starts.shape[0] != count or header_ends.shape[0] != count:
-            raise ValueError("headers of another number of records")
+            raise ValueError("the headers are those of another number of records")
         if columns.headers.record_starts.min() < 0 or columns.headers.record_ends.max() > header_keys.count:
             raise ValueError("a record's headers lie outside the columns")
         rows.header_starts = &header_starts[0]

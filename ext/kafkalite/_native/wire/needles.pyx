@@ -67,7 +67,7 @@ cdef class Needles:
         kept = []
         listed = list(rows)
         if len(listed) > NEEDLES_MAX:
-            raise ValueError(f"{len(listed)} needles, {NEEDLES_MAX} are allowed")
+            raise ValueError(f"{len(listed)} needles; at most {NEEDLES_MAX} are allowed")
         memset(self.needles, 0, sizeof(self.needles))
         for i, (text, fields, how) in enumerate(listed):
             raw = bytes(text)

@@ -41,9 +41,9 @@ def test_split_keys_equals_partition(data: bytes, separator: bytes) -> None:
 
 def test_empty_separators_are_refused() -> None:
     column = column_of(b"a\n", b"\n")
-    with pytest.raises(ValueError, match="empty separator"):
+    with pytest.raises(ValueError, match="separator is empty"):
         lines.split_lines(b"a", b"")
-    with pytest.raises(ValueError, match="empty separator"):
+    with pytest.raises(ValueError, match="separator is empty"):
         lines.split_keys(column, b"")
 
 

@@ -119,7 +119,7 @@ def test_a_damaged_batch_is_told_though_it_holds_nothing() -> None:
         ([(b"a", 0, IS)], "no field or rule"),
         ([(b"a", 8, IS)], "no field or rule"),
         ([(b"a", IN_KEY, 4)], "no field or rule"),
-        ([(b"a", IN_KEY, IS)] * (NEEDLES_MAX + 1), "17 needles, 16 are allowed"),
+        ([(b"a", IN_KEY, IS)] * (NEEDLES_MAX + 1), "17 needles; at most 16 are allowed"),
     ],
 )
 def test_needles_that_are_none_are_refused(rows: list[tuple[bytes, int, int]], said: str) -> None:

@@ -62,10 +62,10 @@ def test_request_header_with_each_bit_flipped_is_read_or_refused():
     [
         pytest.param("0003 0001 00000001 fffe", "client id of -2 bytes", id="negative-client-id"),
         pytest.param("0003 0001 00000001 0001 ff", "UTF-8", id="client-id-not-utf8"),
-        pytest.param("0003 000c 00000001 ffff ffffffffff", "too long", id="overlong-tag-count"),
-        pytest.param("0003 000c 00000001 ffff ffffffff7f", "too long", id="tag-count-beyond-32-bits"),
+        pytest.param("0003 000c 00000001 ffff ffffffffff", "longer than", id="overlong-tag-count"),
+        pytest.param("0003 000c 00000001 ffff ffffffff7f", "longer than", id="tag-count-beyond-32-bits"),
         pytest.param("0003 000c 00000001 ffff 01 00 05 00", "header tag of 5 bytes", id="long-tag"),
-        pytest.param("0003 000c 00000001 ffff ffffffff0f", "too early", id="more-tags-than-bytes"),
+        pytest.param("0003 000c 00000001 ffff ffffffff0f", "truncated", id="more-tags-than-bytes"),
     ],
 )
 def test_broken_request_header_says_why(data, reason):
