@@ -37,14 +37,14 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 def java_text(der: bytes) -> str:
     """The text of a DER-encoded X.501 Name."""
     if len(der) > SIZE_MAX:
-        raise ValueError(f"a distinguished name of {len(der)} bytes")
+        raise ValueError(f"a distinguished name of {len(der)} bytes is too long")
     tag, content, behind = _value(der, 0)
     if tag != _SEQUENCE or behind != len(der):
-        raise ValueError("a distinguished name that is none")
+        raise ValueError("the distinguished name is not valid DER")
     parts = []
     for set_tag, members, _ in _values(content):
         if set_tag != _SET:
-            raise ValueError("a distinguished name that is none")
+            raise ValueError("the distinguished name is not valid DER")
         parts.append("+".join(_attribute(item) for _, item, _ in _values(members)))
     return ",".join(reversed(parts))
 
@@ -56,7 +56,7 @@ def subject_of(certificate: bytes) -> bytes:
     rows = list(_values(fields))
     at = 5 if rows and rows[0][0] == _VERSION else 4  # after serial number, algorithm, issuer and validity
     if len(rows) <= at:
-        raise ValueError("a certificate that is none")
+        raise ValueError("the certificate is not valid DER")
     return rows[at][2]
 
 
@@ -66,14 +66,14 @@ def alternative_names(der: bytes) -> frozenset[bytes]:
         return frozenset()
     tag, content, _ = _value(der, 0)
     if tag != _SEQUENCE:
-        raise ValueError("a subjectAltName that is none")
+        raise ValueError("the subjectAltName is not valid DER")
     return frozenset(whole for _, _, whole in _values(content))
 
 
 def _attribute(content: bytes) -> str:
     found = list(_values(content))
     if len(found) != 2 or found[0][0] != _OID:
-        raise ValueError("an attribute without type and value")
+        raise ValueError("an attribute of the distinguished name lacks its type or value")
     (_, oid, _), (tag, value, whole) = found
     number = _oid_text(oid)
     keyword = KEYWORDS.get(number)
@@ -97,12 +97,12 @@ def _oid_text(content: bytes) -> str:
     for byte in content:
         number = number << 7 | byte & 0x7F
         if number >> 256:
-            raise ValueError("an object identifier without end")
+            raise ValueError("an object identifier is too long")
         if not byte & 0x80:
             numbers.append(number)
             number = 0
     if not numbers or content[-1] & 0x80:
-        raise ValueError("an object identifier that is none")
+        raise ValueError("an object identifier is not valid DER")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
 
@@ -119,14 +119,14 @@ def _values(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 def _value(data: bytes, at: int) -> tuple[int, bytes, int]:
     """(tag, content, where it ends) of the value at `at`."""
     if at + 2 > len(data):
-        raise ValueError("DER that ends early")
+        raise ValueError("truncated DER")
     tag, size, start = data[at], data[at + 1], at + 2
     if size & 0x80:
         count = size & 0x7F
         if not 0 < count <= 4 or start + count > len(data):
-            raise ValueError("DER with a length that is none")
+            raise ValueError("DER with an invalid length")
         size = int.from_bytes(data[start : start + count], "big")
         start += count
     if start + size > len(data):
-        raise ValueError("DER that ends early")
+        raise ValueError("truncated DER")
     return tag, data[start : start + size], start + size

@@ -53,17 +53,17 @@ def parse(text: str, key: str = KEY) -> LoginModule:
     name = _word(tokens, key, "a login module")
     kind = MODULES.get(name.rpartition(".")[2])
     if kind is None:
-        raise ConfigError(key, f"knows {', '.join(MODULES)} alone, not {name[:80]!r}")
+        raise ConfigError(key, f"unknown login module {name[:80]!r}; expected {' or '.join(MODULES)}")
     if _word(tokens, key, "a control flag").lower() not in _FLAGS:
         raise ConfigError(key, f"the control flag must be one of {', '.join(sorted(_FLAGS))}")
     options: dict[str, str] = {}
     for mark, name in tokens:
         if mark == ";":
             if next(tokens, None) is not None:
-                raise ConfigError(key, "holds one login module, and nothing after its semicolon")
+                raise ConfigError(key, "must hold one login module, with nothing after its semicolon")
             return LoginModule(kind, options)
         if mark or next(tokens, None) != ("=", ""):
-            raise ConfigError(key, f"option {len(options) + 1} is not name=value")
+            raise ConfigError(key, f"option {len(options) + 1} is not of the form name=value")
         options[name] = _word(tokens, key, f"a value of option {len(options) + 1}")
     raise ConfigError(key, "does not end with a semicolon")
 
@@ -81,7 +81,7 @@ def _tokens(text: str, key: str) -> Iterator[tuple[str, str]]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ConfigError(key, f"cannot be read from its character {at + 1} on")
+            raise ConfigError(key, f"cannot be parsed from character {at + 1}")
         at = match.end()
         if match["mark"]:
             yield match["mark"], ""

@@ -104,20 +104,20 @@ class BearerServer:
 
     def _claims(self, token: bytes) -> Mapping[str, Any]:
         if len(token) > TOKEN_SIZE_MAX:
-            raise Refused("a bearer token that is too long")
+            raise Refused("the bearer token is too long")
         match = _FIRST.fullmatch(token)
         if match is None:
-            raise Refused("an OAUTHBEARER message that does not follow the grammar")
+            raise Refused("the OAUTHBEARER message is malformed")
         pairs = dict(pair.split(b"=", 1) for pair in match["pairs"].split(b"\x01") if pair)
         scheme, _, text = pairs.get(b"auth", b"").decode("ascii").partition(" ")
         if scheme.lower() != "bearer" or not text.strip():
-            raise Refused("an OAUTHBEARER message without a bearer token")
+            raise Refused("the OAUTHBEARER message holds no bearer token")
         claims = self._check(text.strip())
         for_whom = match["authzid"]
         if for_whom is not None and for_whom.replace(b"=2C", b",").replace(b"=3D", b"=").decode(
             errors="replace"
         ) != claims.get(self._user_claim):
-            raise Refused("a client that wants to act for another user than its token's")
+            raise Refused("the authorization id differs from the token's user")
         return claims
 
 
@@ -219,9 +219,11 @@ class KeySet:
         try:
             return _parse_keys(self._read(self._url))
         except (OSError, ValueError) as error:
-            logger.warning("the keys of bearer tokens stay as they were: %s: %s", self._url[:256], error)
+            logger.warning(
+                "could not refresh the JWKS keys; the present keys stay in use: %s: %s", self._url[:256], error
+            )
         except Exception:
-            logger.exception("the keys of bearer tokens stay as they were")
+            logger.exception("could not refresh the JWKS keys; the present keys stay in use")
         return None
 
 
@@ -232,7 +234,7 @@ def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
     known = {*TLS_SETTINGS, NAME_CHECK_KEY}
     for key in settings:
         if key not in known:
-            raise ConfigError(key, f"unknown option of the login module{near_miss(key, known)}")
+            raise ConfigError(key, f"unknown login module option{near_miss(key, known)}")
     return context_of_client(settings)
 
 
@@ -243,11 +245,11 @@ def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
         case "file":
             path = Path(urllib.request.url2pathname(parts.path))
             if path.exists() and not path.is_file():
-                raise ValueError("is no file that can be read at once")  # a pipe would be waited for
+                raise ValueError("it is not a regular file")  # a pipe would be waited for
             with urllib.request.urlopen(url) as file:  # noqa: S310  # a file's
                 data: bytes = file.read(DOCUMENT_SIZE_MAX + 1)
             if len(data) > DOCUMENT_SIZE_MAX:
-                raise ValueError(f"it is larger than {DOCUMENT_SIZE_MAX >> 20} MiB")
+                raise ValueError(f"the file is larger than {DOCUMENT_SIZE_MAX >> 20} MiB")
             return data
         case "https":
             try:
@@ -262,9 +264,9 @@ def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
             except urllib.error.HTTPError as error:
                 raise ValueError(f"answers {error.code}") from None
             except HTTPException as error:
-                raise OSError(f"is no whole document: {error!r}") from None
+                raise OSError(f"the response is incomplete: {error!r}") from None
         case _:
-            raise ValueError("is neither https nor a file")
+            raise ValueError("the URL must begin with https:// or file://")
 
 
 def _parse_keys(data: bytes) -> list[VerificationKey]:
@@ -274,9 +276,9 @@ def _parse_keys(data: bytes) -> list[VerificationKey]:
     try:
         found = json.loads(data)
     except RecursionError:
-        raise ValueError("is nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
-        raise ValueError("is no JSON Web Key Set")  # noqa: TRY004  # a document's fault, as any other
+        raise ValueError("it is not a JSON Web Key Set")  # noqa: TRY004  # a document's fault, as any other
     keys: list[VerificationKey] = []
     for item in found["keys"][:KEYS_MAX]:
         usable = isinstance(item, dict) and isinstance(item.get("kid", ""), str) and item.get("use", "sig") == "sig"
@@ -291,7 +293,7 @@ def _parse_keys(data: bytes) -> list[VerificationKey]:
             keys.append(VerificationKey(item.get("kid"), key, algorithms))
             break
     if not keys:
-        raise ValueError("has no key that can check a signature (kty RSA, EC or OKP)")
+        raise ValueError("it has no key that can verify a signature (kty RSA, EC or OKP)")
     return keys
 
 
@@ -318,23 +320,23 @@ class TokenChecker:
         try:
             claims = self._decode(token)
             if not 0 < claims["exp"] < TIME_S_MAX:
-                raise Refused("a token with an end that is none")
+                raise Refused("the token's exp claim is out of range")
         except (self._jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as error:
-            raise Refused(f"a token that is not believed: {str(error)[:200]}") from None
+            raise Refused(f"the token was refused: {str(error)[:200]}") from None
         user = claims.get(self._user_claim)
         if not isinstance(user, str) or not user.strip():
-            raise Refused(f"a token without the claim {self._user_claim}")
+            raise Refused(f"the token has no claim {self._user_claim}")
         scope = claims.get(self._scope_claim, [])
         scopes = scope.split() if isinstance(scope, str) else scope
         if not isinstance(scopes, list) or len({str(one).strip() for one in scopes}) < len(scopes):
-            raise Refused(f"a token whose {self._scope_claim} names something twice")
+            raise Refused(f"the token's claim {self._scope_claim} is not a list of distinct scopes")
         return claims
 
     def _decode(self, token: str) -> dict[str, Any]:
         header = self._jwt.get_unverified_header(token)
         algorithm = str(header.get("alg"))
         if "crit" in header:
-            raise Refused("a token with extensions that it calls critical")
+            raise Refused("the token has critical extensions (crit), which are not supported")
         options: dict[str, Any] = {"require": ["exp", "iat"], "verify_aud": self._audience is not None}
         if algorithm == "none" and self._unsecured and token.endswith("."):
             options["verify_signature"] = False
@@ -343,7 +345,7 @@ class TokenChecker:
         else:
             keys = [] if self._keys is None else self._keys.find(header.get("kid"), algorithm)
             if not keys:
-                raise Refused(f"a token by the key {str(header.get('kid'))[:64]!r}, {algorithm[:16]!r}")
+                raise Refused(f"the JWKS has no key {str(header.get('kid'))[:64]!r} for algorithm {algorithm[:16]!r}")
         for number, key in enumerate(keys, 1):
             try:
                 claims: dict[str, Any] = self._jwt.decode(

@@ -58,18 +58,18 @@ class PlainServer:
     def respond(self, token: bytes) -> bytes:
         """Nothing, or Refused."""
         if len(token) > TOKEN_SIZE_MAX:
-            raise Refused("a PLAIN token that is too long")
+            raise Refused("the PLAIN message is too long")
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError:
-            raise Refused("a PLAIN token that is not UTF-8") from None
+            raise Refused("the PLAIN message is not UTF-8") from None
         if len(parts) != 3 or not parts[1] or not parts[2]:
-            raise Refused("a PLAIN token that is not user and password")
+            raise Refused("the PLAIN message lacks the user or the password")
         for_whom, user, password = parts
         if for_whom not in ("", user):
-            raise Refused("a PLAIN client that wants to act for another user")
+            raise Refused("the PLAIN authorization id differs from the user")
         if not self._check(user, password):
-            raise Refused("a wrong password, or no such user")
+            raise Refused("wrong password or unknown user")
         self.user = user
         return b""
 

@@ -44,9 +44,9 @@ def sign_in(mechanism: str, client: MechanismClient, ask: Callable[[int, int, ob
     """
     shaken = ask(api.SASL_HANDSHAKE, HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=mechanism))
     if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise Refused("no authentication there (security.protocol?)")
+        raise Refused("the broker's listener does not use SASL; check security.protocol")
     if shaken.error_code:
-        raise Refused(f"{', '.join(shaken.mechanisms) or 'no mechanism'} is offered, not {mechanism}")
+        raise Refused(f"the broker offers {', '.join(shaken.mechanisms) or 'no mechanism'}, not {mechanism}")
     token = client.respond(b"")
     while True:
         answer = ask(api.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, SaslAuthenticateRequest(auth_bytes=token))
@@ -70,7 +70,7 @@ class PlainClient:
             token, self._token = self._token, b""
             return token
         if challenge:
-            raise Refused("the broker asks for more than PLAIN has")
+            raise Refused("the broker sent a challenge, which PLAIN does not have")
         self.done = True
         return b""
 
@@ -80,7 +80,7 @@ class BearerClient:
 
     def __init__(self, token: Token) -> None:
         if not token or not token.isascii() or not token.isprintable():
-            raise Refused("a bearer token that is none")
+            raise Refused("the bearer token is empty or has characters that are not printable ASCII")
         self.done = False
         self._first = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
 

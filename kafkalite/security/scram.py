@@ -115,16 +115,16 @@ class ScramServer:
     def respond(self, token: bytes) -> bytes:
         """The next message; Refused ends the exchange. `user` is set by the last one."""
         if len(token) > MESSAGE_SIZE_MAX:
-            raise Refused("a SCRAM message that is too long")
+            raise Refused("the SCRAM message is too long")
         return self._begin(token) if self._credential is None else self._finish(token)
 
     def _begin(self, token: bytes) -> bytes:
         match = _CLIENT_FIRST.fullmatch(token)
         if match is None:
-            raise Refused("a first SCRAM message that does not follow the grammar")
+            raise Refused("the client's first SCRAM message is malformed")
         self._name = _unescape(match["name"])
         if match["authzid"] is not None and match["authzid"] != match["name"]:
-            raise Refused("a SCRAM client that names another user as authorization id")
+            raise Refused("the SCRAM authorization id differs from the user")
         # A delegation token (tokenauth=true) is no user's name, and there are none.
         of_token = b",tokenauth=true" in (match["extensions"] or b"").lower()
         self._credential = found = self._find("" if of_token else self._name)
@@ -139,19 +139,19 @@ class ScramServer:
         assert self._credential is not None, "the first message was answered"
         match = _CLIENT_FINAL.fullmatch(token)
         if match is None or _decoded(match["channel"]) not in (b"n,,", b"n,a=" + _escape(self._name) + b",,"):
-            raise Refused("a last SCRAM message that does not follow the grammar")
+            raise Refused("the client's final SCRAM message is malformed")
         if not any(hmac.compare_digest(match["nonce"], known) for known in (self._nonce, self._doubled)):
-            raise Refused("a SCRAM nonce that is not this exchange's")
+            raise Refused("the SCRAM nonce does not belong to this exchange")
         hash_name = HASHES[self.mechanism]
         stored = self._credential.stored_key
         proof = _decoded(match["proof"])
         said = self._first + b"," + match["without_proof"]
         signature = hmac.digest(stored, said, hash_name)
         if proof is None or len(proof) != len(signature):
-            raise Refused("a SCRAM proof of another size")
+            raise Refused("the SCRAM proof has the wrong size")
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(hash_name, client_key).digest(), stored):
-            raise Refused("a wrong password, or no such user")
+            raise Refused("wrong password or unknown user")
         self.user = self._name
         return b"v=" + base64.b64encode(hmac.digest(self._credential.server_key, said, hash_name))
 
@@ -177,19 +177,22 @@ class ScramClient:
             return self._prove(challenge)
         match = _SERVER_FINAL.fullmatch(challenge)
         if match is None or not hmac.compare_digest(_decoded(match["signature"]) or b"", self._expected):
-            raise Refused("the broker does not show that it knows this user's password")
+            raise Refused("the broker's SCRAM signature is wrong: it does not know this user's password")
         self.done = True
         return b""
 
     def _prove(self, challenge: bytes) -> bytes:
         match = _SERVER_FIRST.fullmatch(challenge)
         if match is None:
-            raise Refused("the broker's SCRAM message does not follow the grammar")
+            raise Refused("the broker's SCRAM message is malformed")
         nonce, salt, iterations = match["nonce"], _decoded(match["salt"]), int(match["iterations"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce or salt is None:
-            raise Refused("the broker's SCRAM message answers another one than was sent")
+            raise Refused("the broker's SCRAM message does not answer the client's")
         if not ITERATIONS_MIN <= iterations <= CLIENT_ITERATIONS_MAX:
-            raise Refused(f"the broker asks for {iterations} SCRAM iterations")
+            raise Refused(
+                f"the broker asks for {iterations} SCRAM iterations; {ITERATIONS_MIN} to {CLIENT_ITERATIONS_MAX} "
+                "are accepted"
+            )
         salted = salted_password(self.mechanism, self._password, salt, iterations)
         found = credential(self.mechanism, salted, salt, iterations)
         hash_name = HASHES[self.mechanism]
@@ -210,7 +213,7 @@ def _unescape(name: bytes) -> str:
     try:
         return name.replace(b"=2C", b",").replace(b"=3D", b"=").decode()
     except UnicodeDecodeError:
-        raise Refused("a SCRAM user whose name is not UTF-8") from None
+        raise Refused("the SCRAM user name is not UTF-8") from None
 
 
 def _decoded(text: bytes) -> bytes | None:

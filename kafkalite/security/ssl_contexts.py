@@ -33,7 +33,9 @@ def choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
     """The standard library chooses among suites up to TLS 1.2 only; those of 1.3 are all safe, and stay."""
     names = [cipher_name(suite) for suite in config.ssl_cipher_suites]
     if None in names:
-        raise ConfigError("ssl.cipher.suites", f"OpenSSL has no {config.ssl_cipher_suites[names.index(None)]!r}")
+        raise ConfigError(
+            "ssl.cipher.suites", f"OpenSSL does not support {config.ssl_cipher_suites[names.index(None)]!r}"
+        )
     older = [name for name in names if name is not None and not name.startswith("TLS_")]
     if older:
         context.set_ciphers(":".join(older))
@@ -86,7 +88,7 @@ def server_context(config: TlsSettings) -> ssl.SSLContext:
     if config.ssl_client_auth != "none":
         trusted = read_trust_store(config)
         if trusted is None:
-            raise ConfigError("ssl.client.auth", f"{config.ssl_client_auth} needs ssl.truststore.location")
+            raise ConfigError("ssl.client.auth", f"{config.ssl_client_auth} requires ssl.truststore.location")
         context.load_verify_locations(cadata=trusted.to_pem().decode("ascii"))
         context.verify_mode = ssl.CERT_REQUIRED if config.ssl_client_auth == "required" else ssl.CERT_OPTIONAL
         if config.ssl_crl_location:
@@ -99,5 +101,5 @@ def _load_revocations(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(cafile=path)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError("ssl.crl.location", f"{path} holds no revocation lists: {error}") from None
+        raise ConfigError("ssl.crl.location", f"{path} has no certificate revocation lists: {error}") from None
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN

@@ -55,7 +55,7 @@ class PrincipalRules:
             name = rule.apply(distinguished_name)
             if name is not None:
                 return name
-        raise ValueError(f"no rule of {KEY} names {distinguished_name[:256]!r}")
+        raise ValueError(f"no rule of {KEY} matches {distinguished_name[:256]!r}")
 
 
 def _parse(text: str) -> Iterator[Rule]:

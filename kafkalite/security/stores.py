@@ -52,7 +52,7 @@ def read_key_store(config: TlsSettings, now: float | None = None) -> KeyStore:
         if config.ssl_keystore_location:
             raise ConfigError(key, "excludes ssl.keystore.location")
         if config.ssl_keystore_type != "PEM" or not (config.ssl_keystore_key and config.ssl_keystore_certificate_chain):
-            raise ConfigError(key, "needs ssl.keystore.type=PEM and ssl.keystore.certificate.chain")
+            raise ConfigError(key, "requires ssl.keystore.type=PEM and ssl.keystore.certificate.chain")
         store = _parsed(
             key,
             "",
@@ -65,7 +65,7 @@ def read_key_store(config: TlsSettings, now: float | None = None) -> KeyStore:
     elif config.ssl_keystore_location:
         store = _key_file(key, config)
     else:
-        raise ConfigError(key, "is not given, and a listener with TLS needs a certificate")
+        raise ConfigError(key, "is missing; a listener with TLS needs a certificate")
     where = config.ssl_keystore_location or ""
     _parsed(key, where, store.check)
     _check_dates(key, where, store.validity, time.time() if now is None else now)
@@ -78,7 +78,10 @@ def read_trust_store(config: TlsSettings) -> TrustStore | None:
     path = config.ssl_truststore_location
     if config.ssl_truststore_certificates:
         if path or config.ssl_truststore_type != "PEM":
-            raise ConfigError("ssl.truststore.certificates", "needs ssl.truststore.type=PEM, and excludes a location")
+            raise ConfigError(
+                "ssl.truststore.certificates",
+                "requires ssl.truststore.type=PEM and cannot be combined with ssl.truststore.location",
+            )
         text = wrapped(config.ssl_truststore_certificates)
         return _parsed("ssl.truststore.certificates", "", lambda: TrustStore.from_pem(text))
     if not path:
@@ -86,7 +89,7 @@ def read_trust_store(config: TlsSettings) -> TrustStore | None:
     data = read_file(key, path)
     if _kind(key, path, data) == "PKCS12":
         if config.ssl_truststore_password is None:
-            raise ConfigError("ssl.truststore.password", f"is not given, and {path} is encrypted")
+            raise ConfigError("ssl.truststore.password", f"is missing, and {path} is encrypted")
         store = _parsed(key, path, lambda: TrustStore.from_pkcs12(data, _secret(config.ssl_truststore_password)))
     else:
         _refuse_password("ssl.truststore.password", config.ssl_truststore_password)
@@ -102,7 +105,7 @@ def _key_file(key: str, config: TlsSettings) -> KeyStore:
     data = read_file(key, path)
     if _kind(key, path, data) == "PKCS12":
         if config.ssl_keystore_password is None:
-            raise ConfigError("ssl.keystore.password", f"is not given, and {path} is encrypted")
+            raise ConfigError("ssl.keystore.password", f"is missing, and {path} is encrypted")
         return _parsed(key, path, lambda: KeyStore.from_pkcs12(data, _secret(config.ssl_keystore_password)))
     _refuse_password("ssl.keystore.password", config.ssl_keystore_password)
     return _parsed(key, path, lambda: KeyStore.from_pem(data, data, _secret(config.ssl_key_password)))
@@ -117,7 +120,7 @@ def read_file(key: str, path: str) -> bytes:
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_size > STORE_SIZE_MAX:
-            raise ConfigError(key, f"{path} is no plain file of at most {STORE_SIZE_MAX} bytes")
+            raise ConfigError(key, f"{path} is not a regular file of at most {STORE_SIZE_MAX} bytes")
         with os.fdopen(os.dup(fd), "rb") as file:
             return file.read(STORE_SIZE_MAX)
     except OSError as error:
@@ -145,8 +148,8 @@ def _kind(key: str, path: str, data: bytes) -> str:
     if data[:4] == _JKS:
         raise ConfigError(
             key,
-            f"{path} is in Java's own format; convert it: keytool -importkeystore -srckeystore {path}"
-            f" -destkeystore {path}.p12 -deststoretype PKCS12",
+            f"{path} is a JKS keystore, which is not supported; convert it: keytool -importkeystore -srckeystore "
+            f"{path} -destkeystore {path}.p12 -deststoretype PKCS12",
         )
     if b"-----BEGIN " in data:
         return "PEM"
@@ -155,7 +158,7 @@ def _kind(key: str, path: str, data: bytes) -> str:
 
 def _refuse_password(key: str, password: str | None) -> None:
     if password is not None:
-        raise ConfigError(key, "is for PKCS#12; a PEM key is decrypted with ssl.key.password")
+        raise ConfigError(key, "applies only to PKCS#12; set ssl.key.password for an encrypted PEM key")
 
 
 def _secret(password: str | None) -> bytes | None:
@@ -169,8 +172,8 @@ def _parsed(key: str, path: str, read: Callable[[], T]) -> T:
         if str(error) == "unsupported":
             raise ConfigError(
                 key,
-                f"{path} is encrypted by an algorithm of older Java and Windows; convert it to PEM, which needs no"
-                f" password here: openssl pkcs12 -legacy -noenc -in {path} -out {path}.pem",
+                f"{path} is encrypted with a legacy algorithm; convert it to PEM, which needs no password here: "
+                f"openssl pkcs12 -legacy -noenc -in {path} -out {path}.pem",
             ) from None
         raise ConfigError(key, f"{path}: {error}" if path else str(error)) from None
 
@@ -180,7 +183,7 @@ def _check_dates(key: str, path: str, validity: tuple[int, int], now: float) -> 
     if now < begins:
         raise ConfigError(key, f"{path or 'the certificate'} is not valid before {utc_date(begins)}")
     if now >= ends:
-        raise ConfigError(key, f"{path or 'the certificate'} has expired on {utc_date(ends)}")
+        raise ConfigError(key, f"{path or 'the certificate'} expired on {utc_date(ends)}")
 
 
 def utc_date(seconds: int) -> str:

@@ -64,7 +64,7 @@ def is_network(host: str) -> bool:
 def network(host: str) -> Network:
     """ADDRESS/BITS; ValueError for anything else."""
     if not host.rpartition("/")[2].isdecimal():
-        raise ValueError(f"{host[:64]!r} does not say how many bits an address has in common with it")
+        raise ValueError(f"network {host[:64]!r} has no numeric prefix length")
     return ipaddress.ip_network(host, strict=False)
 
 

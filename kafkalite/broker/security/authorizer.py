@@ -104,7 +104,7 @@ class Authorizer:
             with self._lock:
                 decided, rule = self._rules.decide(principal, _host_key(host), operation, kind, name)
             allowed = self._default if decided is None else decided
-            why = "default" if decided is None else "no rule for the asker"
+            why = "default" if decided is None else "no matching ACL"
         if not allowed and not probe:
             with self._lock:
                 self._denied[operation, kind] += 1
@@ -192,14 +192,20 @@ class Authorizer:
         with self._changing:
             for wanted in checkpointed(filters):
                 if wanted.is_unknown:
-                    results.append(InvalidRequest("the filter asks for something that has no name"))
+                    results.append(
+                        InvalidRequest(
+                            "the filter has an unknown resource type, pattern type, operation or permission type"
+                        )
+                    )
                     continue
                 found = self.acls(wanted)
                 results.append(found)
                 gone.update(dict.fromkeys(found))
             try:
                 if len(gone) > DELETED_MAX:
-                    raise InvalidRequest(f"one request deletes {DELETED_MAX} rules at most, not {len(gone)}")
+                    raise InvalidRequest(
+                        f"a request can delete at most {DELETED_MAX} ACLs, but this one matches {len(gone)}"
+                    )
                 self._change([], list(gone))
             except KafkaError as error:
                 return [error for _ in results]
@@ -211,7 +217,7 @@ class Authorizer:
         self._record(added, removed)
         self._apply(added, removed)
         for acl, what in [*((acl, "added") for acl in added), *((acl, "removed") for acl in removed)]:
-            audit.info("rule %s", what, extra=fields(rule=_text(acl)))
+            audit.info("ACL %s", what, extra=fields(rule=_text(acl)))
 
     def use(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
         """Rules that the controllers of a cluster have added and removed count from now on, all at once.
@@ -240,7 +246,7 @@ def _check(acl: Acl) -> None:
         try:
             network(acl.host)
         except ValueError as error:
-            raise InvalidRequest(f"the host is no network: {error}") from None
+            raise InvalidRequest(f"the host is not a valid network: {error}") from None
 
 
 def _text(acl: Acl) -> str:

@@ -93,7 +93,7 @@ class SaslListener:
         self._key_sets: list[KeySet] = []
         self._makers = {item.name: _maker(name, item, users, self._key_sets) for item in settings.mechanisms}
         if PLAIN in self._makers and not encrypted:
-            logger.warning("PLAIN without TLS: passwords are sent in plain text", extra=fields(listener=name))
+            logger.warning("PLAIN without TLS: passwords are sent unencrypted", extra=fields(listener=name))
 
     def start(self) -> None:
         """Begins to fetch what has to be fetched; ConfigError for a file of keys that is none."""
@@ -134,7 +134,7 @@ def _bearer_maker(
         keys = KeySet(settings, tls=tls)
         key_sets.append(keys)
     elif not settings.sasl_oauthbearer_allow_unsecured_tokens:
-        raise ConfigError(KEYS_KEY, "is not given, so that no bearer token could be believed")
+        raise ConfigError(KEYS_KEY, "is missing, so bearer tokens cannot be verified")
     if settings.sasl_oauthbearer_allow_unsecured_tokens:
         logger.warning("%s: unsigned bearer tokens are accepted", UNSECURED_KEY)
     checker = TokenChecker(settings, keys)
@@ -148,7 +148,7 @@ def _maker(
     module = None if item.jaas is None else jaas.parse(item.jaas, key)
     kind = "SCRAM" if item.name in scram.HASHES else item.name
     if module is not None and module.kind != kind:
-        raise ConfigError(key, f"names a login module of {module.kind}, not of {item.name}")
+        raise ConfigError(key, f"has a login module for {module.kind}, not for {item.name}")
     if item.name == OAUTHBEARER:
         return _bearer_maker(item, {} if module is None else module.options, key_sets)
     if kind == "SCRAM":

@@ -48,7 +48,9 @@ _TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
 
 def tell_kept(listener: str, error: StartupError) -> None:
     """Logs that new certificates cannot be taken; the error is a sentence for the operator, who needs no traceback."""
-    logger.error("the certificate stays as it was: %s", error, extra=fields(listener=listener))
+    logger.error(
+        "could not reload the certificate; the present one stays in use: %s", error, extra=fields(listener=listener)
+    )
 
 
 class Loaded(NamedTuple):
@@ -75,7 +77,7 @@ def load(config: TlsSettings) -> Loaded:
     trusted = read_trust_store(config)
     asks = config.ssl_client_auth != "none"
     if asks and trusted is None:
-        raise ConfigError("ssl.client.auth", f"{config.ssl_client_auth} needs ssl.truststore.location")
+        raise ConfigError("ssl.client.auth", f"{config.ssl_client_auth} requires ssl.truststore.location")
     oldest, newest = config.versions
     ciphers, suites = _suites(config.ssl_cipher_suites)
     try:
@@ -102,7 +104,7 @@ def _suites(wanted: Iterable[str]) -> tuple[str, str]:
     for name in wanted:
         found = tls_context.cipher_name(name)
         if found is None:
-            raise ConfigError("ssl.cipher.suites", f"OpenSSL has no {name[:80]!r}")
+            raise ConfigError("ssl.cipher.suites", f"OpenSSL does not support {name[:80]!r}")
         (newer if name.startswith(_TLS13_PREFIXES) else older).append(found)
     return ":".join(older), ":".join(newer)
 
@@ -119,7 +121,7 @@ class ListenerTls:
         self._told = 0.0
         kind, bits = self._loaded.key
         if kind == "RSA" and bits > RSA_BITS_FAST_MAX:
-            logger.warning("a handshake with an RSA key of %d bits is slow: ECDSA P-256 is as strong", bits)
+            logger.warning("TLS handshakes with an RSA key of %d bits are slow; an ECDSA P-256 key is as strong", bits)
 
     @property
     def context(self) -> TlsContext:
@@ -142,12 +144,16 @@ class ListenerTls:
         old, old_config = self._loaded, self._config
         loaded = load(config)
         if loaded.trusts and not old.trusts:
-            raise ConfigError("ssl.truststore.location", "cannot be added while the broker runs")
+            raise ConfigError("ssl.truststore.location", "cannot be added while the broker is running; restart it")
         if loaded.subject != old.subject and not old_config.ssl_allow_dn_changes:
-            raise ConfigError("ssl.keystore.location", "the certificate has another subject (ssl.allow.dn.changes)")
+            raise ConfigError(
+                "ssl.keystore.location",
+                "the new certificate has another subject; set ssl.allow.dn.changes=true to accept it",
+            )
         if not loaded.names >= old.names and not old_config.ssl_allow_san_changes:
             raise ConfigError(
-                "ssl.keystore.location", "the certificate lacks a name of the old one (ssl.allow.san.changes)"
+                "ssl.keystore.location",
+                "the new certificate lacks a name of the old one; set ssl.allow.san.changes=true to accept it",
             )
         return loaded
 
@@ -186,7 +192,7 @@ class ListenerTls:
         if left < EXPIRY_WARNING_S and now - self._told >= DAY_S:
             self._told = now
             logger.warning(
-                "the certificate ends in %d days", max(0, int(left // DAY_S)), extra=fields(listener=self.name)
+                "the certificate expires in %d days", max(0, int(left // DAY_S)), extra=fields(listener=self.name)
             )
 
 

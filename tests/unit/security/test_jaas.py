@@ -35,17 +35,17 @@ def test_what_is_read(text: str, kind: str, options: dict[str, str]) -> None:
     [
         ("", "lacks a login module"),
         (";", "lacks a login module"),
-        ("Krb5LoginModule required;", "not 'Krb5LoginModule'"),
+        ("Krb5LoginModule required;", "unknown login module 'Krb5LoginModule'"),
         ("PlainLoginModule;", "lacks a control flag"),
         ("PlainLoginModule needed;", "control flag must be one of"),
         ('PlainLoginModule required user_a="hidden"', "does not end with a semicolon"),
-        ("PlainLoginModule required user_a;", "option 1 is not name=value"),
+        ("PlainLoginModule required user_a;", "option 1 is not of the form name=value"),
         ("PlainLoginModule required user_a=;", "lacks a value of option 1"),
-        ("PlainLoginModule required a=b =c;", "option 2 is not name=value"),
-        ('PlainLoginModule required user_a="hidden;', "cannot be read from its character 34 on"),
+        ("PlainLoginModule required a=b =c;", "option 2 is not of the form name=value"),
+        ('PlainLoginModule required user_a="hidden;', "cannot be parsed from character 34"),
         ("PlainLoginModule required a=b; PlainLoginModule required;", "nothing after its semicolon"),
         ("x" * (SIZE_MAX + 1), "longer than"),
-        ("/* no end", "cannot be read from its character 1 on"),
+        ("/* no end", "cannot be parsed from character 1"),
     ],
 )
 def test_what_is_refused_in_one_sentence_that_shows_no_password(text: str, reason: str) -> None:

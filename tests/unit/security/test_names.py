@@ -124,7 +124,7 @@ def test_first_rule_that_matches_the_whole_name_wins(rules: str, name: str) -> N
 
 
 def test_client_whom_no_rule_names_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no rule of ssl\.principal.mapping\.rules names 'CN=Alice"):
+    with pytest.raises(ValueError, match=r"no rule of ssl\.principal.mapping\.rules matches 'CN=Alice"):
         PrincipalRules("RULE:CN=Bob/bob/").name_of(ALICE)
 
 

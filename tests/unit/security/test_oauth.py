@@ -139,7 +139,7 @@ BAD = {
     "not yet": lambda: token(nbf=int(time.time()) + 100),
     "no end": lambda: token(exp=None),
     "no begin": lambda: token(iat=None),
-    "an end that is none": lambda: token(exp="soon"),
+    "exp claim is out of range": lambda: token(exp="soon"),
     "an end out of reach": lambda: token(exp=10**400),
     "nobody": lambda: token(sub=None),
     "an empty name": lambda: token(sub=" "),
@@ -387,7 +387,7 @@ def test_server_of_keys_that_lets_them_drip(
     with RawHttp(dripping(first, drop), context) as server:
         found = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=server.url), tls=trusting(path))
         assert found._fetch() is None
-    assert "stay as they were" in caplog.text
+    assert "stay in use" in caplog.text
     assert "Traceback" not in caplog.text
     assert server.requests[0].startswith(b"GET /document ")
 
@@ -412,7 +412,7 @@ def test_listener_takes_whom_to_trust_from_its_login_module(key_server: KeyServe
     finally:
         one.stop()
     for bad, reason in (
-        ("ssl.truststore.locaton=x", "unknown option"),
+        ("ssl.truststore.locaton=x", "unknown login module option"),
         ('ssl.truststore.location="/absent"', "absent"),
         ("ssl.endpoint.identification.algorithm=ldaps", "https or empty"),
     ):
@@ -422,14 +422,14 @@ def test_listener_takes_whom_to_trust_from_its_login_module(key_server: KeyServe
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/keys", "ftp://x/y", "keys.json", "data:,x"])
 def test_documents_elsewhere_are_not_read(url: str) -> None:
-    with pytest.raises(ValueError, match="neither https nor a file"):
+    with pytest.raises(ValueError, match="must begin with https"):
         oauth.read_document(url)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "keys")
     for path in (tmp_path / "keys", tmp_path):
-        with pytest.raises(ValueError, match="no file"):
+        with pytest.raises(ValueError, match="not a regular file"):
             oauth.read_document(path.as_uri())
     (tmp_path / "keys.json").write_bytes(b"{}")
     assert oauth.read_document((tmp_path / "keys.json").as_uri()) == b"{}"

@@ -47,9 +47,9 @@ cdef kl_libssl* tls_library() except NULL:
     missing = kl_libssl_load(&table)
     if missing != NULL:
         raise ImportError(
-            f"TLS needs OpenSSL 3 ({missing.decode()} is not there): install the package libssl3 or openssl-libs")
+            f"TLS requires OpenSSL 3, but {missing.decode()} is missing; install the package libssl3 or openssl-libs")
     if table.OpenSSL_version_num() < KL_LIBSSL_OLDEST:
-        raise ImportError(f"TLS needs OpenSSL 3, this machine has {table.OpenSSL_version(0).decode()}")
+        raise ImportError(f"TLS requires OpenSSL 3, but this machine has {table.OpenSSL_version(0).decode()}")
     # Worker threads may be inside the library when the process ends, so it must not clean up behind their backs.
     table.OPENSSL_init_ssl(KL_INIT_NO_ATEXIT, NULL)
     loaded = True
@@ -88,7 +88,7 @@ def cipher_name(str standard_name not None):
 cdef BIO* open_bytes(kl_libssl* ssl, bytes data) except NULL:
     cdef BIO* bio
     if PyBytes_GET_SIZE(data) > STORE_SIZE_MAX:
-        raise ValueError("it is too large to be a store")
+        raise ValueError("it is too large for a key store or trust store")
     bio = ssl.BIO_new_mem_buf(PyBytes_AS_STRING(data), <int>PyBytes_GET_SIZE(data))
     if bio == NULL:
         raise MemoryError
@@ -118,7 +118,7 @@ cdef list read_certificates(kl_libssl* ssl, bytes data, CertificateStore store):
         ssl.BIO_free(bio)
     if count != data.count(b"-----BEGIN CERTIFICATE-----") or count == 0:
         problem = tls_error(b"damaged")
-        raise ValueError("it has no certificate" if b"-----BEGIN CERT" not in data else f"a certificate: {problem}")
+        raise ValueError("it has no certificate" if b"-----BEGIN CERT" not in data else f"certificate: {problem}")
     ssl.ERR_clear_error()
 
 
@@ -174,8 +174,8 @@ cdef class KeyStore(CertificateStore):
         if store.key == NULL:
             problem = tls_error(b"damaged")
             if b"ENCRYPTED" in key:
-                problem = "it is encrypted and no password is given" if password is None else "the password is wrong"
-            raise ValueError(f"the private key: {problem}")
+                problem = "it is encrypted, but no password is given" if password is None else "the password is wrong"
+            raise ValueError(f"private key: {problem}")
         read_certificates(ssl, chain, store)
         return store
 
@@ -200,7 +200,7 @@ cdef class KeyStore(CertificateStore):
         ssl.BIO_free(bio)
         if container == NULL:
             ssl.ERR_clear_error()
-            raise ValueError("it is no PKCS#12 file")
+            raise ValueError("it is not a PKCS#12 file")
         parsed = ssl.PKCS12_parse(
             container, NULL if password is None else PyBytes_AS_STRING(password), &self.key, &leaf, &others)
         ssl.PKCS12_free(container)
@@ -244,7 +244,7 @@ cdef class KeyStore(CertificateStore):
             raise MemoryError
         try:
             if not ssl.PEM_write_bio_PrivateKey(bio, self.key, NULL, NULL, 0, kl_pem_password, NULL):
-                raise ValueError(tls_error(b"the key cannot be written"))
+                raise ValueError(tls_error(b"the key could not be written"))
             key = written(ssl, bio)
             self.write(ssl, bio)
             return key, written(ssl, bio)[len(key):]
@@ -302,7 +302,7 @@ cdef bytes subject_of(X509* certificate):
     cdef bytes der
     cdef unsigned char* target
     if size < 0:
-        raise ValueError(tls_error(b"a subject that cannot be read"))
+        raise ValueError(tls_error(b"the subject could not be read"))
     der = PyBytes_FromStringAndSize(NULL, size)
     target = <unsigned char*>PyBytes_AS_STRING(der)
     table.i2d_X509_NAME(name, &target)
@@ -368,7 +368,7 @@ cdef class TrustStore(CertificateStore):
         finally:
             ssl.BIO_free(bio)
         if self.revocation_count == 0 or self.revocation_count != data.count(b"-----BEGIN X509 CRL-----"):
-            raise ValueError(f"a revocation list: {tls_error(b'none is there')}")
+            raise ValueError(f"certificate revocation list: {tls_error(b'none found')}")
         ssl.ERR_clear_error()
 
     def __len__(self):
@@ -428,7 +428,7 @@ cdef class TlsContext:
         use_keys(ssl, context, keys)
         if asks:
             if trusted is None:
-                raise ValueError("whom to trust is not said")
+                raise ValueError("no trusted certificates are given")
             use_trusted(ssl, context, trusted)
             ssl.SSL_CTX_set_verify(
                 context, <int>(KL_VERIFY_PEER | (KL_VERIFY_FAIL_IF_NO_PEER_CERT if demands else 0)), NULL)

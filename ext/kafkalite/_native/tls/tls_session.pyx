@@ -271,9 +271,9 @@ cdef class TlsSession:
         if code == KL_ERROR_ZERO_RETURN:
             self.ended = True
         elif code != KL_ERROR_WANT_READ:
-            self.end(tls_error(b"a record that is none"))
+            self.end(tls_error(b"invalid TLS record"))
         elif self.barren > BARREN_BYTES_MAX:
-            self.end("too many records in a row without data")
+            self.end("too many empty TLS records in a row")
         return <Py_ssize_t>done
 
     cdef int unseal(self, unsigned char* target, size_t room, size_t* done) noexcept nogil:
@@ -328,9 +328,9 @@ cdef class TlsSession:
                 problem = f"{problem}: {ssl_library.X509_verify_cert_error_string(verified).decode()}"
             self.end(problem)
         elif self.cut.excessive:
-            self.end(f"a handshake message of more than {<int>HANDSHAKE_MESSAGE_SIZE_MAX} bytes")
+            self.end(f"a handshake message is larger than {<int>HANDSHAKE_MESSAGE_SIZE_MAX} bytes")
         elif self.barren > HANDSHAKE_BYTES_MAX:
-            self.end(f"a handshake of more than {<int>HANDSHAKE_BYTES_MAX} bytes")
+            self.end(f"the handshake is larger than {<int>HANDSHAKE_BYTES_MAX} bytes")
         return 0
 
     cdef int end(self, str problem) except -1:
@@ -344,13 +344,13 @@ cdef class TlsSession:
         if data[0] == 22:
             return None
         if data[0] == 0:
-            return "Kafka's protocol in plain text on a TLS listener (security.protocol of the client?)"
+            return "plaintext Kafka request on a TLS listener; check the client's security.protocol"
         if self.buffers.link.received_size >= 4 and (
                 memcmp(data, b"GET ", 4) == 0 or memcmp(data, b"POST", 4) == 0 or memcmp(data, b"HEAD", 4) == 0):
-            return "HTTP on a TLS listener of Kafka's protocol"
+            return "HTTP request on a TLS listener for the Kafka protocol"
         if self.buffers.link.received_size >= 4 and memcmp(data, b"SSH-", 4) == 0:
-            return "SSH on a TLS listener of Kafka's protocol"
-        return f"what begins with byte {data[0]} is no TLS"
+            return "SSH connection on a TLS listener for the Kafka protocol"
+        return f"not a TLS record: it begins with byte {data[0]}"
 
     cdef Py_ssize_t send(self, int fd, const unsigned char* plain, Py_ssize_t size, const int* fault=NULL) except -2:
         """Seals and sends; how many bytes are done with, fewer than `size` when the socket is full; -1: no peer.
@@ -383,7 +383,7 @@ cdef class TlsSession:
                     error = -1
             if error == -1:
                 link.out_size = 0
-                self.end("a file that cannot be read" if sealed else tls_error(b"sealing failed"))
+                self.end("a file could not be read" if sealed else tls_error(b"sealing failed"))
                 return -1
             done += piece
             result = self.pushed(start, left, error)
@@ -433,7 +433,7 @@ cdef class TlsSession:
             self.unsent = NULL
             self.unsent_capacity = 0
         if self.unsent_size > UNSENT_MAX:
-            self.end("a client that asks and does not read")
+            self.end("the client sends requests but does not read responses")
             return -1
         return left == 0
 

@@ -221,7 +221,7 @@ NO_RULES = [
 def test_what_cannot_be_a_rule(acl: Acl) -> None:
     with pytest.raises(InvalidRequest):
         acl.check()
-    with pytest.raises(ValueError, match="not a rule"):
+    with pytest.raises(ValueError, match="not an ACL"):
         Acl.from_texts(acl.texts())
 
 
@@ -229,5 +229,5 @@ def test_what_cannot_be_a_rule(acl: Acl) -> None:
     "texts", [None, [], ["TOPIC"], [*rule("t").texts(), "x"], ["TOPIK", *rule("t").texts()[1:]], [1] * 7, {"a": 1}]
 )
 def test_texts_that_are_no_rule(texts: object) -> None:
-    with pytest.raises(ValueError, match="not a rule"):
+    with pytest.raises(ValueError, match="not an ACL"):
         Acl.from_texts(texts)

@@ -151,7 +151,7 @@ def test_denials_are_told_with_who_what_and_why(caplog: pytest.LogCaptureFixture
             f"denied principal=User:a operation=READ host={HOST} resource=TOPIC:t api=Fetch"
             ' rule="DENY User:a from * READ TOPIC:LITERAL:t"'
         ),
-        f'denied principal=User:b operation=READ host={HOST} resource=TOPIC:u api=Fetch rule="no rule for the asker"',
+        f'denied principal=User:b operation=READ host={HOST} resource=TOPIC:u api=Fetch rule="no matching ACL"',
         f"denied principal=User:b operation=READ host={HOST} resource=TOPIC:v api=Fetch rule=default",
     ]
     assert len(lines(caplog, logging.DEBUG)) == 5
@@ -172,7 +172,7 @@ def test_denials_are_told_once_a_minute_for_each_principal_operation_and_type(
     assert not may(authorizer, "User:a", name="last")
     told = lines(caplog)[2:]
     assert len(told) == 1
-    assert "denied (249 more lines like this were held back)" in told[0]
+    assert "denied (249 similar lines suppressed)" in told[0]
     assert "resource=TOPIC:last" in told[0]
     assert sum(authorizer.denied().values()) == 501
 

@@ -96,5 +96,5 @@ def test_listener_without_certificate_ends_the_start_with_one_sentence(tmp_path:
     )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
-        "kafkalite: ssl.keystore.location: is not given, and a listener with TLS needs a certificate"
+        "kafkalite: ssl.keystore.location: is missing; a listener with TLS needs a certificate"
     )
