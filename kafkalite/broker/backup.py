@@ -107,7 +107,7 @@ def restore(backup: str, target: str, *, check: bool = True) -> Report:
     if os.access(backup, os.W_OK):
         lock = _take(backup)
         if lock is None:
-            raise StartupError(f"{backup} is in use by a broker: a backup of it is made by `kafkalite backup`")
+            raise StartupError(f"{backup} is in use by a running broker; use `kafkalite backup` to copy it")
     try:
         return _copy(_stopped(backup, link=False), target, link=False, check=check)
     finally:
@@ -118,15 +118,15 @@ def restore(backup: str, target: str, *, check: bool = True) -> Report:
 def _check_place(source: str, target: str) -> None:
     """StartupError unless there is something to copy, and room in the name of the copy."""
     if not os.path.isdir(source) or checkpoints.read_properties(f"{source}/{files.META_PROPERTIES_NAME}") is None:
-        raise StartupError(f"{source} is no data directory: it has no {files.META_PROPERTIES_NAME}")
+        raise StartupError(f"{source} is not a data directory: it has no {files.META_PROPERTIES_NAME}")
     directory.check_finished(source)
     if not os.path.exists(f"{source}/{files.JOURNAL_NAME}"):
-        raise StartupError(f"{source} has no {files.JOURNAL_NAME}: start a broker on it first")
+        raise StartupError(f"{source} has no {files.JOURNAL_NAME}; start a broker on it first")
     real, inside = os.path.realpath(target), os.path.realpath(source)
     if os.path.commonpath([real, inside]) == inside:
-        raise StartupError(f"{target} is inside {source}")
+        raise StartupError(f"target {target} is inside {source}; choose a directory outside it")
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise StartupError(f"{target} is there already, and not empty: give a directory that is yet to be made")
+        raise StartupError(f"target {target} exists and is not empty; choose a new directory")
 
 
 def _take(source: str) -> directory.DirectoryLock | None:
@@ -207,7 +207,7 @@ def _hold_request(source: str, request: str, name: str) -> int:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
-            raise StartupError(f"another backup of {source} is being made") from None
+            raise StartupError(f"another backup of {source} is running; wait until it has finished") from None
         except BaseException:
             os.close(fd)
             raise
@@ -222,17 +222,17 @@ def _await_cut(source: str, fd: int, path: str) -> None:
     deadline = time.monotonic() + ANSWER_S_MAX
     while not os.path.exists(path):
         if not os.fstat(fd).st_nlink:
-            raise BackupFailed(f"the broker on {source} could not make the links: its log says why")
+            raise BackupFailed(f"the broker on {source} could not create the hard links; see its log")
         if time.monotonic() > deadline:
             raise BackupFailed(
-                f"the process that uses {source} did not answer within {ANSWER_S_MAX:.0f} s: is it a kafkalite?"
+                f"the process that uses {source} did not answer within {ANSWER_S_MAX:.0f} s; is it a kafkalite broker?"
             )
         time.sleep(LOOK_S)
 
 
 def _cut_plan(source: str, links: str, found: dict[str, Any]) -> Plan:
     if found["format"] not in {1, backup_cut.FORMAT}:
-        raise BackupFailed(f"the broker on {source} is of another release: use its own `kafkalite backup`")
+        raise BackupFailed(f"the broker on {source} runs another release; use the `kafkalite backup` of that release")
     linked = links if found["format"] > 1 else source
     plan = Plan(source, f"{linked}/{files.JOURNAL_NAME}", journal_size=found["journal_size"])
     points, starts = {}, {}
@@ -317,7 +317,7 @@ def _check_room(plan: Plan, target: str, *, link: bool) -> None:
     found = os.statvfs(target)
     free = found.f_bavail * found.f_frsize
     if needed > free:
-        raise BackupFailed(f"{target} has room for {free:,} bytes, the copy needs {needed:,}")
+        raise BackupFailed(f"{target} has {free:,} bytes of free space, but the copy needs {needed:,}")
 
 
 def _link(source: str, target: str) -> bool:
@@ -351,7 +351,7 @@ def _copy_file(source: str, target: str, size: int) -> None:
                     continue
                 raise OSError(error.errno, error.strerror, target) from error
             if done == 0:
-                raise BackupFailed(f"{source} is shorter than the {size:,} bytes that were written to it")
+                raise BackupFailed(f"{source} is shorter than the {size:,} bytes that were flushed")
             left -= done
         times = os.fstat(reading)
         os.utime(writing, ns=(times.st_atime_ns, times.st_mtime_ns))

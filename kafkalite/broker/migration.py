@@ -141,9 +141,7 @@ def migrate(config: BrokerConfig, clock: Clock, told: Callable[[str], object], *
     With `dry_run` only the directory is looked at. StartupError, OSError.
     """
     if not config.in_cluster:
-        raise StartupError(
-            "process.roles is not broker: the settings have to be those that the broker will have in the cluster"
-        )
+        raise StartupError("process.roles must be broker: give the settings that the broker will have in the cluster")
     root = str(config.data_directory)
     stored = _stored_identity(root)
     begun = handover.read(root)
@@ -151,10 +149,10 @@ def migrate(config: BrokerConfig, clock: Clock, told: Callable[[str], object], *
         alone = _alone(config, _stored_node_id(root, stored))
         begun = _hand_over(config, alone, begun, clock, told, dry_run=dry_run)
     elif begun.node_id != config.node_id:
-        raise StartupError(f"node.id: this migration was begun as broker {begun.node_id}, and has to end as that")
+        raise StartupError(f"node.id: this migration was started with node.id={begun.node_id}; finish it with the same")
     report = Report(**begun.report)
     if not dry_run:
-        told("becoming the cluster's directory")
+        told("converting the data directory for the cluster")
         handover.finish(root, begun)
     return report
 
@@ -162,9 +160,9 @@ def migrate(config: BrokerConfig, clock: Clock, told: Callable[[str], object], *
 def _stored_identity(root: str) -> dict[str, str]:
     values = checkpoints.read_properties(f"{root}/{files.META_PROPERTIES_NAME}")
     if values is None or "kafkalite.format" not in values:
-        raise StartupError(f"log.dirs: {root} is no data directory of a broker of kafkalite's")
+        raise StartupError(f"log.dirs: {root} is not the data directory of a kafkalite broker")
     if "kafkalite.cluster" in values and handover.read(root) is None:
-        raise StartupError(f"{root} belongs to a broker in the cluster {values.get('cluster.id')} already")
+        raise StartupError(f"{root} already belongs to a broker in the cluster {values.get('cluster.id')}")
     return values
 
 
@@ -197,7 +195,7 @@ def _hand_over(
     dry_run: bool,
 ) -> Handover:
     """All steps but the last; the directory is closed afterwards."""
-    told("looking at the data directory")
+    told("checking the data directory")
     faults: list[BaseException] = []
     logs = LogManager(alone, clock, on_fatal=faults.append)
     logs.open()
@@ -208,13 +206,13 @@ def _hand_over(
             done = Handover(phase=PLANNED, cluster_id="", node_id=config.node_id, topics=[], producer_ids_before=0)
         else:
             done = _Migration(config, logs, found, begun, clock, told).run()
-            told("fitting groups' positions")
+            told("adjusting the committed offsets of groups")
             fit_groups(_partitions(logs, OFFSETS_TOPIC), clock.time_ms())
     except BaseException:
         logs.close()
         raise
     if not logs.close() or faults:
-        raise StartupError(f"{logs.directory} could not be closed cleanly: nothing was changed in it; look at the log")
+        raise StartupError(f"{logs.directory} could not be closed cleanly; nothing was changed in it, see the log")
     done.report = asdict(found.report)
     if not dry_run:
         handover.begin_moving(logs.directory, done)
@@ -231,12 +229,12 @@ def _look(logs: LogManager) -> _Found:
     classic = sorted(logs.classic_topics())
     if classic:
         raise StartupError(
-            f"topics in Kafka 0.7's format cannot be in a cluster: {_named(classic)}; copy them into others"
-            " (kafkalite mirror), or delete them"
+            f"topics in Kafka 0.7's format cannot move into a cluster: {_named(classic)}; copy them into other "
+            "topics (kafkalite mirror) or delete them"
         )
     offline = sorted(log.name for log in logs.offline_logs)
     if offline:
-        raise StartupError(f"partitions cannot be read: {_named(offline)}: kafkalite log check says more")
+        raise StartupError(f"unreadable partitions: {_named(offline)}; run kafkalite log check for details")
     report = Report(topics=len(state.topics), rules=len(state.acls), quotas=sum(map(len, state.quotas.values())))
     found = _Found(state, report)
     opened = []
@@ -256,7 +254,7 @@ def _look(logs: LogManager) -> _Found:
     if opened or transactions.under_way:
         which = f"in {_named(sorted(opened))}" if opened else f"of {_named(transactions.under_way)}"
         raise StartupError(
-            f"transactions are open {which}: start the broker, let them end (kafkalite transactions), and stop it"
+            f"transactions are open {which}; start the broker, let them finish (kafkalite transactions), and stop it"
         )
     groups = look_at_groups(_partitions(logs, OFFSETS_TOPIC))
     report.groups, report.positions = len(groups.names), groups.positions
@@ -278,7 +276,10 @@ def _taken(topic: TopicState) -> dict[str, str]:
 def _not_taken(state: MetadataState) -> Iterator[str]:
     for topic in state.topics.values():
         for key in sorted(topic.overrides.keys() & LEFT_OUT):
-            yield f"{key}={topic.overrides[key]} of topic {topic.name}: Apache Kafka's controllers refuse it"
+            yield (
+                f"{key}={topic.overrides[key]} of topic {topic.name}: Apache Kafka's controllers do not accept this "
+                "value"
+            )
 
 
 def _missing_users(state: MetadataState, there: Mapping[tuple[int, str], ScramCredential]) -> Iterator[str]:
@@ -288,8 +289,8 @@ def _missing_users(state: MetadataState, there: Mapping[tuple[int, str], ScramCr
             users.setdefault(user, []).append(mechanism)
     for user, mechanisms in users.items():
         yield (
-            f"user {user} ({', '.join(mechanisms)}): controllers take passwords from files before their first start"
-            " alone (kafkalite users copy --controller-dir); kafkalite users add gives a new one"
+            f"user {user} ({', '.join(mechanisms)}): controllers read passwords from files only before their first "
+            "start (kafkalite users copy --controller-dir); set a new password with kafkalite users add"
         )
 
 
@@ -334,8 +335,8 @@ class _Migration:
         self._cluster_id = cluster_id_of(ways, config, clock, THREADS.event())
         if begun is not None and (begun.cluster_id, begun.node_id) != (self._cluster_id, config.node_id):
             raise StartupError(
-                f"a migration into the cluster {begun.cluster_id} as broker {begun.node_id} was begun: it has to end,"
-                f" or {logs.directory}/{files.MIGRATION_NAME} has to go, before another one begins"
+                f"a migration into the cluster {begun.cluster_id} as broker {begun.node_id} is unfinished; finish "
+                f"it, or remove {logs.directory}/{files.MIGRATION_NAME} before you start another one"
             )
         self._fault: list[BaseException] = []
         endpoints = {
@@ -364,7 +365,7 @@ class _Migration:
         except BaseException:
             member.stop(controlled=member.epoch >= 0 and not self._fault)
             raise
-        self._told("leaving until the broker is started")
+        self._told("leaving the cluster until the broker is started")
         member.stop()
         done.broker_epoch = member.epoch
         done.ids = {name: uuid_text(member.image.topic_ids[name]) for name in sorted(self._found.state.topics)}
@@ -385,8 +386,8 @@ class _Migration:
         taken = sorted(name for name in state.topics if name in image.topic_ids and name not in ours)
         if taken:
             raise StartupError(
-                f"the cluster has topics of these names: {_named(taken)}; what they hold and what is here cannot be"
-                " one: delete those there, or copy with kafkalite mirror"
+                f"the cluster already has topics with these names: {_named(taken)}; their records cannot be merged "
+                "with those here: delete the topics there, or copy with kafkalite mirror"
             )
         others = sorted(
             topic.name
@@ -395,14 +396,14 @@ class _Migration:
         )
         if others:
             raise StartupError(
-                f"node.id: broker {self._node_id} of the cluster has replicas of {_named(others)}: give this one"
-                " another id"
+                f"node.id: broker {self._node_id} of the cluster already has replicas of {_named(others)}; choose "
+                "another node.id"
             )
         before = begun.producer_ids_before
         if any(producer_id < before for producer_id in self._found.producer_ids):
             raise StartupError(
-                f"the cluster has given out producer ids below {before}, and producers here have some of these: two"
-                " would be taken for one; migrate while only the controllers run, or copy with kafkalite mirror"
+                f"the cluster has already allocated the producer ids below {before}, and producers here use some of "
+                "them; migrate while only the controllers run, or copy with kafkalite mirror"
             )
         lost_answer = image.producer_ids_node == self._node_id  # whose writer was killed
         if image.next_producer_id - begun.producer_ids_clear > lost_answer * PRODUCER_BLOCK:
@@ -435,7 +436,7 @@ class _Migration:
                 if present is None:
                     found.append(row)
                 elif present != value and row not in begun.quotas:
-                    who = ", ".join(f"{kind} {name or 'without own ones'}" for kind, name in entity)
+                    who = ", ".join(f"{kind} {name or '(default)'}" for kind, name in entity)
                     others.append(f"{key}={present:g} of {who}")
         _refuse_others("quotas", others)
         return found
@@ -458,8 +459,8 @@ class _Migration:
         """StartupError where producers here have ids from `first` to before `end`, which others may have got."""
         if any(first <= producer_id < end for producer_id in self._found.producer_ids):
             raise StartupError(
-                f"brokers of the cluster were given the producer ids from {first} to {end - 1} meanwhile, and producers"
-                " here have some of these: two would be taken for one; copy with kafkalite mirror"
+                f"the producer ids {first} to {end - 1} were allocated to brokers of the cluster meanwhile, and "
+                "producers here use some of them; copy with kafkalite mirror"
             )
 
     def _compare_users(self, image: Image) -> None:
@@ -472,14 +473,14 @@ class _Migration:
         highest = max(self._found.epochs.values(), default=0)
         if highest * len(self._found.epochs) > EPOCH_RECORDS_MAX:
             raise StartupError(
-                f"leader epochs here are up to {highest}, after as many unclean stops: the controllers would need"
-                f" {highest * len(self._found.epochs)} records to get there; copy with kafkalite mirror"
+                f"leader epochs here reach {highest} because of unclean stops, and raising the cluster's to that "
+                f"would take {highest * len(self._found.epochs)} metadata records; copy with kafkalite mirror"
             )
         blocks = (self._found.state.next_producer_id - image.next_producer_id) // PRODUCER_BLOCK
         if blocks > PRODUCER_BLOCKS_MAX:
             raise StartupError(
-                f"producer ids here are up to {self._found.state.next_producer_id}, and the controllers give them out"
-                " by the thousand: copy with kafkalite mirror"
+                f"producer ids here reach {self._found.state.next_producer_id}, and controllers allocate only a "
+                "thousand at a time; copy with kafkalite mirror"
             )
 
     # --- what an earlier attempt carried and is gone here since -------------------------------------------------------
@@ -509,10 +510,10 @@ class _Migration:
             if tuple(acl) in there
         ]
         for rows in _portions(filters, RULES_AT_ONCE):
-            self._told("taking back rules")
+            self._told("removing ACLs that a previous attempt created")
             answer = self._ask(api.DELETE_ACLS, DeleteAclsRequest(filters=rows))
             for result in answer.filter_results:
-                _check(result.error_code, "to remove a rule", result.error_message)
+                _check(result.error_code, "to remove an ACL", result.error_message)
 
     def _take_back_quotas(self, carried: list[list[Any]]) -> None:
         there, gone = self._member.image.quotas, []
@@ -520,14 +521,14 @@ class _Migration:
             entity = tuple((kind, name) for kind, name in parts)
             if key in there.get(entity, {}) and key not in self._found.state.quotas.get(entity, {}):
                 gone.append(_quota_entry(entity, [OpData(key=key, value=0.0, remove=True)]))
-        self._alter_quotas(gone, "taking back quotas")
+        self._alter_quotas(gone, "removing quotas that a previous attempt created")
 
     def _take_back_settings(self, carried: list[list[Any]]) -> None:
         here, there = _settings_of(self._found.state, self._node_id), self._member.image.configs
         for kind, name, key in carried:
             resource = (kind, name)
             if key in there.get(resource, {}) and key not in here.get(resource, {}):
-                self._told("taking back settings")
+                self._told("removing settings that a previous attempt created")
                 self._alter_settings(kind, name, [AlterableConfig(name=key, config_operation=DELETE, value=None)])
 
     def _take_back_topics(self, carried: list[str]) -> None:
@@ -542,12 +543,12 @@ class _Migration:
         }
         if not gone:
             return
-        self._told(f"taking back {len(gone)} topics")
+        self._told(f"removing {len(gone)} topics that a previous attempt created")
         topics = [DeleteTopicState(name=None, topic_id=topic_id) for topic_id in gone.values()]
         answer = self._ask(api.DELETE_TOPICS, DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS))
         for row in answer.responses:
             _check(row.error_code, f"to delete topic {row.name}", row.error_message)
-        self._wait(lambda: not gone.keys() & self._member.image.topic_ids.keys(), "the end of topics")
+        self._wait(lambda: not gone.keys() & self._member.image.topic_ids.keys(), "the deletion of topics")
 
     # --- what the journal has -----------------------------------------------------------------------------------------
 
@@ -565,22 +566,22 @@ class _Migration:
             for acl in self._missing_rules()
         ]
         for rows in _portions(missing, RULES_AT_ONCE):
-            self._told("carrying rules")
+            self._told("copying ACLs")
             answer = self._ask(api.CREATE_ACLS, CreateAclsRequest(creations=rows))
             for result in answer.results:
                 if result.error_code == ErrorCode.SECURITY_DISABLED:
                     raise StartupError(
-                        f"there are {len(self._found.state.acls)} rules (ACLs), and the controllers have no authorizer:"
-                        " set authorizer.class.name there, or remove the rules here"
+                        f"this broker has {len(self._found.state.acls)} ACLs, but the controllers have no "
+                        "authorizer; set authorizer.class.name there, or remove the ACLs here"
                     )
-                _check(result.error_code, "a rule", result.error_message)
+                _check(result.error_code, "an ACL", result.error_message)
 
     def _carry_quotas(self) -> None:
         entries = [
             _quota_entry(entity, [OpData(key=key, value=value, remove=False) for key, value in values.items()])
             for entity, values in self._found.state.quotas.items()
         ]
-        self._alter_quotas(entries, "carrying quotas")
+        self._alter_quotas(entries, "copying quotas")
 
     def _alter_quotas(self, entries: list[AlterClientQuotasRequestEntryData], step: str) -> None:
         for rows in _portions(entries, RULES_AT_ONCE):
@@ -591,7 +592,7 @@ class _Migration:
 
     def _carry_settings(self) -> None:
         for (kind, name), values in _settings_of(self._found.state, self._node_id).items():
-            self._told("carrying settings")
+            self._told("copying settings")
             changes = [AlterableConfig(name=key, config_operation=SET, value=text) for key, text in values.items()]
             self._alter_settings(kind, name, changes)
 
@@ -606,7 +607,7 @@ class _Migration:
     def _make_topics(self) -> None:
         missing = [topic for topic in self._found.state.topics.values() if not self._has(topic)]
         for topics in _portions_of_partitions(missing):
-            self._told(f"making {len(topics)} topics")
+            self._told(f"creating {len(topics)} topics")
             request = CreateTopicsRequest(
                 topics=[
                     CreatableTopic(
@@ -627,8 +628,8 @@ class _Migration:
             for row in answer.topics:
                 if row.error_code == ErrorCode.INVALID_CONFIG:
                     raise StartupError(
-                        f"the controllers refuse topic {row.name}: {row.error_message}; the broker may be started alone"
-                        " once more to change that"
+                        f"the controllers refused topic {row.name}: {row.error_message}; to change the setting, "
+                        "start this broker on its own once more"
                     )
                 if row.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # an earlier attempt's, which is looked at below
                     _check(row.error_code, f"topic {row.name}", row.error_message)
@@ -636,7 +637,7 @@ class _Migration:
         for topic in self._found.state.topics.values():
             if not self._has(topic):
                 raise StartupError(
-                    f"topic {topic.name} was changed in the cluster meanwhile: delete it there, and run this again"
+                    f"topic {topic.name} was changed in the cluster meanwhile; delete it there and run this again"
                 )
         self._fit_topics()
 
@@ -688,7 +689,7 @@ class _Migration:
         for name, number in self._found.epochs:
             topic = image.topic(name)
             if topic is None or number not in topic.partitions:
-                raise StartupError(f"topic {name} was deleted in the cluster meanwhile: run this again")
+                raise StartupError(f"topic {name} was deleted in the cluster meanwhile; run this again")
             found[name, number] = topic.partitions[number].leader_epoch
         return found
 
@@ -708,7 +709,7 @@ class _Migration:
             if answer.is_fenced == fenced:
                 return
             if time.monotonic() > deadline:
-                raise StartupError("the controllers do not let this broker in")
+                raise StartupError("the controllers did not change this broker's fenced state in time; run this again")
             time.sleep(LOOK_S)
 
     def _raise_producer_ids(self, done: Handover) -> None:
@@ -735,7 +736,7 @@ class _Migration:
         answer = self._member.ask(key, request)
         answer.then(lambda _response: answered.set())
         if not answered.wait(ANSWER_S_MAX) or answer.response is None:
-            raise StartupError("no controller answers: run this again when one does")
+            raise StartupError("no controller responded; run this again when one is available")
         return answer.response
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -744,7 +745,9 @@ class _Migration:
             if self._fault:
                 raise StartupError(str(self._fault[0])) from self._fault[0]
             if time.monotonic() > deadline:
-                raise StartupError(f"the controllers have not told of {what} within {IMAGE_S_MAX:g} s: run this again")
+                raise StartupError(
+                    f"{what} did not appear in the cluster metadata within {IMAGE_S_MAX:g} s; run this again"
+                )
             time.sleep(LOOK_S)
 
     @staticmethod
@@ -783,14 +786,14 @@ def _resource(kind: int, name: str) -> str:
 def _refuse_others(what: str, others: Sequence[str]) -> None:
     if others:
         raise StartupError(
-            f"the cluster has other {what} than this broker, which would be overwritten: {_named(others)}; make them"
-            " the same first, there or here"
+            f"the cluster's {what} differ from this broker's and would be overwritten: {_named(others)}; make them "
+            "equal first, there or here"
         )
 
 
 def _check(code: int, what: str, message: str | None) -> None:
     if code:
-        raise StartupError(f"the controllers refuse {what}: {error_for(code, message).message}")
+        raise StartupError(f"the controllers refused {what}: {error_for(code, message).message}")
 
 
 def _portions(rows: list[Any], count: int) -> Iterator[list[Any]]:

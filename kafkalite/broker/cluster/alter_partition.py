@@ -201,9 +201,13 @@ class InSyncReplicas:
         """What became of proposals, and how far followers are behind: a source of metrics."""
         changes = self.changes
         for name, count, text in (
-            ("isrshrinks", changes.shrinks, "Replicas went out of sync, as this leader proposed."),
-            ("isrexpands", changes.expands, "Replicas came to be in sync, as this leader proposed."),
-            ("failedisrupdates", changes.failed, "Proposals that were refused, or not answered."),
+            ("isrshrinks", changes.shrinks, "In-sync replica sets that this leader shrank."),
+            ("isrexpands", changes.expands, "In-sync replica sets that this leader expanded."),
+            (
+                "failedisrupdates",
+                changes.failed,
+                "In-sync replica changes that the controllers refused or did not answer.",
+            ),
         ):
             yield Family(f"kafka_server_replicamanager_{name}", "counter", text, [("", count)])
         rows = [
@@ -217,7 +221,7 @@ class InSyncReplicas:
         yield Family(
             "kafkalite_follower_lag_records",
             "gauge",
-            "Offsets that a follower does not have yet, of what is led here.",
+            "Records of a partition led here that the follower has not fetched yet.",
             rows,
         )
 
@@ -243,7 +247,7 @@ class InSyncReplicas:
         try:
             return self._go_on(now, due, flushed, answered)
         except Exception:  # the worker must live: who lags would stay in sync for ever, and who caught up out of it
-            logger.exception("proposals of who is in sync could not be seen to: they are tried again")
+            logger.exception("handling in-sync replica changes failed; retrying")
             for item, error in flushed:
                 self._take_up(item, error)
             for item in () if answered is None else answered[0]:
@@ -274,7 +278,7 @@ class InSyncReplicas:
                 if check:
                     log.core.advance(now)  # one that is not in sync has been away for so long that it does not count
             except Exception:  # the others are looked at all the same
-                logger.exception("who is in sync could not be looked at", extra=fields(log=log.name))
+                logger.exception("could not check the in-sync replicas of a partition", extra=fields(log=log.name))
                 self._check_at = min(self._check_at, now + FAILED_S)
         self._send(now)
         wait_s = self._check_at - now
@@ -297,9 +301,9 @@ class InSyncReplicas:
             end = log.log_end_offset
         told = fields(log=log.name, isr=led.in_sync.isr, proposed=proposal.isr, epoch=proposal.partition_epoch)
         if leaving and not joining:
-            logger.info("followers lag behind: the controllers are asked for fewer replicas in sync", extra=told)
+            logger.info("followers lag; asking the controllers to shrink the ISR", extra=told)
         else:
-            logger.info("followers have caught up: the controllers are asked for more replicas in sync", extra=told)
+            logger.info("followers have caught up; asking the controllers to expand the ISR", extra=told)
         if self._flush and proposal.isr == (self._node_id,):
             log.flush_async(end, lambda error: self._on_flushed(item, error))  # others do not wait for this disk
         else:
@@ -324,7 +328,7 @@ class InSyncReplicas:
             if item.led.in_sync.withdraw(item.proposal):
                 item.led.followers.set_in_sync(item.led.in_sync.isr)
         logger.warning(
-            "fewer replicas in sync are not asked for, since what they have could not be put on the disk",
+            "the ISR is not shrunk, because the log could not be flushed",
             extra=fields(log=item.log.name, proposed=item.proposal.isr, code=error),
         )
 
@@ -378,7 +382,9 @@ class InSyncReplicas:
     def _take_in(self, items: Sequence[_Item], answer: Any, now: float) -> None:
         if answer is None or answer.error_code:
             if answer is not None:
-                logger.warning("the controllers refused AlterPartition", extra=fields(code=answer.error_code))
+                logger.warning(
+                    "the controllers refused an AlterPartition request", extra=fields(code=answer.error_code)
+                )
             self.changes.failed += len(items)
             self._send_again(items, now)
             return
@@ -412,5 +418,5 @@ class InSyncReplicas:
             self.changes.failed += 1
             code = None if answer is None else answer.error_code
             told = fields(log=log.name, code=code, proposed=proposal.isr, then=verdict.value)
-            logger.info("the controllers did not change who is in sync", extra=told)
+            logger.info("the controllers did not change the ISR", extra=told)
         return verdict is Verdict.AGAIN

@@ -37,8 +37,8 @@ def add_users(directory: str, credentials: Credentials, now_ms: int) -> Credenti
     data = files.read_bytes(path)
     if data is None:
         raise StartupError(
-            f"{directory} has no {BOOTSTRAP}: it has to be the metadata.log.dir of a controller that was formatted"
-            " (kafka-storage format)"
+            f"{directory} has no {BOOTSTRAP}; give the metadata.log.dir of a controller that kafka-storage format "
+            "has formatted"
         )
     _check_unused(directory)
     there = of_snapshot(path)
@@ -54,7 +54,8 @@ def _check_unused(directory: str) -> None:
     names = disk.list_names(log) if disk.is_directory(log) else []
     if any(name.endswith(SEGMENT) and disk.stat(f"{log}/{name}").st_size for name in names):
         raise StartupError(
-            f"{directory} is that of a controller that was started: it takes no users' passwords from files any more"
+            f"the controller of {directory} has been started before; controllers read users from files only at "
+            "their first start"
         )
 
 
@@ -65,7 +66,7 @@ def _with_users(path: str, data: bytes, added: Credentials, now_ms: int) -> byte
     except BatchError as error:
         raise StartupError(f"{path} cannot be read: {error}") from error
     if not batches or not batches[-1][1].is_control:
-        raise StartupError(f"{path} has no snapshot footer: format the controller again")
+        raise StartupError(f"{path} has no snapshot footer; format the controller again")
     position, footer = batches[-1]
     rows = [
         Record(
@@ -88,7 +89,7 @@ def _with_users(path: str, data: bytes, added: Credentials, now_ms: int) -> byte
     ]
     batch, count = encode_batch(RecordColumns.from_records(rows), base_offset=footer.base_offset)
     if count < len(rows):
-        raise StartupError(f"{len(rows)} users are more than one batch of a snapshot has room for")
+        raise StartupError(f"{len(rows)} users do not fit into one batch of a snapshot")
     batch[EPOCH_AT : EPOCH_AT + EPOCH_SIZE] = footer.leader_epoch.to_bytes(EPOCH_SIZE, "big", signed=True)
     moved = (footer.base_offset + count).to_bytes(BASE_OFFSET_SIZE, "big")
     return data[:position] + bytes(batch) + moved + data[position + BASE_OFFSET_SIZE :]

@@ -127,7 +127,7 @@ class ControllerConnection:
             except OSError as error:
                 sock.close()
                 why = getattr(error, "reason", None) or error.strerror or error
-                raise ConnectionFailed(f"no TLS with {whose} at {address}: {why}") from error
+                raise ConnectionFailed(f"TLS handshake with {whose} at {address} failed: {why}") from error
         connection = cls(address, sock, client_id, whose)
         asked = ApiVersionsRequest(client_software_name="kafkalite", client_software_version=VERSION)
         answer = connection._exchange(API_VERSIONS, NEGOTIATED_IN, asked, timeout_s)
@@ -141,12 +141,12 @@ class ControllerConnection:
         return connection
 
     def _sign_in(self, timeout_s: float) -> None:
-        assert self._security is not None, "it is asked for"
+        assert self._security is not None, "there are security settings"
         try:
             lasts_ms = self._security.sign_in(lambda key, version, ask: self._exchange(key, version, ask, timeout_s))
         except Refused as error:
             self.close()
-            raise ConnectionFailed(f"{self._node} does not let this broker in: {error}") from error
+            raise ConnectionFailed(f"{self._node} refused this broker's authentication: {error}") from error
         self._sign_in_at = time.monotonic() + SESSION_PART * lasts_ms / 1000 if lasts_ms else math.inf
 
     def version(self, api_key: int, oldest: int = 0, newest: int = 32767) -> int:
@@ -156,7 +156,7 @@ class ControllerConnection:
         chosen = min(newest, known.newest, served[1])
         if chosen < max(oldest, known.oldest, served[0]):
             self.close()
-            raise NotServed(f"{self._node} does not serve {known.name} as it should")
+            raise NotServed(f"{self._node} does not support a usable version of {known.name}")
         return chosen
 
     def request(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:
@@ -200,7 +200,7 @@ class ControllerConnection:
                 return protocol.decode_response(api_key, version, memoryview(data)[position:], views=views)
         except protocol.CodecError as error:
             self.close()
-            raise ConnectionFailed(f"{self._node} sent no {name} answer: {error}") from error
+            raise ConnectionFailed(f"{self._node} sent an invalid {name} response: {error}") from error
         except ConnectionFailed:
             self.close()
             raise
@@ -209,7 +209,7 @@ class ControllerConnection:
             why = "in time" if isinstance(error, (TimeoutError, BlockingIOError)) else f"({error.strerror or error})"
             raise ConnectionFailed(f"{self._node} did not answer {name} {why}") from error
         self.close()
-        raise ConnectionFailed(f"{self._node} answered another request than {name}")
+        raise ConnectionFailed(f"{self._node} sent a response that does not belong to the {name} request")
 
     def _use_timeout(self, timeout_s: float) -> None:
         """How long the socket waits. Without TLS the system sees to it: Python would ask it before each read and write
@@ -230,11 +230,13 @@ class ControllerConnection:
                 self._front_size += self._receive_some(view[self._front_size :])
         (size,) = _SIZE.unpack_from(front)
         if not _SIZE.size <= size <= RESPONSE_SIZE_MAX:
-            raise ConnectionFailed(f"{self._node} announced an answer of {size} bytes")
+            raise ConnectionFailed(f"{self._node} announced a response of {size} bytes, which is out of range")
         if self.large is not None and size > self.large.size:
             self._has_large = self.large.take(timeout_s, lambda: self.closed)
             if not self._has_large:
-                raise ConnectionFailed(f"there was no room for an answer of {size} bytes of {self._node}")
+                raise ConnectionFailed(
+                    f"no memory became free in time for a response of {size} bytes from {self._node}"
+                )
         end = min(self._front_size, _SIZE.size + size)
         data, filled = bytearray(min(size, _PIECE)), end - _SIZE.size
         data[:filled] = front[_SIZE.size : end]

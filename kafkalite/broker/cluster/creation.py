@@ -79,7 +79,7 @@ class Creation:
             code = response.topics[0].error_code if response is not None and response.topics else None
             if code not in _MADE:
                 text = response.topics[0].error_message if code else "no controller answered"
-                repeats.warning("a coordinator's topic could not be made: %s", text, extra=fields(topic=name))
+                repeats.warning("could not create a coordinator topic: %s", text, extra=fields(topic=name))
 
         self._ask(api.CREATE_TOPICS, request).then(answered)
 
@@ -92,6 +92,8 @@ class Creation:
         def answered(outcome: Outcome) -> None:
             with self._lock:
                 self._asked.difference_update(topic.name for topic in topics)
-            logger.debug("topics were asked for", extra=fields(topics=len(topics), code=outcome.code.name))
+            logger.debug(
+                "asked the controller to create topics", extra=fields(topics=len(topics), code=outcome.code.name)
+            )
 
         self._forward(head + body, principal, host).then(answered)

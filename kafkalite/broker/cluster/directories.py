@@ -162,7 +162,7 @@ class DirectoryAssignments:
         try:
             return self._go_on(answered, now)
         except Exception:  # the worker must live
-            logger.exception("it could not be seen to where replicas are: it is tried again")
+            logger.exception("reporting replica directories failed; retrying")
             self._send_from = now + RETRY_S
             return RETRY_S
 
@@ -235,7 +235,8 @@ class DirectoryAssignments:
                 self.given_up += log not in self._given_up
                 self._given_up.add(log)
                 logger.error(
-                    "a replica is not fit: the controllers are asked to have others lead, and not to count on it",
+                    "a replica is damaged, offline or on a full disk; asking the controllers to elect another "
+                    "leader and to remove it from the ISR",
                     extra=fields(
                         log=log.name, damaged_from=log.damage_start, offline=log.offline, end=log.log_end_offset
                     ),
@@ -279,7 +280,9 @@ class DirectoryAssignments:
         code = None if answer is None else answer.error_code
         if code != 0:
             self._back_off(now)
-            logger.info("the controllers did not take where replicas are", extra=fields(code=code, count=len(asked)))
+            logger.info(
+                "the controllers did not accept AssignReplicasToDirs", extra=fields(code=code, count=len(asked))
+            )
             return
         refused = {
             (topic.topic_id, row.partition_index): row.error_code
@@ -297,7 +300,9 @@ class DirectoryAssignments:
             if found is None:
                 self._taken[log] = each
             else:
-                logger.info("the controllers did not take where a replica is", extra=fields(log=log.name, code=found))
+                logger.info(
+                    "the controllers did not accept the directory of a replica", extra=fields(log=log.name, code=found)
+                )
 
     def _back_off(self, now: float) -> None:
         self._send_from = now + min(RETRY_S_MAX, RETRY_S * 2**self._refusals)
@@ -311,12 +316,12 @@ class DirectoryAssignments:
         yield Family(
             "kafkalite_replicas_unfit",
             "gauge",
-            "Replicas that are damaged, offline, or on a full disk, and have not been copied again.",
+            "Replicas that are damaged, offline or on a full disk, and not yet copied again from their leader.",
             [("", unfit)],
         )
         yield Family(
             "kafkalite_replicas_given_up",
             "counter",
-            "Replicas that this broker took out of service because they were not fit.",
+            "Replicas that this broker took out of service because they were damaged, offline or on a full disk.",
             [("", self.given_up)],
         )

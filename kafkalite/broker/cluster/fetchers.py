@@ -179,7 +179,7 @@ class Fetcher:
             self._take(changes)
             return self._fetch()
         except Exception:  # the thread must live
-            logger.exception("a leader cannot be followed", extra=fields(fetcher=self._name))
+            logger.exception("fetching from a leader failed", extra=fields(fetcher=self._name))
             self._follower.unanswered(self._clock.monotonic())
             return self._follower.wait(self._clock.monotonic())
 
@@ -222,7 +222,7 @@ class Fetcher:
         if damage is None or assignment.directory != LOST or self._own.node_id in assignment.isr:
             return
         logger.warning(
-            "a damaged replica is cut at its damage, and copied again from its leader",
+            "a replica is damaged; truncating it there and copying the rest from its leader again",
             extra=fields(fetcher=self._name, log=log.name, offset=damage, log_end=log.log_end_offset),
         )
         self._change(key, log, epoch, lambda: log.truncate_to(damage, leader_epoch=epoch))
@@ -259,7 +259,7 @@ class Fetcher:
                 response = self._ask(api.FETCH, self._fetch_version, self._signed(request))
             except ConnectionFailed as error:
                 if self._answers and not self._stopping:
-                    logger.info("a leader does not answer", extra=fields(fetcher=self._name, reason=str(error)))
+                    logger.info("the leader does not respond", extra=fields(fetcher=self._name, reason=str(error)))
                 self._answers = False
                 self._follower.unanswered(self._clock.monotonic())
             else:
@@ -292,11 +292,11 @@ class Fetcher:
             connection = self._connection = None
         if connection is None:
             if address is None:
-                raise ConnectionFailed(f"broker {self._leader_id} has no listener for brokers now")
+                raise ConnectionFailed(f"broker {self._leader_id} has no listener for inter-broker connections")
             connection = self._connection = self._brokers.connect(address, self._client_id, CONNECT_TIMEOUT_S)
             if self._stopping:
                 connection.close()
-                raise ConnectionFailed("the broker stops")
+                raise ConnectionFailed("the broker is stopping")
             connection.large = self._large
         return connection.request(key, version, request, self._timeout_s, views=True)
 
@@ -323,14 +323,14 @@ class Fetcher:
             self._follower.give_up(key, leader_epoch)  # metadata has said so, and what is to be done comes
             return
         except ConnectionFailed as error:
-            helped = self._told(key, logging.INFO, "a leader does not answer", error, named)
+            helped = self._told(key, logging.INFO, "the leader does not respond", error, named)
         except (CorruptMessage, OffsetsOutOfOrder, UnexpectedAppendOffset) as error:
-            helped = self._told(key, logging.WARNING, "a leader's records do not do", error, named)
+            helped = self._told(key, logging.WARNING, "the leader sent invalid records", error, named)
         except StorageError as error:
-            helped = self._told(key, logging.WARNING, "a replica cannot be written now", error, named)
+            helped = self._told(key, logging.WARNING, "could not write to a replica", error, named)
         except Exception:
             if not log.deleted:
-                logger.exception("a partition is not followed any more until it has a new leader", extra=named)
+                logger.exception("stopped replicating a partition until it has a new leader", extra=named)
             self._follower.give_up(key, leader_epoch)
             return
         else:
@@ -381,7 +381,7 @@ class Fetcher:
                 try:
                     log.caught_up(self._list(log, epoch, LATEST))
                 except ConnectionFailed as error:
-                    logger.debug("a leader does not tell where its log ends", extra=fields(reason=str(error)))
+                    logger.debug("could not get the leader's log end offset", extra=fields(reason=str(error)))
                     if self._connection is None or self._connection.closed:
                         return  # it does not answer at all, or this has to end: the next request finds out
 
@@ -391,7 +391,8 @@ class Fetcher:
         if offset is not None:
             if offset < log.high_watermark:
                 logger.warning(
-                    "records that consumers may have read are cut: the leader has another history",
+                    "truncating records below the high watermark, because the leader's log diverges there; "
+                    "consumers may have read them",
                     extra=fields(log=log.name, offset=offset, high_watermark=log.high_watermark),
                 )
             log.truncate_to(max(offset, 0), leader_epoch=step.leader_epoch)
@@ -420,8 +421,10 @@ class Fetcher:
         answer = self._ask(api.LIST_OFFSETS, version, ListOffsetsRequest(replica_id=self._own.node_id, topics=[topic]))
         found = answer.topics[0].partitions[0]
         if found.error_code or found.offset < 0:
-            why = f"it answers {found.offset} with error {found.error_code}"
-            raise ConnectionFailed(f"broker {self._leader_id} does not tell offset {what} of {log.name}: {why}")
+            why = f"it returned offset {found.offset} and error {found.error_code}"
+            raise ConnectionFailed(
+                f"broker {self._leader_id} did not return the offset of {log.name} for timestamp {what}: {why}"
+            )
         return int(found.offset)
 
 
@@ -536,13 +539,13 @@ class Fetchers:
             (labels(clientId=name, topic=topic, partition=partition), lag)
             for name, topic, partition, lag in lags[:ROWS_MAX]
         ]
-        text = "Records of a partition that its leader's consumers may read, and that are not here yet."
+        text = "Records of a partition that its leader has committed and this broker has not fetched yet."
         yield Family("kafka_server_fetcherlagmetrics_consumerlag", "gauge", text, rows)
         manager = labels(clientId="Replica")
-        text = "The largest of these."
+        text = "Largest replication lag of any partition, in records."
         most = max((lag for *_, lag in lags), default=0)
         yield Family("kafka_server_replicafetchermanager_maxlag", "gauge", text, [(manager, most)])
-        text = "Partitions that are not followed until they have another leader."
+        text = "Partitions that are not replicated until they have a new leader."
         failed = sum(each.given_up for each in fetchers)
         yield Family("kafka_server_replicafetchermanager_failedpartitionscount", "gauge", text, [(manager, failed)])
 

@@ -349,7 +349,7 @@ class Follower:
         self._session.begin_again(known=code != ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self._failures += 1
         if code not in _SESSION_CODES or self._failures > 1:
-            logger.warning("a leader refuses to be followed", extra=fields(fetcher=self._name, code=code))
+            logger.warning("the leader refused a fetch request", extra=fields(fetcher=self._name, code=code))
             self._delay_all(now)
 
     def _steps(self, response: FetchResponse, now: float) -> Iterator[Step]:
@@ -375,18 +375,18 @@ class Follower:
                 return Diverged(key, epoch, diverging.epoch, diverging.end_offset)
             return Append(key, epoch, part.records or b"", part.high_watermark, part.log_start_offset)
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            level, message = logging.DEBUG, "a partition has a newer leader: it is followed when metadata names it"
+            level, message = logging.DEBUG, "a partition has a newer leader; waiting for metadata that names it"
             self.give_up(key, epoch)
         elif code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
             level = logging.ERROR
-            message = "a partition cannot be followed: its leader has a part of it in tiered storage"
+            message = "cannot replicate a partition, because its leader keeps a part of it in tiered storage"
             self.give_up(key, epoch)
         elif code in _METADATA_CODES:
-            level, message = logging.DEBUG, "a partition cannot be fetched yet"
+            level, message = logging.DEBUG, "the leader is not ready to serve a partition"
             self.delay(key, epoch, now, min(self.limits.backoff_s, EARLY_S * 2**followed.early))
             followed.early = min(followed.early + 1, EARLY_MAX)
         else:
-            level, message = logging.WARNING, "a partition cannot be fetched now"
+            level, message = logging.WARNING, "the leader refused to serve a partition"
             self.delay(key, epoch, now)
         if level > logging.DEBUG and not self.is_news(key, code):
             level = logging.DEBUG

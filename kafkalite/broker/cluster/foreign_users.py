@@ -64,8 +64,8 @@ def credentials_of(directory: str) -> Credentials:
             if any(name[:-4].isdigit() for name in found):
                 return _of_kafka(path, found)
     raise StartupError(
-        f"{directory} has neither kafkalite's {files.JOURNAL_NAME} nor Apache Kafka's {KAFKA_METADATA_TOPIC}-0, which a"
-        " controller keeps"
+        f"{directory} has neither {files.JOURNAL_NAME} (kafkalite) nor {KAFKA_METADATA_TOPIC}-0 (Apache Kafka "
+        "controller)"
     )
 
 

@@ -134,7 +134,7 @@ class Forwarder:
         try:
             found = self._ask_leader(first.key, first.message)
         except Exception:
-            logger.exception("a request could not be passed on to the controller")
+            logger.exception("could not forward a request to the controller")
             found = ErrorCode.UNKNOWN_SERVER_ERROR
         if found is None and self._clock.monotonic() < first.give_up_at:
             return LOOK_AGAIN_S
@@ -177,7 +177,7 @@ def _outcome(found: Any) -> Outcome:
         return Outcome(None, ErrorCode.UNSUPPORTED_VERSION)
     if found.error_code or found.response_data is None or len(found.response_data) < _CORRELATION_ID_SIZE:
         code = fields(code=found.error_code)
-        logger.warning("the controller refused what a client's request was passed on in", extra=code)
+        logger.warning("the controller refused a forwarded request", extra=code)
         return Outcome(None, ErrorCode.UNKNOWN_SERVER_ERROR)
     return Outcome(bytes(found.response_data))
 

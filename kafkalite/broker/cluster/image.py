@@ -248,7 +248,7 @@ class Delta:
         what comes after it may mean something else than it seems to."""
         if record.name == METADATA_VERSION and record.feature_level > METADATA_LEVELS[1]:
             level, newest = record.feature_level, METADATA_LEVELS[1]
-            why = f"the cluster has metadata.version={level}, and this release reads up to {newest}"
+            why = f"the cluster has metadata.version={level}, but this release supports at most {newest}"
             raise MetadataFault(f"{why}: {taken_when_formatted()}")
         self._set_feature(record.name, record.feature_level)
 
@@ -272,7 +272,9 @@ class Delta:
         if found is None:
             raise MetadataFault(f"the metadata log changes broker {node_id}, which is not registered")
         if found.epoch != epoch:
-            raise MetadataFault(f"the metadata log changes broker {node_id} of epoch {epoch}, it has {found.epoch}")
+            raise MetadataFault(
+                f"the metadata log changes broker {node_id} in epoch {epoch}, but its epoch is {found.epoch}"
+            )
         return found
 
     def unregister_broker(self, record: types.UnregisterBrokerRecord) -> None:
@@ -317,7 +319,7 @@ class Delta:
         if found is None:
             topic = self._looked_up("topics").get(topic_id)
             if topic is None:
-                raise MetadataFault(f"the metadata log changes topic {uuid_text(topic_id)}, which is not there")
+                raise MetadataFault(f"the metadata log changes topic {uuid_text(topic_id)}, which does not exist")
             self._section("topics")
             found = self._partitions[topic_id] = dict(topic.partitions)
         return found
@@ -347,13 +349,13 @@ class Delta:
         found = partitions.get(record.partition_id)
         if found is None:
             name = f"{uuid_text(record.topic_id)}-{record.partition_id}"
-            raise MetadataFault(f"the metadata log changes partition {name}, which is not there")
+            raise MetadataFault(f"the metadata log changes partition {name}, which does not exist")
         partitions[record.partition_id] = found.merged(record)
 
     def remove_topic(self, record: types.RemoveTopicRecord) -> None:
         topic: TopicState | None = self._section("topics").pop(record.topic_id, None)
         if topic is None:
-            raise MetadataFault(f"the metadata log removes topic {uuid_text(record.topic_id)}, which is not there")
+            raise MetadataFault(f"the metadata log removes topic {uuid_text(record.topic_id)}, which does not exist")
         self._partitions.pop(record.topic_id, None)
         if self._looked_up("topic_ids").get(topic.name) == record.topic_id:
             del self._section("topic_ids")[topic.name]
@@ -364,7 +366,9 @@ class Delta:
     def clear_elr(self, record: types.ClearElrRecord) -> None:
         names = self._looked_up("topic_ids")
         if record.topic_name and record.topic_name not in names:
-            raise MetadataFault(f"the metadata log clears replicas of topic {record.topic_name!r}, which is not there")
+            raise MetadataFault(
+                f"the metadata log clears replicas of topic {record.topic_name!r}, which does not exist"
+            )
         for topic_id in [names[record.topic_name]] if record.topic_name else list(names.values()):
             known = self._partitions.get(topic_id) or self._looked_up("topics")[topic_id].partitions
             if any(each.elr or each.last_known_elr for each in known.values()):
@@ -401,7 +405,7 @@ class Delta:
 
     def remove_acl(self, record: types.RemoveAccessControlEntryRecord) -> None:
         if self._section("acls").pop(record.id, None) is None:
-            raise MetadataFault(f"the metadata log removes rule {uuid_text(record.id)}, which is not there")
+            raise MetadataFault(f"the metadata log removes ACL {uuid_text(record.id)}, which does not exist")
 
     def set_credential(self, record: types.UserScramCredentialRecord) -> None:
         self._section("credentials")[record.mechanism, record.name] = ScramCredential(

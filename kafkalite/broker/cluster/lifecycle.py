@@ -123,7 +123,7 @@ class Lifecycle:
         self._last_beat = now  # that was answered
         self._stop_by = 0.0
         self._handing_over = 0
-        self._last_error = "no controller answered"
+        self._last_error = "no controller responded"
 
     @property
     def ended(self) -> bool:
@@ -164,7 +164,9 @@ class Lifecycle:
         if self.epoch == UNKNOWN_EPOCH or present is None or self.ended:
             return
         if present.epoch > self.epoch and present.incarnation != self.node.incarnation:
-            self._fail(f"another broker has registered with node.id={self.node.node_id}: one of the two must go")
+            self._fail(
+                f"another broker has registered with node.id={self.node.node_id}; give each broker its own node.id"
+            )
 
     def request(
         self, applied_offset: int, *, cordoned: bool | None = None
@@ -223,9 +225,12 @@ class Lifecycle:
             self.epoch, self.phase, self._next, self._last_beat = response.broker_epoch, Phase.STARTING, now, now
             return
         if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-            self._fail(f"the controllers are of another cluster than {self.node.cluster_id}, the data directory's")
+            self._fail(
+                f"the data directory belongs to cluster {self.node.cluster_id}, but the controllers belong to "
+                "another one"
+            )
         elif code == ErrorCode.INVALID_REGISTRATION:
-            self._fail("the controllers refuse this broker's registration: see their log for the reason")
+            self._fail("the controllers refused this broker's registration; see the controllers' log for the reason")
         elif code == ErrorCode.UNSUPPORTED_VERSION and (levels or now >= self._register_by):
             self._fail(unsupported_features(levels))
         else:
@@ -273,7 +278,7 @@ class Lifecycle:
         if self.phase is Phase.REGISTERING and now >= self._register_by:
             self.controllers_away = True
             self._fail(
-                f"no controller took the registration within {self.times.registration_max:g} s: {self._last_error}"
+                f"could not register with a controller within {self.times.registration_max:g} s: {self._last_error}"
             )
         if self.phase is Phase.STOPPING and now >= min(self._stop_by, self._last_beat + self.times.session):
             self.phase = Phase.STOPPED  # they have fenced it by now, or are gone
@@ -288,10 +293,10 @@ def unsupported_features(levels: Mapping[str, int]) -> str:
     unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
     other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]
     if not unknown and not other:
-        return f"the cluster has features that this release does not do: {taken_when_formatted()}"
-    found = [f"{each}, which this release does not do" for each in unknown]
+        return f"the cluster has features that this release does not support: {taken_when_formatted()}"
+    found = [f"{each}, which this release does not support" for each in unknown]
     found += [
-        f"{name}={levels[name]}, of which this release does {FEATURES[name][0]} to {FEATURES[name][1]}"
+        f"{name}={levels[name]}, of which this release supports levels {FEATURES[name][0]} to {FEATURES[name][1]}"
         for name in other
     ]
     off = " ".join(f"--feature {each.partition('=')[0]}=0" for each in unknown)
@@ -301,10 +306,7 @@ def unsupported_features(levels: Mapping[str, int]) -> str:
         return f"{why}: {taken_when_formatted(off or NOT_SERVED)}"
     if other or not off:
         return why
-    return (
-        f"{why}: leave it out when the controllers are formatted ({off}), or switch it off"
-        f" (kafka-features.sh downgrade {off})"
-    )
+    return f"{why}; format the controllers with {off}, or disable the feature: kafka-features.sh downgrade {off}"
 
 
 def _is_done(name: str, level: int) -> bool:

@@ -155,13 +155,13 @@ class Member:
             with self._beating.lock:
                 self._lifecycle.ready(self._clock.monotonic())
                 self._beating.call_locked()
-            self._wait(self._entered, "the controllers have not let it in")
+            self._wait(self._entered, "the controllers have not unfenced it")
         self._begun = True
 
     def give_up(self) -> None:
         """Ends the waits of a start, now and later, by StartGivenUp. Any thread."""
         if not self._begun:
-            self._fail(StartGivenUp("the broker was stopped before it served"))
+            self._fail(StartGivenUp("the broker was stopped before it was ready"))
 
     def _wait(self, event: Event, otherwise: str) -> None:
         while not event.is_set() and (left := self._start_by - self._clock.monotonic()) > 0:
@@ -173,8 +173,8 @@ class Member:
             raise kind(str(self._fault)) from self._fault
         if not event.is_set():
             raise ControllersAway(
-                f"the broker is registered with the controllers, but {otherwise} within {self._times.start_max:g} s"
-                " (server.max.startup.time.ms)"
+                f"the broker is registered with the controllers, but {otherwise} within {self._times.start_max:g} s "
+                "(server.max.startup.time.ms)"
             )
 
     def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
@@ -195,7 +195,7 @@ class Member:
         lifecycle = self._lifecycle
         if lifecycle.phase is Phase.REGISTERING:
             return "not registered yet"
-        caught_up = "metadata caught up" if lifecycle.caught_up else f"metadata up to offset {self._applied_offset}"
+        caught_up = "metadata caught up" if lifecycle.caught_up else f"metadata at offset {self._applied_offset}"
         return f"registered, {caught_up}, {lifecycle.answered} heartbeats answered"
 
     @property
@@ -268,7 +268,7 @@ class Member:
         except MetadataFault as error:
             self._fail(error)
         except Exception as error:
-            logger.exception("the cluster's metadata cannot be followed")
+            logger.exception("following the cluster metadata failed")
             self._fail(error)
         return None
 
@@ -299,7 +299,7 @@ class Member:
             except MetadataFault:
                 raise  # it must not be gone on without
             except Exception:
-                logger.exception("metadata up to offset %d could not be carried out everywhere", image.offset)
+                logger.exception("could not apply all of the metadata up to offset %d", image.offset)
         self._publishing = False
         self._applied_offset = image.offset
         with self._beating.lock:
@@ -321,8 +321,8 @@ class Member:
         fixed = not image.voters and node.node_id in image.controllers  # whose directories nobody tells
         if fixed or image.voter_directories.get(node.node_id) == node.directory_id:
             raise MetadataFault(
-                f"node.id: node {node.node_id} is one of the cluster's controllers, too, which kafkalite cannot be: "
-                "take it out of the quorum first (kafka-metadata-quorum.sh remove-controller), or choose another broker"
+                f"node.id: node {node.node_id} is also a controller of the cluster, which kafkalite cannot be; "
+                "remove it from the quorum (kafka-metadata-quorum.sh remove-controller) or choose another node.id"
             )
 
     # --- registration and beats, on their thread ----------------------------------------------------------------------
@@ -332,7 +332,7 @@ class Member:
         try:
             return self._register_or_beat()
         except Exception as error:
-            logger.exception("the broker cannot tell the controllers that it lives")
+            logger.exception("could not send heartbeats to the controllers")
             self._fail(error)
             self._ended.set()
             return None
@@ -362,7 +362,7 @@ class Member:
                 lifecycle.beaten(answer, now)
             wait_s, ended = lifecycle.wait(now), lifecycle.ended
         if lifecycle.fenced != fenced:
-            logger.info("the controllers %s this broker", "fence" if lifecycle.fenced else "let in")
+            logger.info("the controllers have %s this broker", "fenced" if lifecycle.fenced else "unfenced")
         if lifecycle.caught_up:
             self._caught_up.set()
         self._note_entered()
@@ -375,7 +375,7 @@ class Member:
         """The leader's answer, else None and why there is none."""
         leader = self._observer.quorum.leader
         if leader is None:
-            return None, "no controller is known to lead"
+            return None, "no quorum leader is known"
         try:
             connection = self._beat_connection = self._opened(self._beat_connection, leader)
             self.controller_apis = connection.versions
@@ -417,7 +417,7 @@ class Member:
         opened = self._connect(address, self._client_id, self._times.beat)
         if self._stopping:
             opened.close()
-            raise ConnectionFailed("the broker stops")
+            raise ConnectionFailed("the broker is stopping")
         return opened
 
     def _call_beat(self) -> None:
@@ -443,9 +443,9 @@ def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, 
         if found:
             return found
         if clock.monotonic() + NO_CONTROLLER_WAIT_S >= give_up_at:
-            raise ControllersAway(f"no controller tells the cluster's id: {'; '.join(once_each(reasons))}")
+            raise ControllersAway(f"no controller returned the cluster id: {'; '.join(once_each(reasons))}")
         if given_up.wait(NO_CONTROLLER_WAIT_S):
-            raise StartGivenUp("the broker was stopped before it served")
+            raise StartGivenUp("the broker was stopped before it was ready")
 
 
 def once_each(reasons: Mapping[Address, str]) -> list[str]:
@@ -473,5 +473,5 @@ def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, dict
             continue
         if not answer.error_code and answer.cluster_id:
             return str(answer.cluster_id), {}
-        reasons[address] = f"the node at {address} is no controller"
+        reasons[address] = f"the node at {address} is not a controller"
     return "", reasons

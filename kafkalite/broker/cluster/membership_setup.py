@@ -227,7 +227,7 @@ def use_rules(authorizer: Authorizer | None, before: Image, now: Image) -> None:
         return
     if authorizer is None:
         if now.acls and not before.acls:
-            logger.warning("the cluster has ACLs that this broker ignores: authorizer.class.name is not set")
+            logger.warning("the cluster has ACLs, but this broker ignores them; set authorizer.class.name")
         return
     added = [each for number, each in now.acls.items() if before.acls.get(number) != each]
     gone = {each for number, each in before.acls.items() if now.acls.get(number) != each}
@@ -249,5 +249,5 @@ def _rule(state: AclState) -> Acl:
     try:
         rule.check()
     except InvalidRequest as error:
-        raise MetadataFault(f"the cluster has a rule that is none to this release: {error}") from error
+        raise MetadataFault(f"the cluster has an ACL that this release does not support: {error}") from error
     return rule

@@ -83,43 +83,63 @@ class ClusterMetrics:
         fenced = sum(each.fenced for each in image.brokers.values())
         leader = member.controller_id
         for name, value, text in (
-            ("kafka_server_kafkaserver_brokerstate", _STATES[member.phase], "1 starting, 3 running, 6 handing over."),
-            ("kafka_server_broker_metadata_metrics_last_applied_record_offset", image.offset, "Of the metadata log."),
+            (
+                "kafka_server_kafkaserver_brokerstate",
+                _STATES[member.phase],
+                "State of the broker: 1 starting, 3 running, 6 in controlled shutdown.",
+            ),
+            (
+                "kafka_server_broker_metadata_metrics_last_applied_record_offset",
+                image.offset,
+                "Last offset of the metadata log that the broker has applied.",
+            ),
             (
                 "kafkalite_cluster_fenced",
                 int(member.fenced),
-                "Whether the controllers keep this broker out of service.",
+                "1 while the controllers have this broker fenced, else 0.",
             ),
-            ("kafkalite_cluster_controller_id", leader, "Id of the quorum leader as known to this broker; -1: none."),
+            (
+                "kafkalite_cluster_controller_id",
+                leader,
+                "Id of the quorum leader that this broker knows, -1 if it knows none.",
+            ),
             (
                 "kafkalite_cluster_controller_seen",
                 int(member.controller_seen),
-                "Whether a controller is known to lead.",
+                "1 while this broker knows a quorum leader, else 0.",
             ),
-            ("kafkalite_cluster_heard_seconds_ago", member.heard_seconds_ago(), "Since a controller answered a beat."),
+            (
+                "kafkalite_cluster_heard_seconds_ago",
+                member.heard_seconds_ago(),
+                "Seconds since a controller answered a heartbeat.",
+            ),
             (
                 "kafkalite_cluster_metadata_lag_records",
                 max(0, member.metadata_end - 1 - image.offset),
-                "Of the metadata log, what is committed and not applied here.",
+                "Committed records of the metadata log that this broker has not applied yet.",
             ),
             ("kafka_brokers", len(image.brokers), "Registered brokers."),
-            ("kafkalite_cluster_fenced_brokers", fenced, "Registered brokers that are out of service."),
-            ("kafkalite_cluster_partitions", partitions.total, "Partitions of the whole cluster."),
+            ("kafkalite_cluster_fenced_brokers", fenced, "Registered brokers that are fenced."),
+            ("kafkalite_cluster_partitions", partitions.total, "Partitions in the cluster."),
             (
                 "kafkalite_cluster_offline_partitions",
                 partitions.offline,
-                "Of the whole cluster, those without a leader.",
+                "Partitions in the cluster without a leader.",
             ),
             (
                 "kafkalite_cluster_under_replicated_partitions",
                 partitions.under_replicated,
-                "Of the whole cluster, those with a replica out of sync.",
+                "Partitions in the cluster with a replica out of sync.",
             ),
         ):
             yield Family(name, "gauge", text, [("", value)])
         for name, value, text in (
-            ("kafkalite_cluster_elections", self._elections, "Partitions that got another leader, since the start."),
-            ("kafkalite_cluster_unclean_elections", self._unclean, "Of those, leaders that were not in sync."),
+            ("kafkalite_cluster_elections", self._elections, "Leader changes of partitions since this broker started."),
+            (
+                "kafkalite_cluster_unclean_elections",
+                self._unclean,
+                "Leader changes since this broker started whose new leader was out of sync.",
+            ),
         ):
             yield Family(name, "counter", text, [("", value)])
 

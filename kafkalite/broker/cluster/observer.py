@@ -185,10 +185,10 @@ class Observer:
     def _check(self, code: int) -> None:
         if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
             raise MetadataFault(
-                f"the controllers are of another cluster than {self._cluster_id}, which this broker is in"
+                f"this broker belongs to cluster {self._cluster_id}, but the controllers belong to another one"
             )
         if code == ErrorCode.INVALID_REQUEST:
-            raise MetadataFault("the controllers do not take this broker's requests for the metadata log")
+            raise MetadataFault("the controllers refused to send the metadata log to this broker")
 
     def _refused(self, part: Any, response: Any) -> float:
         """A partition's error; the seconds to wait."""
@@ -202,7 +202,7 @@ class Observer:
 
     def _diverged(self) -> None:
         if not self._held:
-            raise MetadataFault("the controllers' metadata log differs from what they had committed")
+            raise MetadataFault("the controllers' metadata log diverges from records that were already committed")
         self._held.clear()
 
     def _hold(self, batches: Iterable[Batch]) -> None:
@@ -211,7 +211,7 @@ class Observer:
             if batch.last_offset < end:
                 continue  # the leader gives whole batches
             if batch.base_offset > end or batch.epoch < epoch:
-                raise MetadataFault(f"the metadata log goes on at {batch.base_offset}, expected at {end}")
+                raise MetadataFault(f"the metadata log continues at offset {batch.base_offset}; expected {end}")
             self._held.append(batch)
 
     def _committed(self) -> Iterator[Batch]:

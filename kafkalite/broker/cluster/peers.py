@@ -120,7 +120,7 @@ class Lane:
         try:
             self._settle(items, answer)
         except Exception:
-            logger.exception("an answer of another broker could not be taken in", extra=fields(lane=self._name))
+            logger.exception("handling a response of another broker failed", extra=fields(lane=self._name))
         return 0.0
 
     def _ask(self, items: Sequence[Any]) -> Any:
@@ -137,7 +137,7 @@ class Lane:
             logger.log(logging.WARNING if news else logging.DEBUG, "%s", error)
             self._answers = False
         except Exception:
-            logger.exception("another broker could not be asked", extra=fields(lane=self._name))
+            logger.exception("could not send a request to another broker", extra=fields(lane=self._name))
         else:
             self._answers = True
             return answer
@@ -152,7 +152,7 @@ class Lane:
         opened = self._connection = self._brokers.connect(address, self._client_id, CONNECT_TIMEOUT_S)
         if self._stopping:
             opened.close()
-            raise ConnectionFailed("the broker stops")
+            raise ConnectionFailed("the broker is stopping")
         return opened
 
 

@@ -59,7 +59,9 @@ class BlockIds:
         """An id nobody else gets; COORDINATOR_LOAD_IN_PROGRESS while there is none. Never blocks."""
         given = self.take()
         if given is None:
-            raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "a block of producer ids is on its way")
+            raise error_for(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "waiting for a block of producer ids from the controller"
+            )
         return given
 
     def take(self) -> int | None:
@@ -93,7 +95,7 @@ class BlockIds:
                 return
             self._ask_from = self._clock.monotonic() + RETRY_S
         if answer is not None:
-            logger.warning("the controller gave no producer ids", extra=fields(code=answer.error_code))
+            logger.warning("the controller refused to allocate producer ids", extra=fields(code=answer.error_code))
 
     def _fits(self, answer: AllocateProducerIdsResponse) -> bool:
         """Whether these are ids, and none that were given before."""

@@ -47,7 +47,7 @@ class MetadataFault(Exception):
 
 def taken_when_formatted(off: str = NOT_SERVED) -> str:
     """The end of a sentence: how controllers of a later release are formatted, `off` being what is not done here."""
-    return f"controllers that are formatted with --release-version {NEWEST_RELEASE} {off} take it"
+    return f"format the controllers with --release-version {NEWEST_RELEASE} {off}"
 
 
 class Batch(NamedTuple):
@@ -72,7 +72,7 @@ def read_batches(data: bytes | memoryview) -> Iterator[Batch]:
             yield Batch(info.base_offset, info.last_offset, info.leader_epoch, _records(info, batch))
             position += info.size
     except (BatchError, ValueError) as error:
-        raise MetadataFault(f"a batch of the metadata log cannot be read: {error}") from error
+        raise MetadataFault(f"invalid batch in the metadata log: {error}") from error
 
 
 def whole_size(data: bytes | bytearray | memoryview) -> int:
@@ -82,7 +82,7 @@ def whole_size(data: bytes | bytearray | memoryview) -> int:
         while (info := next_whole(data, position)) is not None:
             position += info.size
     except BatchError as error:
-        raise MetadataFault(f"a batch of the metadata log cannot be read: {error}") from error
+        raise MetadataFault(f"invalid batch in the metadata log: {error}") from error
     return position
 
 
@@ -90,15 +90,19 @@ def decode_value(value: bytes | memoryview) -> Any:
     """The record in a value of a data batch. MetadataFault for one that this release does not know."""
     version, position = _unsigned(value, 0)
     if version != FRAME_VERSION:
-        raise MetadataFault(f"a metadata record has frame version {version}, this release reads {FRAME_VERSION}")
+        raise MetadataFault(
+            f"a metadata record has frame version {version}, but this release supports only {FRAME_VERSION}"
+        )
     key, position = _unsigned(value, position)
     version, position = _unsigned(value, position)
     row = RECORD_TYPES.get(key)
     if row is None:
-        raise MetadataFault(f"metadata record {key} is not known to this release")
+        raise MetadataFault(f"this release does not support metadata record type {key}")
     cls, oldest, newest = row
     if not oldest <= version <= newest:
-        raise MetadataFault(f"{cls.__name__} {version} is not known to this release, which reads {oldest} to {newest}")
+        raise MetadataFault(
+            f"metadata record {cls.__name__} has version {version}, but this release supports {oldest} to {newest}"
+        )
     return _decode(cls, version, False, memoryview(value)[position:])
 
 
@@ -136,14 +140,16 @@ def _records(info: BatchInfo, batch: memoryview) -> tuple[tuple[int, Any], ...]:
 def _control(key: memoryview | None, value: memoryview | None) -> Any:
     """A control record, None for one that tells a broker nothing."""
     if key is None or value is None or len(key) < 4 or len(value) < 2:
-        raise MetadataFault("a control record of the metadata log is cut off")
+        raise MetadataFault("a control record of the metadata log is truncated")
     row = CONTROL_TYPES.get(int.from_bytes(key[2:4], "big"))
     if row is None:
         return None
     cls, oldest, newest = row
     version = int.from_bytes(value[:2], "big")
     if not oldest <= version <= newest:
-        raise MetadataFault(f"{cls.__name__} {version} is not known to this release, which reads {oldest} to {newest}")
+        raise MetadataFault(
+            f"control record {cls.__name__} has version {version}, but this release supports {oldest} to {newest}"
+        )
     return _decode(cls, version, True, value)
 
 
@@ -151,7 +157,7 @@ def _decode(cls: type, version: int, control: bool, body: memoryview) -> Any:
     try:
         return _program(cls, version, control).decode(body)
     except CodecError as error:
-        raise MetadataFault(f"{cls.__name__} {version} cannot be read: {error}") from error
+        raise MetadataFault(f"invalid {cls.__name__} version {version}: {error}") from error
 
 
 @lru_cache(maxsize=128)
@@ -180,4 +186,4 @@ def _unsigned(data: bytes | memoryview, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return value, position + index + 1
-    raise MetadataFault("a metadata record is cut off")
+    raise MetadataFault("a metadata record is truncated")

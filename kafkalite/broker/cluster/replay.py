@@ -58,7 +58,7 @@ class Replay:
                 first, last = first or record, record
                 delta.apply(record)
         if not isinstance(first, SnapshotHeaderRecord) or not isinstance(last, SnapshotFooterRecord):
-            raise MetadataFault(f"the snapshot of the metadata log at {end_offset} is not whole")
+            raise MetadataFault(f"the metadata snapshot at offset {end_offset} is incomplete")
         self.image = delta.build(end_offset - 1, epoch)
         self.end_offset, self.last_epoch = end_offset, epoch
         self._delta, self._before = delta, None
@@ -68,11 +68,11 @@ class Replay:
         match record:
             case BeginTransactionRecord():
                 if self._before is not None:
-                    raise MetadataFault(f"the metadata log begins a transaction inside another one, at {offset}")
+                    raise MetadataFault(f"the metadata log begins a transaction inside another one at offset {offset}")
                 self._before = self._delta.build(offset - 1, epoch)
             case EndTransactionRecord() | AbortTransactionRecord():
                 if self._before is None:
-                    raise MetadataFault(f"the metadata log ends a transaction that it never began, at {offset}")
+                    raise MetadataFault(f"the metadata log ends a transaction at offset {offset} that it never began")
                 if isinstance(record, AbortTransactionRecord):
                     self._delta = Delta(self._before)
                 self._before = None

@@ -85,7 +85,11 @@ class Security:
         try:
             self._context = self._tls()
         except ConfigError as error:
-            logger.warning("certificates for connections to %s stay as they were: %s", self._door.whose, error)
+            logger.warning(
+                "could not reload the certificates for connections to %s; the present ones stay in use: %s",
+                self._door.whose,
+                error,
+            )
 
     def _tls(self) -> ssl.SSLContext:
         from kafkalite.security.ssl_contexts import context_of_client
@@ -102,10 +106,12 @@ class Security:
         key = f"listener.name.{door.listener.lower()}.{mechanism.lower()}.{jaas.KEY}"
         module = jaas.parse(self._config.static_texts.get(key, ""), key)
         if module.kind != ("SCRAM" if mechanism in HASHES else mechanism):
-            raise ConfigError(key, f"names a login module of {module.kind}, and {door.mechanism_key} is {mechanism}")
+            raise ConfigError(key, f"has a login module for {module.kind}, but {door.mechanism_key} is {mechanism}")
         user, password = module.options.get("username"), module.options.get("password")
         if not user or not password:
-            raise ConfigError(key, f"has no username and password, by which the broker signs in at {door.whose}")
+            raise ConfigError(
+                key, f"must have a username and password, with which the broker authenticates to {door.whose}"
+            )
         return user, password
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:

@@ -105,7 +105,7 @@ def _usable(make: Callable[[Mapping[str, str]], _Config], texts: Mapping[str, st
             else:
                 kept.clear()
             if whose:
-                logger.warning("a setting of the cluster's does not count here: %s", error, extra=fields(of=whose))
+                logger.warning("ignored an invalid setting of the cluster: %s", error, extra=fields(of=whose))
 
 
 def _whole(image: Image, kind: int, make: Callable[[Mapping[str, str]], _Config]) -> dict[str, _Config]:
@@ -115,5 +115,5 @@ def _whole(image: Image, kind: int, make: Callable[[Mapping[str, str]], _Config]
         try:
             found[name] = make(image.configs[kind, name])
         except (ConfigError, InvalidRequest) as error:
-            logger.warning("settings of the cluster's do not count here: %s", error, extra=fields(of=name))
+            logger.warning("ignored invalid settings of the cluster: %s", error, extra=fields(of=name))
     return found

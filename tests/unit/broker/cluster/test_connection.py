@@ -31,7 +31,7 @@ def test_large_answers_are_taken_one_at_a_time() -> None:
     large = LargeAnswers(10)
     ends, (first, second) = zip(*sharing(large, 2), strict=True)
     assert len(first._receive_frame(WAIT_S)) == 100
-    with pytest.raises(ConnectionFailed, match="no room for an answer of 100 bytes"):
+    with pytest.raises(ConnectionFailed, match="for a response of 100 bytes"):
         second._receive_frame(0.01)
     first.end_answer()
     first.end_answer()
@@ -52,7 +52,7 @@ def test_who_waits_for_room_goes_on_when_there_is_some_and_ends_when_he_is_told_
     with ThreadPoolExecutor(2) as pool:
         patient, ended = (pool.submit(each._receive_frame, 10 * WAIT_S) for each in (waits, gone))
         gone.abort()
-        with pytest.raises(ConnectionFailed, match="no room"):
+        with pytest.raises(ConnectionFailed, match="no memory"):
             ended.result(WAIT_S)
         assert not patient.done()
         first.end_answer()

@@ -76,7 +76,7 @@ def test_a_replica_that_cannot_be_written_is_told_once(
         for _ in range(5):
             world.clock.advance(2)
             world.turn(follower)
-        assert [record.getMessage() for record in caplog.records] == ["a replica cannot be written now"]
+        assert [record.getMessage() for record in caplog.records] == ["could not write to a replica"]
     monkeypatch.setattr(ReplicaLog, "append_as_follower", append)
     world.settle()
     assert follower.log.log_end_offset == world.nodes[1].log.log_end_offset

@@ -153,8 +153,8 @@ def test_no_controller_is_looked_for_often_and_not_for_ever() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (ErrorCode.INCONSISTENT_CLUSTER_ID, "another cluster than c"),
-        (ErrorCode.INVALID_REGISTRATION, "refuse this broker's registration"),
+        (ErrorCode.INCONSISTENT_CLUSTER_ID, "belongs to cluster c"),
+        (ErrorCode.INVALID_REGISTRATION, "refused this broker's registration"),
         (ErrorCode.UNSUPPORTED_VERSION, "share.version=1"),
     ],
 )
@@ -177,13 +177,13 @@ def test_features_that_nobody_knows_yet_are_waited_for() -> None:
 
 def test_features_that_are_not_done_are_named_with_what_to_do() -> None:
     both = unsupported_features({"streams.version": 1, "share.version": 1, "metadata.version": 33, "group.version": 1})
-    assert "share.version=1, which this release does not do, and streams.version=1" in both
-    assert "(--feature share.version=0 --feature streams.version=0)" in both
+    assert "share.version=1, which this release does not support, and streams.version=1" in both
+    assert "with --feature share.version=0 --feature streams.version=0," in both
     newer = unsupported_features({"streams.version": 1, "share.version": 2, "metadata.version": 35})
-    assert "metadata.version=35, of which this release does 7 to 33" in newer
+    assert "metadata.version=35, of which this release supports levels 7 to 33" in newer
     assert "--release-version 4.4 --feature share.version=0 --feature streams.version=0" in newer
     assert "--release-version 4.4 --feature share.version=0" in unsupported_features({"metadata.version": 34})
-    assert "group.version=9, of which this release does 0 to 1" in unsupported_features({"group.version": 9})
+    assert "group.version=9, of which this release supports levels 0 to 1" in unsupported_features({"group.version": 9})
     assert unsupported_features({"metadata.version": 27})
 
 

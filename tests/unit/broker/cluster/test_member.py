@@ -73,7 +73,7 @@ def test_listener_that_fails_holds_up_neither_others_nor_beats(caplog: pytest.Lo
         running.wait_caught_up()
         running.enter()
         running.stop()
-    assert "could not be carried out everywhere" in caplog.text
+    assert "could not apply all of the metadata" in caplog.text
     assert all(before < now for before, now in seen)
     assert [before for before, _ in seen[1:]] == [now for _, now in seen[:-1]]
 
@@ -84,7 +84,7 @@ def test_place_of_a_node_that_is_a_controller_too_is_refused() -> None:
         controller.append(types.RegisterControllerRecord(controller_id=7))
         running = member(controller)
         running.start()
-        with pytest.raises(StartupError, match="one of the cluster's controllers"):
+        with pytest.raises(StartupError, match="also a controller of the cluster"):
             running.wait_caught_up()
         running.stop()
 

@@ -56,7 +56,7 @@ def test_aborted_transaction_leaves_nothing() -> None:
 def test_records_of_a_newer_release_are_not_guessed_at() -> None:
     assert Replay().apply(batches((feature(METADATA_LEVELS[1]),))) is not None
     with pytest.raises(
-        MetadataFault, match=r"metadata\.version=34, and this release reads up to 33: .* --release-version 4\.4 "
+        MetadataFault, match=r"metadata\.version=34, but this release supports at most 33: .* --release-version 4\.4 "
     ):
         Replay().apply(batches((feature(METADATA_LEVELS[1] + 1),)))
 
@@ -101,6 +101,6 @@ def test_snapshot_that_is_not_whole_is_a_fault(part: str) -> None:
     header = len(control_batch(0, 4, (3, b"\0\0" + bytes(9))))
     cut = whole[header:] if part == "header" else whole[:-10]
     replay = Replay()
-    with pytest.raises(MetadataFault, match="not whole"):
+    with pytest.raises(MetadataFault, match="incomplete"):
         replay.load(cut, 100, 4)
     assert replay.image.offset == -1
