@@ -92,7 +92,11 @@ class ClassicMembers:
         member, changed = parts.membership.update(before, after, owned)
         if ends_mixture and parts.downgrade.is_possible(()):
             # Where all have what they are to have, nobody has to join again: not for one that came back.
-            reason = None if settled and not changed else "the last one who heartbeats is a classic member now"
+            reason = (
+                None
+                if settled and not changed
+                else "the last member that used ConsumerGroupHeartbeat was replaced by a classic member"
+            )
             parts.downgrade.stage((), generation, reason)
         return JoinGroupResponse(
             generation_id=member.epoch,
@@ -106,7 +110,9 @@ class ClassicMembers:
         shared = spoken_by(classic)
         speaks = bool(protocols) and (not classic or any(name in shared for name, _ in protocols))
         if protocol_type != CONSUMER_PROTOCOL or not speaks:
-            raise InconsistentGroupProtocol(f"{member_id} speaks no protocol that all classic members speak")
+            raise InconsistentGroupProtocol(
+                f"member {member_id} supports no protocol that all classic members of the group support"
+            )
 
     def _joining(self, member_id: str, request: JoinGroupRequest) -> Recognised:
         """Return the member that joins, as it was. A static one without a member id replaces itself."""

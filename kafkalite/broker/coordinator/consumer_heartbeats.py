@@ -93,7 +93,7 @@ class ConsumerHeartbeats:
         if request.instance_id is None:
             member = state.members.get(member_id)
             if member is None and not joins:
-                raise UnknownMemberId(f"{member_id} is not in group {self._group_id}")
+                raise UnknownMemberId(f"member {member_id} is not in group {self._group_id}")
             if member is not None:
                 self._check_epoch(member, request.member_epoch, owned)
             return Recognised(member or ConsumerMember(member_id=member_id))
@@ -102,7 +102,7 @@ class ConsumerHeartbeats:
             if holder is None:
                 return Recognised(state.members.get(member_id) or ConsumerMember(member_id=member_id))
             if holder.epoch != AWAY_EPOCH and holder.classic is None:
-                raise UnreleasedInstanceId(f"instance {request.instance_id} is held by member {holder.member_id}")
+                raise UnreleasedInstanceId(f"instance id {request.instance_id} is in use by member {holder.member_id}")
             heir = replace(holder, member_id=member_id, epoch=0, previous_epoch=0)
             return Recognised(heir, None if member_id == holder.member_id else holder)
         holder = self._membership.find_static(state, request.instance_id, member_id)
@@ -120,7 +120,10 @@ class ConsumerHeartbeats:
             return
         repeats = epoch == member.previous_epoch and owned is not None and contains(member.assigned, owned)
         if epoch > member.epoch or not repeats:
-            raise FencedMemberEpoch(f"epoch {epoch} is not that of the member, {member.epoch}: give all up and join")
+            raise FencedMemberEpoch(
+                f"member epoch {epoch} is fenced; the current epoch is {member.epoch}: give up all partitions and "
+                "rejoin"
+            )
 
     def _described(
         self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller, recognised: Recognised

@@ -236,7 +236,7 @@ def tombstone(kind: int, group_id: str, member_id: str = "") -> Record:
 def kind_of(key: bytes) -> int:
     """The kind of any record of the topic; CodecError when the key is shorter than that."""
     if len(key) < 2:
-        raise CodecError("a record of two bytes at least was expected")
+        raise CodecError("the record is shorter than its 2-byte version")
     return int.from_bytes(key[:2], "big", signed=True)
 
 
@@ -252,7 +252,7 @@ def read_value(kind: int, data: bytes) -> Value:
     """The value of a record of a kind that is kept (not 4). CodecError."""
     version = kind_of(data)
     if version != VERSION:
-        raise CodecError(f"version {version} of a record of kind {kind} is not known")
+        raise CodecError(f"unsupported version {version} of record type {kind}")
     return _program(_VALUES[kind]).decode(data[2:])  # type: ignore[no-any-return]
 
 

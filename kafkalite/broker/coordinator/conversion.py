@@ -51,7 +51,9 @@ def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) 
         try:
             mixed, owned = _upgraded(member, group, topics)
         except ValueError as error:
-            raise not_converted(group, f"what {member.member_id} said or was given is malformed") from error
+            raise not_converted(
+                group, f"the metadata or assignment of member {member.member_id} is malformed"
+            ) from error
         state.put(mixed)
         if not member.assignment and owned:
             holding.append((mixed, owned))
@@ -64,7 +66,7 @@ def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) 
 
 def not_converted(group: Group, why: str) -> GroupIdNotFound:
     """Return the error for a classic group that does not become one of the newer protocol."""
-    return GroupIdNotFound(f"classic group {group.group_id} is not converted: {why}")
+    return GroupIdNotFound(f"classic group {group.group_id} cannot be converted: {why}")
 
 
 def _upgraded(member: Member, group: Group, topics: Mapping[str, Topic]) -> tuple[ConsumerMember, Assignment]:
@@ -74,7 +76,7 @@ def _upgraded(member: Member, group: Group, topics: Mapping[str, Topic]) -> tupl
     metadata = member.metadata(group.protocol) if group.protocol in spoken else member.protocols[0][1]
     subscription = decode_subscription(metadata)
     if assigned_user_data(member.assignment):
-        raise not_converted(group, "its assignor is the clients' own, whose user data would be lost")
+        raise not_converted(group, "its client-side assignor uses user data, which would be lost")
     mixed = ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -178,5 +180,7 @@ def downgraded(
     for heir in group.members.values():
         target = state.targets.get(heir.member_id, {})
         heir.assignment = encoded(target, topics, heir.metadata(group.protocol))
-    logger.info("consumer group becomes a classic one", extra=fields(group=group.group_id, members=len(inherited)))
+    logger.info(
+        "consumer group downgraded to a classic group", extra=fields(group=group.group_id, members=len(inherited))
+    )
     return group

@@ -199,7 +199,7 @@ class GroupCoordinator:
         if size <= size_max:
             return 0
         repeats.warning(
-            "a member at %s was refused: its metadata (%d bytes) does not fit into a record of __consumer_offsets (%d)",
+            "refused a member from %s: its metadata (%d bytes) does not fit into a record of __consumer_offsets (%d)",
             caller.client_host,
             size,
             size_max,
@@ -286,7 +286,7 @@ class GroupCoordinator:
     @staticmethod
     def _note_failure(code: int) -> None:
         if code:
-            repeats.warning("the end of a group's other kind could not be written down", extra=fields(error=code))
+            repeats.warning("could not write the tombstones of a converted group", extra=fields(error=code))
 
     # --- members of the newer protocol --------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class GroupCoordinator:
         """ConsumerGroupHeartbeat (KIP-848), whose fields the handler has checked."""
         code = self.table.error_of(request.group_id)
         if code:
-            return completed(refusal(code, "the group cannot be served now"))
+            return completed(refusal(code, "the coordinator cannot serve the group now"))
         try:
             group = self._to_consume(request, caller.holder)
         except KafkaError as error:
@@ -321,18 +321,20 @@ class GroupCoordinator:
         else:
             group, code = self.table.lookup(group_id)
         if code == ErrorCode.GROUP_MAX_SIZE_REACHED:
-            raise GroupMaxSizeReached(f"max.groups ({self._config.max_groups}) has no room for another of this client")
+            raise GroupMaxSizeReached(
+                f"no room for another group of this client: max.groups is {self._config.max_groups}"
+            )
         if code:
-            raise error_for(code, "the group cannot be served now")
+            raise error_for(code, "the coordinator cannot serve the group now")
         if isinstance(group, ConsumerGroup):
             return group
         if not isinstance(group, Group):
-            raise GroupIdNotFound(f"there is no group {group_id} of the consumer protocol")
+            raise GroupIdNotFound(f"there is no consumer group {group_id}")
         with group.changing():
             if group.dead:
                 raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             if not may_be_new:
-                raise GroupIdNotFound(f"there is no group {group_id} of the consumer protocol")
+                raise GroupIdNotFound(f"there is no consumer group {group_id}")
             if not group.empty:
                 return self._upgrade_locked(group, request)
             preface = group.tombstones_locked()
@@ -349,17 +351,19 @@ class GroupCoordinator:
         if group.protocol_type != CONSUMER_PROTOCOL:
             raise not_converted(group, "its members are not consumers")
         if count > size_max:
-            raise not_converted(group, f"it has {count} members, above {size_max}")
+            raise not_converted(group, f"its {count} members exceed the maximum of {size_max}")
         if count == size_max and request.member_id not in group.members:
-            raise GroupMaxSizeReached(f"group {group.group_id} has {count} members and takes no more")
+            raise GroupMaxSizeReached(f"group {group.group_id} already has its maximum of {count} members")
         if request.instance_id is None and request.member_id in group.members and group.generation > 0:
-            raise FencedMemberEpoch(f"member {request.member_id} is a classic one: give all up and join")
+            raise FencedMemberEpoch(
+                f"member {request.member_id} is a classic member: give up all partitions and rejoin"
+            )
         state = upgraded(group, self._consumers.topics(), self.hashes)
         successor = ConsumerGroup(group.group_id, group.environment, self._consumers, group)
         successor.take_over_locked(group, state)
         group.hand_over_locked()
         self._succeed_locked(group, successor)
-        repeats.info("classic group is upgraded", extra=fields(group=group.group_id, members=count))
+        repeats.info("classic group upgraded to a consumer group", extra=fields(group=group.group_id, members=count))
         return successor
 
     def _new_consumers(self, group_id: str, environment: Environment) -> GroupBase:
@@ -518,10 +522,10 @@ class GroupCoordinator:
                 loading.take(entry)
             loading.settle()
         except CodecError as error:
-            raise ValueError(f"{log.name} has a record that is not a group's: {error}") from error
+            raise ValueError(f"{log.name} has an invalid group record: {error}") from error
         if loading.skipped:
             logger.warning(
-                "group records of an unknown kind are left alone", extra=fields(log=log.name, records=loading.skipped)
+                "skipped group records of an unknown type", extra=fields(log=log.name, records=loading.skipped)
             )
         consumer_states = loading.consumers.finish()
         groups = []
@@ -557,7 +561,7 @@ class GroupCoordinator:
 
 def _tell_unreadable(number: int, error: Exception) -> None:
     logger.error(
-        "groups cannot be read and are not served until the next start",
+        "could not load groups; they are unavailable until the broker restarts",
         exc_info=error,
         extra=fields(partition=number),
     )

@@ -154,5 +154,5 @@ class Joins:
             return ErrorCode.UNKNOWN_MEMBER_ID
         else:
             self._parts.sessions.await_join_locked(member, request, protocols, answer)
-            self._rebalance.start_locked(f"{member.member_id} joins again")
+            self._rebalance.start_locked(f"{member.member_id} rejoins")
         return 0

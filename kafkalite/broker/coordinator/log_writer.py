@@ -97,7 +97,7 @@ class LogWriter:
         try:
             self._pool.submit(self._append_waiting)
         except RuntimeError:  # the broker stops; whoever waits loses its connection with everybody else
-            logger.info("records come too late to be written", extra=fields(log=self.name))
+            logger.info("dropped records that arrived while the broker was stopping", extra=fields(log=self.name))
 
     def _append_waiting(self) -> None:
         """One turn: appends what waits, flushes once, and comes again when more has arrived."""
@@ -150,16 +150,16 @@ class LogWriter:
                 try:
                     write.callback(write.code)
                 except Exception:
-                    logger.exception("the callback of a write failed", extra=fields(log=self.name))
+                    logger.exception("a write callback failed", extra=fields(log=self.name))
             with self._lock:
                 self._announcing = False
 
     def _code_of(self, error: Exception) -> int:
         if isinstance(error, KafkaError):
             log = logger.debug if error.code in _MOVED else logger.warning
-            log("records could not be written: %s", error, extra=fields(log=self.name))
+            log("could not write records: %s", error, extra=fields(log=self.name))
             return int(error.code)
-        logger.error("records could not be written", exc_info=error, extra=fields(log=self.name))
+        logger.error("could not write records", exc_info=error, extra=fields(log=self.name))
         return int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
@@ -167,7 +167,10 @@ def check_in_sync(log: PartitionLog) -> None:
     """KafkaError (NOT_ENOUGH_REPLICAS) where fewer replicas of a log are in sync than its topic wants."""
     followers = log.core.followers if log.REPLICATED else None
     if followers is not None and followers.under_min:
-        raise error_for(ErrorCode.NOT_ENOUGH_REPLICAS, f"{log.name} has {followers.in_sync_count} replicas in sync")
+        raise error_for(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{log.name} has only {followers.in_sync_count} replicas in sync, fewer than min.insync.replicas",
+        )
 
 
 def when_safe(
@@ -188,7 +191,7 @@ def when_safe(
             try:
                 log.flush_async(end_offset, callback)
             except Exception as error:  # who waits is told, whatever it was
-                logger.exception("records could not be put on the disk", extra=fields(log=log.name))
+                logger.exception("could not flush records to the disk", extra=fields(log=log.name))
                 callback(int(error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR))
         else:
             callback(0)

@@ -100,14 +100,16 @@ class MarkerWriter:
         def written(code: int) -> None:
             if code == 0 or code in (_NOTHING_OPEN if self.remote is None else self._settles(partition)):
                 if code:
-                    logger.info("a transaction's end needs no marker", extra=_fields(mark, partition, code))
+                    logger.info("a transaction marker is not needed", extra=_fields(mark, partition, code))
                 if (past := self._troubles.over(partition)) is not None:
-                    logger.warning("markers can be written again", extra=_fields(mark, partition, code, past))
+                    logger.warning(
+                        "transaction markers can be written again", extra=_fields(mark, partition, code, past)
+                    )
                 settled()
                 return
             if (trouble := self._troubles.failed(partition)) is not None:
                 told = _fields(mark, partition, code, trouble)
-                logger.warning("a marker could not be written, it is tried again", extra=told)
+                logger.warning("could not write a transaction marker; retrying", extra=told)
             again = min(delay_s * 2, RETRY_S_MAX)
             self._timers.timer(lambda: self._write_until_done(mark, partition, settled, again)).set(delay_s)
 
@@ -174,10 +176,10 @@ class MarkerWriter:
         def find() -> PartitionLog:
             topic = self._logs.topics.get(partition.topic)
             if topic is None or not 0 <= partition.partition < len(topic.partitions):
-                raise UnknownTopicOrPartition(f"{partition} is gone")
+                raise UnknownTopicOrPartition(f"{partition} no longer exists")
             log: PartitionLog = topic.partitions[partition.partition]
             if not log.led:
-                raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} is led elsewhere")
+                raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} is led by another broker")
             return log
 
         writer = LogWriter(

@@ -61,7 +61,7 @@ class MemberMemory:
         if not fits:
             held = self._ceiling.of(holder).held
             _log.warning(
-                "%s holds %d bytes and is refused a group member of %d: broker.memory.max (%d) leaves it no more",
+                "refused a group member: %s already holds %d bytes, and another %d would exceed broker.memory.max (%d)",
                 holder,
                 held,
                 size,
@@ -110,7 +110,9 @@ class ConsumerMemory:
         """Charge a member that is about to be staged; raise GroupMaxSizeReached if there is no memory for it."""
         size = consumer_size(member)
         if not self._memory.admits(member.member_id, size, holder):
-            raise GroupMaxSizeReached(f"the client of {member.member_id} holds too much memory (broker.memory.max)")
+            raise GroupMaxSizeReached(
+                f"the client of member {member.member_id} holds too much broker memory (broker.memory.max)"
+            )
         self._memory.put(member.member_id, size, holder)
 
     def update(self, changes: MemberChanges) -> None:

@@ -148,5 +148,7 @@ class MemberSessions:
                 return
             if not member.is_new and (member.awaiting_join is not None or member.awaiting_sync is not None):
                 return  # it waits for us; its time begins again with the answer
-            logger.info("member's session ended", extra=fields(group=self._classic.group_id, member=member.member_id))
+            logger.info(
+                "member's session timed out", extra=fields(group=self._classic.group_id, member=member.member_id)
+            )
             self._timed_out(member)

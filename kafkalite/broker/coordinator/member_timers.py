@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.staged_changes import StagedChanges
     from kafkalite.broker.coordinator.timer_queue import Timer, TimerQueue
 
-NO_JOIN: Final = "it did not join again in time"
-NO_SYNC: Final = "it did not sync in time"
+NO_JOIN: Final = "did not rejoin in time"
+NO_SYNC: Final = "did not sync in time"
 
 Overdue: TypeAlias = "Callable[[], ConsumerMember | None]"
 """Return the member whose timer ran out, under the lock; None if it was in time after all."""
@@ -123,7 +123,7 @@ class MemberTimers:
             timer = self._sessions.get(member_id)
             return None if timer is None or timer.armed else self._changes.staged.members.get(member_id)
 
-        self._timed_out(overdue, "its session ended")
+        self._timed_out(overdue, "its session timed out")
 
     # --- revocations --------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class MemberTimers:
             revokes = member is not None and member.state is MemberState.UNREVOKED and member.epoch == epoch
             return member if revokes else None
 
-        self._timed_out(overdue, "it did not give up its partitions in time")
+        self._timed_out(overdue, "it did not revoke its partitions within the rebalance timeout")
 
     # --- joins and syncs of classic members ---------------------------------------------------------------------------
 

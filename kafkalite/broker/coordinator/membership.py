@@ -63,7 +63,7 @@ class Membership:
         """Raise GroupMaxSizeReached if this would be one member more than group.consumer.max.size."""
         members = self._changes.staged.members
         if member_id not in members and len(members) >= self._consumers.size_max:
-            raise GroupMaxSizeReached(f"group {self._group_id} has {len(members)} members and takes no more")
+            raise GroupMaxSizeReached(f"group {self._group_id} already has its maximum of {len(members)} members")
 
     def find(self, member_id: str, instance_id: str | None) -> ConsumerMember:
         """Return a member; raise UnknownMemberId or FencedInstanceId if it is none."""
@@ -72,16 +72,16 @@ class Membership:
             return self.find_static(state, instance_id, member_id)
         member = state.members.get(member_id)
         if member is None:
-            raise UnknownMemberId(f"{member_id} is not in group {self._group_id}")
+            raise UnknownMemberId(f"member {member_id} is not in group {self._group_id}")
         return member
 
     def find_static(self, state: ConsumerState, instance_id: str, member_id: str) -> ConsumerMember:
         """Return the member with a group.instance.id; raise UnknownMemberId or FencedInstanceId if it is another."""
         holder = state.members.get(state.static_ids.get(instance_id, ""))
         if holder is None:
-            raise UnknownMemberId(f"no member of group {self._group_id} has instance {instance_id}")
+            raise UnknownMemberId(f"group {self._group_id} has no member with instance id {instance_id}")
         if holder.member_id != member_id:
-            raise FencedInstanceId(f"instance {instance_id} is held by member {holder.member_id}")
+            raise FencedInstanceId(f"instance id {instance_id} is in use by member {holder.member_id}")
         return holder
 
     # --- changes ------------------------------------------------------------------------------------------------------
@@ -114,16 +114,18 @@ class Membership:
                 gone[member.member_id] = member
                 codes.append(0)
         if gone:
-            self.fence(list(gone.values()), "it left the group by name, or was taken out")
+            self.fence(list(gone.values()), "removed by a LeaveGroup request")
         return codes
 
     def fence(self, members: Sequence[ConsumerMember], why: str) -> None:
         """Remove members and bump the group epoch; if only classic members are left, downgrade the group instead."""
         for member in members:
-            logger.info("member is out", extra=fields(group=self._group_id, member=member.member_id, why=why))
+            logger.info("member removed", extra=fields(group=self._group_id, member=member.member_id, why=why))
         gone = {member.member_id for member in members}
         if self._downgrade.is_possible(gone):
-            self._downgrade.stage(gone, self._changes.staged.epoch, "no member of the newer protocol is left")
+            self._downgrade.stage(
+                gone, self._changes.staged.epoch, "the last member that used ConsumerGroupHeartbeat has left"
+            )
             return
         for member in members:
             self._changes.remove_member(member)

@@ -144,7 +144,9 @@ class OperationQueue:
                     operations, self._queued = operations[:place], operations[place:]
                     break
         except Exception:
-            logger.exception("a group's turn failed and is taken back", extra=fields(group=self._group.group_id))
+            logger.exception(
+                "updating a group failed; its changes are rolled back", extra=fields(group=self._group.group_id)
+            )
             self._discard()
             self._end(operations, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
@@ -180,7 +182,11 @@ class OperationQueue:
             if code and len(operations) > 1:  # any of them may be the reason: each can try again, alone if need be
                 self._end(operations, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             elif is_too_large(code):  # Kafka returns UNKNOWN_SERVER_ERROR, which does not name the reason
-                self._end(operations, ErrorCode.INVALID_REQUEST, "the member does not fit into the group's log")
+                self._end(
+                    operations,
+                    ErrorCode.INVALID_REQUEST,
+                    "the member's metadata is too large for a record of __consumer_offsets",
+                )
             else:
                 self._end(operations, write_error(code))
             if not code and successor is not None and not self.closed:

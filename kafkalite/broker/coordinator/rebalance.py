@@ -124,7 +124,7 @@ class Rebalance:
     def _empty_stored(self, code: int) -> None:
         if code:
             logger.warning(
-                "an empty group could not be written down", extra=fields(group=self._classic.group_id, error=code)
+                "could not write the state of an empty group", extra=fields(group=self._classic.group_id, error=code)
             )
 
     def _sync_due(self) -> None:

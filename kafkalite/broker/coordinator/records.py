@@ -177,12 +177,12 @@ def read_group(data: bytes) -> GroupMetadataValue:
 
 def _prefix(data: bytes) -> int:
     if len(data) < 2:
-        raise CodecError("a record of two bytes at least was expected")
+        raise CodecError("the record is shorter than its 2-byte version")
     return int.from_bytes(data[:2], "big", signed=True)
 
 
 def _version(data: bytes) -> int:
     version = _prefix(data)
     if not 0 <= version <= NEWEST_VERSION:
-        raise CodecError(f"version {version} of a record is not known")
+        raise CodecError(f"unsupported record version {version}")
     return version

@@ -160,7 +160,7 @@ def _tell(callback: Callable[[int], object], code: int) -> None:
     try:
         callback(code)
     except Exception:
-        logger.exception("what another broker answered could not be taken in")
+        logger.exception("handling a response of another broker failed")
 
 
 def _marked(items: Sequence[_MarkerTo], answer: Any) -> None:

@@ -146,7 +146,7 @@ class LedPartitions:
             if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 return  # this epoch is over, which will be told
             logger.exception(
-                "a coordinator's partition cannot be read and is not served", extra=fields(log=f"{self._name}-{number}")
+                "could not load a coordinator partition; it is unavailable", extra=fields(log=f"{self._name}-{number}")
             )
 
     def _when_safe(self, number: int, led: _Led, install: Callable[[], object], code: int) -> None:
@@ -166,6 +166,6 @@ class LedPartitions:
         except Exception:  # as where it is read
             led.code = _UNREADABLE
             logger.exception(
-                "a coordinator's partition cannot be taken in and is not served",
+                "could not take over a coordinator partition; it is unavailable",
                 extra=fields(log=f"{self._name}-{number}"),
             )

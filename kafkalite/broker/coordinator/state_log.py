@@ -155,7 +155,7 @@ class StateLog:
 
         def append(log: PartitionLog) -> int:
             if watch is not None and watch.ended:
-                raise InvalidTxnState(f"{log.name}: the transaction may have ended meanwhile")
+                raise InvalidTxnState(f"{log.name}: the transaction may already have ended")
             return append_records(log, records, self._clock.time_ms(), producer)
 
         self.append(home or self.home_of(owner), append, callback)
@@ -205,7 +205,7 @@ class StateLog:
     def _log(self, partition: int) -> PartitionLog:
         log: PartitionLog = self._topic().partitions[partition]
         if not log.led:
-            raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is led elsewhere")
+            raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is led by another broker")
         return log
 
     def _topic(self) -> Topic:
@@ -298,7 +298,7 @@ def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[Pa
 
     def checked(log: PartitionLog) -> int:
         if not log.led or log.leader_epoch != epoch:
-            raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is not served here in epoch {epoch}")
+            raise error_for(ErrorCode.NOT_COORDINATOR, f"this broker does not lead {log.name} in epoch {epoch}")
         return append(cast("PartitionLog", _LogInEpoch(log, epoch)))
 
     return checked

@@ -47,7 +47,7 @@ class StaticMembers:
         member.client_id, member.client_host = caller.client_id, caller.client_host
         self._parts.sessions.touch_locked(member)
         if self._classic.state is not State.STABLE or self._classic.select_protocol() != self._classic.protocol:
-            self._rebalance.start_locked(f"static member {member.instance_id} returns")
+            self._rebalance.start_locked(f"static member {member.instance_id} rejoins")
             return
 
         def stored(code: int) -> None:

@@ -78,7 +78,11 @@ class Subscriptions:
             try:
                 found = self._matching(expression, looked_at)
             except KafkaError as error:  # another broker wrote it to the log
-                logger.warning("an expression means no topic: %s", error, extra=fields(group=self._group_id))
+                logger.warning(
+                    "a stored topic expression is invalid and matches no topic: %s",
+                    error,
+                    extra=fields(group=self._group_id),
+                )
                 found = frozenset()
             means = found if names is None else (known - names) | found
             if means != known:

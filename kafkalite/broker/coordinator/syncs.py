@@ -79,7 +79,7 @@ class Syncs:
             return  # the next rebalance began meanwhile and has told them
         if code:
             self._parts.sessions.end_syncs_locked(write_error(code))
-            self._rebalance.start_locked("the assignment could not be written down")
+            self._rebalance.start_locked("the assignment could not be written")
             return
         self._classic.enter(State.STABLE)
         for member in self._classic.members.values():

@@ -157,7 +157,7 @@ class TimerQueue:
             try:
                 timer.function()
             except Exception:
-                logger.exception("a timer's work failed")
+                logger.exception("a timer callback failed")
         with self._lock:
             return max(0.0, self._heap[0][0] - self.clock.monotonic()) if self._heap else None
 

@@ -79,4 +79,4 @@ def _compiled(expression: str) -> Any:
     try:
         return regex.compiled(expression, PROGRAM_BYTES_MAX)
     except ValueError as error:
-        raise InvalidRegularExpression(f"{expression!r} is no regular expression of RE2's: {error}") from None
+        raise InvalidRegularExpression(f"{expression!r} is not a valid RE2 regular expression: {error}") from None

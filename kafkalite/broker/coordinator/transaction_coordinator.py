@@ -408,7 +408,7 @@ class TransactionCoordinator:
             answer.complete((code, *given))
 
         if outcome.code:
-            repeats.info("a new producer ends the transaction of an earlier one", extra=_fields(transaction))
+            repeats.info("aborting the open transaction of an earlier producer", extra=_fields(transaction))
         self._change_locked(transaction, coming, done)
         return True
 
@@ -611,10 +611,14 @@ class TransactionCoordinator:
         def done(code: int) -> None:
             if not code:
                 if self._unfinished.over(name) is not None:
-                    repeats.warning("the end of a transaction is written down at last", extra=_fields(transaction))
+                    repeats.warning(
+                        "a transaction's completion could be written after retries", extra=_fields(transaction)
+                    )
             elif not self.shards.stopped:
                 if self._unfinished.failed(name) is not None:
-                    repeats.warning("the end of a transaction could not be written down", extra=_fields(transaction))
+                    repeats.warning(
+                        "could not write the completion of a transaction; retrying", extra=_fields(transaction)
+                    )
                 again = min(retry_s * 2, COMPLETE_RETRY_S_MAX)
                 self._timers.timer(lambda: self._complete(transaction, again)).set(retry_s)
 
@@ -671,7 +675,7 @@ class TransactionCoordinator:
                 self._fence_locked(transaction, spare_id)
 
     def _fence_locked(self, transaction: Transaction, spare_id: int) -> None:
-        repeats.info("a transaction takes too long and is aborted", extra=_fields(transaction))
+        repeats.info("aborting a transaction that exceeded its timeout", extra=_fields(transaction))
 
         def done(code: int) -> None:
             if code:
@@ -775,7 +779,7 @@ class TransactionCoordinator:
                 else:
                     found[transactional_id] = read_value(entry.value)
             except CodecError as error:
-                raise ValueError(f"{log.name} has a record that is not a transaction's: {error}") from error
+                raise ValueError(f"{log.name} has an invalid transaction record: {error}") from error
         return found
 
     def _install(self, found: Mapping[str, Metadata], home: ShardEpoch | None) -> None:
@@ -799,7 +803,7 @@ class TransactionCoordinator:
 
 def _tell_unreadable(number: int, error: Exception) -> None:
     logger.error(
-        "transactions cannot be read and are not served until the next start",
+        "could not load transactions; they are unavailable until the broker restarts",
         exc_info=error,
         extra=fields(partition=number),
     )

@@ -117,7 +117,7 @@ def _grouped(partitions: frozenset[TopicPartition]) -> list[TransactionPartition
 def read_key(data: bytes) -> str:
     """The transactional id. CodecError for bytes that are no key of ours."""
     if int.from_bytes(data[:2], "big", signed=True) != KEY_VERSION or len(data) < 2:
-        raise CodecError("not the key of a transactional id")
+        raise CodecError("the key is not that of a transactional id")
     key: TransactionLogKey = _program(TransactionLogKey, KEY_VERSION).decode(data[2:])
     return key.transactional_id
 
@@ -126,7 +126,7 @@ def read_value(data: bytes) -> Metadata:
     """How an id stands. CodecError for bytes that are no value of ours."""
     version = int.from_bytes(data[:2], "big", signed=True)
     if not 0 <= version <= VALUE_VERSION or len(data) < 2:
-        raise CodecError(f"version {version} of a transaction is not known")
+        raise CodecError(f"unsupported transaction record version {version}")
     value: TransactionLogValue = _program(TransactionLogValue, version).decode(data[2:])
     try:
         state = TransactionState(value.transaction_status)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from kafkalite.broker.handlers.context import RequestContext
 
-_DISABLED: Final = "this broker has no authoriser"
+_DISABLED: Final = "the broker has no authorizer; set authorizer.class.name"
 _UNKNOWN: Final = 0
 
 
@@ -130,7 +130,7 @@ def _rule(creation: AclCreation) -> Acl:
         creation.operation,
         creation.permission_type,
     }:
-        raise MalformedRequest("a rule with elements that have no meaning")
+        raise MalformedRequest("the ACL has an unknown resource type, pattern type, operation or permission type")
     return Acl(kind, creation.resource_name, pattern, creation.principal, creation.host, operation, permission)
 
 
@@ -150,7 +150,9 @@ def _filter(
     kind: int, name: str | None, pattern: int, principal: str | None, host: str | None, operation: int, permission: int
 ) -> AclFilter:
     if _UNKNOWN in {kind, pattern, operation, permission}:
-        raise MalformedRequest("a filter of rules with elements that have no meaning")
+        raise MalformedRequest(
+            "the ACL filter has an unknown resource type, pattern type, operation or permission type"
+        )
     return AclFilter(
         ResourceType(kind),
         name,

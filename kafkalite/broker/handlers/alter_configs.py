@@ -101,7 +101,7 @@ def settled_here(context: RequestContext, resource: Any, *, incremental: bool, v
     if resource.resource_type == BROKER:
         _alter_broker(context, resource, _changed if incremental else _replacement, validate_only=True)
     elif resource.resource_type not in (TOPIC, GROUP, CLIENT_METRICS):
-        raise InvalidRequest(f"settings of resource type {resource.resource_type} cannot be changed this way")
+        raise InvalidRequest(f"configs of resource type {resource.resource_type} cannot be altered")
     return False
 
 
@@ -119,7 +119,7 @@ def _answers(
         answer = make(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
-                raise InvalidRequest("the resource is in the request more than once")
+                raise InvalidRequest("the request names the resource more than once")
             _check_request(resource)
             check_access(context, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
             _alter(context, resource, result, validate_only=validate_only)
@@ -135,11 +135,11 @@ def _check_request(resource: Any) -> None:
     named = Counter(item.name for item in checkpointed(resource.configs))
     twice = sorted(name for name, count in named.items() if count > 1)
     if twice:
-        raise InvalidRequest(f"settings in the request more than once: {', '.join(twice)}")
+        raise InvalidRequest(f"the request names these configs more than once: {', '.join(twice)}")
     for item in checkpointed(resource.configs):
         operation = getattr(item, "config_operation", SET)
         if operation not in _OPERATIONS:
-            raise InvalidRequest(f"operation {operation} of {item.name} is not known")
+            raise InvalidRequest(f"unknown operation {operation} for {item.name}")
         if item.value is None and operation != DELETE:
             raise InvalidRequest(f"{item.name} has no value")
 
@@ -157,7 +157,7 @@ def _alter(context: RequestContext, resource: Any, result: Callable[..., Overrid
         elif resource.resource_type == BROKER_LOGGER and result is _changed:
             _alter_loggers(context, resource, validate_only=validate_only)
         else:
-            raise InvalidRequest(f"settings of resource type {resource.resource_type} cannot be changed this way")
+            raise InvalidRequest(f"configs of resource type {resource.resource_type} cannot be altered")
 
 
 def _alter_topic(
@@ -165,7 +165,7 @@ def _alter_topic(
 ) -> None:
     name = resource.resource_name
     if not name:
-        raise InvalidRequest("settings for all topics at once are the broker's")
+        raise InvalidRequest("the topic name is empty; set defaults for all topics on the broker resource")
     problem = topic_name_error(name)
     if problem is not None:
         raise InvalidTopic(problem)
@@ -203,7 +203,9 @@ def _alter_client_metrics(
     present = client_metrics_config(context, name)
     for item in checkpointed(resource.configs):
         if getattr(item, "config_operation", SET) in (APPEND, SUBTRACT):
-            raise InvalidConfig(f"{item.name} of client metrics is set as a whole, as in Kafka")
+            raise InvalidConfig(
+                f"APPEND and SUBTRACT are not supported for {item.name} of client metrics; set the whole value"
+            )
     overrides = result(resource.configs, CLIENT_METRICS_SETTINGS, present.overrides, present)
     try:
         config = ClientMetricsConfig.resolve(overrides)
@@ -233,7 +235,7 @@ def _alter_broker(
         raise InvalidRequest(str(error)) from error
     if not validate_only:
         for name in itertools.filterfalse(is_broker_setting, overrides.keys() - present.keys()):
-            logger.warning("broker setting %.300r means nothing here; it is kept, as Kafka keeps it", name)
+            logger.warning("broker setting %.300r is unknown and has no effect; it is stored, as Kafka does", name)
         services.use_config(services.logs.alter_broker(overrides, cluster=cluster))
 
 
@@ -242,16 +244,16 @@ def _check_written_default(broker: str, item: Any) -> None:
     if item.name != WRITTEN_DEFAULT:
         return
     if broker:
-        raise InvalidConfig(f"{item.name} is one for the whole cluster: change it without naming a broker")
+        raise InvalidConfig(f"{item.name} is cluster-wide; alter it without naming a broker")
     if item.config_operation == DELETE:
-        raise InvalidConfig(f"{item.name} of the whole cluster can be changed, not removed")
+        raise InvalidConfig(f"{item.name} can be changed cluster-wide, but not deleted")
 
 
 def _alter_loggers(context: RequestContext, resource: Any, *, validate_only: bool) -> None:
     check_broker_name(context, resource.resource_name, cluster_default=False)
     for item in checkpointed(resource.configs):
         if item.config_operation not in (SET, DELETE):
-            raise InvalidRequest(f"the level of {item.name} is set or deleted, nothing else")
+            raise InvalidRequest(f"the level of {item.name} can only be set or deleted")
     levels = {
         item.name: item.value if item.config_operation == SET else None for item in checkpointed(resource.configs)
     }
@@ -293,7 +295,7 @@ def _default_list(item: Any, table: Mapping[str, Setting], effective: object) ->
             return ""
         raise InvalidConfig(f"unknown setting {item.name}")
     if row.type != ConfigType.LIST:
-        raise InvalidConfig(f"{item.name} is not a list, so nothing is appended to it or taken from it")
+        raise InvalidConfig(f"{item.name} is not a list, so APPEND and SUBTRACT do not apply to it")
     return str(row.render(getattr(effective, row.attribute)) or "")
 
 

@@ -44,12 +44,12 @@ def levels() -> Iterator[tuple[str, str]]:
 def check(name: str, level: str | None) -> None:
     """Raises unless `apply` may be called with these."""
     if name not in dict(levels()):
-        raise InvalidConfig(f"there is no logger {name}")
+        raise InvalidConfig(f"unknown logger {name!r}")
     if level is None:
         if name == ROOT:
-            raise InvalidRequest(f"the level of {ROOT} can be changed, not removed")
+            raise InvalidRequest(f"the level of {ROOT} can be changed, but not deleted")
     elif level not in _LEVELS:
-        raise InvalidConfig(f"{level!r} is not a level: {', '.join(_LEVELS)}")
+        raise InvalidConfig(f"unknown log level {level!r}; expected one of {', '.join(_LEVELS)}")
 
 
 def apply(name: str, level: str | None) -> None:

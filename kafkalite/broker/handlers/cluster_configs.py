@@ -50,7 +50,7 @@ def alter(context: RequestContext, request: Forwarded) -> Any:
     for place, resource in enumerate(resources):
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
-                raise InvalidRequest("the resource is in the request more than once")
+                raise InvalidRequest("the request names the resource more than once")
             incremental = context.api_key == api.INCREMENTAL_ALTER_CONFIGS
             validate_only = request.message.validate_only
             if alter_configs.settled_here(context, resource, incremental=incremental, validate_only=validate_only):

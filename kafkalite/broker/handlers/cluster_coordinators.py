@@ -41,11 +41,11 @@ def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinato
     topic = view.image.topic(name)
     if topic is None:
         _ask_for(context, name)
-        return failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being made")
+        return failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"topic {name} is being created; retry")
     leader = topic.partitions[partition_of(key, len(topic.partitions))].leader
     broker, address = view.image.brokers.get(leader), view.address(leader)
     if broker is None or broker.fenced or address is None:
-        return failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker that can be reached coordinates it now")
+        return failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator's broker is not available")
     return Coordinator(key=key, node_id=leader, host=address.host, port=address.port)
 
 

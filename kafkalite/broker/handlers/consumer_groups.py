@@ -82,7 +82,7 @@ def heartbeat(
         return completed(refused(ErrorCode.INVALID_REQUEST, problem))
     known = context.broker.config.group_consumer_assignors
     if request.server_assignor is not None and request.server_assignor not in known:
-        text = f"assignor {request.server_assignor!r} is not served, but {', '.join(known)}"
+        text = f"unsupported assignor {request.server_assignor!r}; expected one of {', '.join(known)}"
         return completed(refused(ErrorCode.UNSUPPORTED_ASSIGNOR, text))
     if request.member_epoch >= JOIN_EPOCH and request.subscribed_topic_regex:
         try:  # now, so that no group is made for it, and none waits
@@ -121,17 +121,17 @@ def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str 
         "the group id is empty": not request.group_id.strip(),
         "the instance id is empty": request.instance_id is not None and not request.instance_id.strip(),
         "the rack id is empty": request.rack_id is not None and not request.rack_id.strip(),
-        f"there is no member epoch {epoch}": epoch < AWAY_EPOCH,
+        f"invalid member epoch {epoch}": epoch < AWAY_EPOCH,
     }
     if epoch == JOIN_EPOCH:
         subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         problems |= {
-            "a member that joins names its rebalance timeout": request.rebalance_timeout_ms == -1,
-            "a member that joins owns nothing, and says so": request.topic_partitions != [],
-            "a member that joins subscribes to topics or to an expression": not subscribes,
+            "a joining member must give its rebalance timeout": request.rebalance_timeout_ms == -1,
+            "a joining member must give an empty list of owned partitions": request.topic_partitions != [],
+            "a joining member must subscribe to topics or to a regular expression": not subscribes,
         }
     elif epoch == AWAY_EPOCH:
-        problems["only a member with an instance id leaves for now"] = request.instance_id is None
+        problems["only a member with an instance id can leave temporarily (epoch -2)"] = request.instance_id is None
     return next((text for text, wrong in problems.items() if wrong), None)
 
 
@@ -163,7 +163,7 @@ def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
     return DescribedGroup(
         group_id=group.group_id,
         error_code=refusal(TOPIC).code,
-        error_message="the group reads topics that the client may not describe",
+        error_message="the group reads topics that the client is not authorized to describe",
     )
 
 
@@ -178,7 +178,7 @@ def _describe(context: RequestContext, group_id: str, *, tells: bool) -> Describ
         return DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"there is no group {group_id} of the consumer protocol",
+            error_message=f"there is no consumer group {group_id}",
         )
     by_id = context.broker.logs.topics_by_id
     with group.changing():

@@ -51,7 +51,7 @@ def _grow(
 ) -> CreatePartitionsTopicResult:
     try:
         if count > 1:
-            raise InvalidRequest("the topic is in the request more than once")
+            raise InvalidRequest("the request names the topic more than once")
         check(context, ALTER, TOPIC, topic.name)
         added = _check(context, topic)
         mutations.record(added)
@@ -71,17 +71,21 @@ def _check(context: RequestContext, topic: CreatePartitionsTopic) -> int:
     if found is None:
         raise UnknownTopicOrPartition
     if found.internal:
-        raise InvalidRequest(f"what is in {topic.name} is found by the number of its partitions, so that stays")
+        raise InvalidRequest(
+            f"the partition count of internal topic {topic.name} cannot change, because its content is placed by it"
+        )
     present = len(found.partitions)
     if topic.count == present:
-        raise InvalidPartitions(f"the topic has {present} partitions already")
+        raise InvalidPartitions(f"the topic already has {present} partitions")
     if topic.count < present:
-        raise InvalidPartitions(f"the topic has {present} partitions; {topic.count} would be fewer")
+        raise InvalidPartitions(f"the topic has {present} partitions, which cannot be reduced to {topic.count}")
     added = topic.count - present
     check_room(context, added, assigned=topic.assignments is not None)
     if topic.assignments is not None:
         if len(topic.assignments) != added:
-            raise InvalidReplicaAssignment(f"{added} partitions are added, {len(topic.assignments)} are assigned")
+            raise InvalidReplicaAssignment(
+                f"{added} partitions are to be added, but the request assigns replicas for {len(topic.assignments)}"
+            )
         for assignment in checkpointed(topic.assignments):
             check_replicas(context, assignment.broker_ids)
     return added

@@ -67,7 +67,7 @@ def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopic
     unique = {topic.name: topic for topic in checkpointed(request.topics)}
     described: _Described = {}
     topics = [
-        _failure(name, InvalidRequest("the topic is in the request more than once"))
+        _failure(name, InvalidRequest("the request names the topic more than once"))
         if named[name] > 1
         else _create(context, topic, mutations, described, creates_all=creates_all, validate_only=request.validate_only)
         for name, topic in checkpointed(unique.items())
@@ -90,7 +90,7 @@ def _create(
             check(context, CREATE, TOPIC, topic.name)
         check_new_name(services, topic.name)
         if topic.name in INTERNAL_TOPICS:
-            raise InvalidRequest(f"{topic.name} is made by the broker itself")
+            raise InvalidRequest(f"{topic.name} is an internal topic that the broker creates itself")
         overrides = _overrides(topic)
         configs = _configs(context, overrides, described)
         count = _manual_partitions(context, topic) if topic.assignments else _numbers(context, topic)
@@ -146,7 +146,9 @@ def _resolve(context: RequestContext, overrides: dict[str, str]) -> TopicConfig:
 def _numbers(context: RequestContext, topic: CreatableTopic) -> int:
     if check_replication_factor(context.broker, topic.replication_factor):
         logger.warning(
-            "topic %s asks for replication factor %d; one copy is kept", topic.name, topic.replication_factor
+            "topic %s requests replication factor %d, but the broker keeps one replica",
+            topic.name,
+            topic.replication_factor,
         )
     return partition_count(context, topic.num_partitions)
 
@@ -154,12 +156,14 @@ def _numbers(context: RequestContext, topic: CreatableTopic) -> int:
 def _manual_partitions(context: RequestContext, topic: CreatableTopic) -> int:
     """The number of partitions a manual assignment spells out; it may name this broker only, once each."""
     if topic.replication_factor != USE_DEFAULT:
-        raise InvalidRequest("with a manual assignment the replication factor has to be -1")
+        raise InvalidRequest("the replication factor must be -1 when the request assigns replicas")
     if topic.num_partitions != USE_DEFAULT:
-        raise InvalidRequest("with a manual assignment the number of partitions has to be -1")
+        raise InvalidRequest("the number of partitions must be -1 when the request assigns replicas")
     indexes = sorted(assignment.partition_index for assignment in checkpointed(topic.assignments))
     if indexes != list(range(len(indexes))):
-        raise InvalidReplicaAssignment(f"the assigned partitions have to be 0 to {len(indexes) - 1}, each once")
+        raise InvalidReplicaAssignment(
+            f"the request must assign replicas to each of the partitions 0 to {len(indexes) - 1} once"
+        )
     for assignment in checkpointed(topic.assignments):
         check_replicas(context, assignment.broker_ids)
     check_room(context, len(indexes), assigned=True)
@@ -172,9 +176,11 @@ def check_replicas(context: RequestContext, broker_ids: list[int]) -> None:
     if not broker_ids:
         raise InvalidReplicaAssignment("a partition is assigned to no broker")
     if len(set(broker_ids)) != len(broker_ids):
-        raise InvalidReplicaAssignment(f"a partition is assigned to a broker twice: {broker_ids}")
+        raise InvalidReplicaAssignment(f"a partition is assigned to the same broker twice: {broker_ids}")
     if broker_ids != [node_id]:
-        raise InvalidReplicaAssignment(f"a partition is assigned to {broker_ids}, and there is only broker {node_id}")
+        raise InvalidReplicaAssignment(
+            f"a partition is assigned to brokers {broker_ids}, but the only broker is {node_id}"
+        )
 
 
 def _settings(context: RequestContext, config: TopicConfig) -> Iterable[CreatableTopicConfigs]:

@@ -65,9 +65,9 @@ def _delete(
     try:
         if not context.broker.config.delete_topic_enable:
             disabled = TopicDeletionDisabled if context.api_version >= _DISABLED_SINCE else InvalidRequest
-            raise disabled("delete.topic.enable is false")
+            raise disabled("topic deletion is disabled (delete.topic.enable=false)")
         if count > 1:
-            raise InvalidRequest("the topic is in the request more than once")
+            raise InvalidRequest("the request names the topic more than once")
         _check_naming(state)
         if name is not None and not deletes_all:
             _check_permission(context, name)
@@ -78,7 +78,7 @@ def _delete(
             if not allows(context, DELETE, TOPIC, topic.name):
                 raise refusal(TOPIC)
         if topic.internal:
-            raise InvalidRequest(f"{topic.name} is the broker's own; delete the groups in it instead")
+            raise InvalidRequest(f"{topic.name} is an internal topic and cannot be deleted; delete its groups instead")
         mutations.record(len(topic.partitions))
         context.broker.logs.delete_topic(topic.name, durable=False)
     except KafkaError as error:
@@ -90,9 +90,9 @@ def _delete(
 
 def _check_naming(state: DeleteTopicState) -> None:
     if state.name is not None and state.topic_id != ZERO_UUID:
-        raise InvalidRequest("a topic is named by name or by id, not by both")
+        raise InvalidRequest("the request must name a topic by name or by id, not both")
     if state.name is None and state.topic_id == ZERO_UUID:
-        raise InvalidRequest("neither a topic's name nor its id is given")
+        raise InvalidRequest("the request names a topic neither by name nor by id")
 
 
 def _check_permission(context: RequestContext, name: str) -> None:

@@ -26,9 +26,9 @@ CONTROLLERS: Final = 2
 
 def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type == CONTROLLERS:
-        return _failure(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's listener, not a controller's")
+        return _failure(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this listener belongs to a broker, not to a controller")
     if request.endpoint_type != BROKERS:
-        return _failure(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is not known")
+        return _failure(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"unsupported endpoint type {request.endpoint_type}")
     cluster = context.broker.cluster
     endpoint = context.endpoint
     return DescribeClusterResponse(

@@ -112,7 +112,7 @@ def _configs(
     elif kind == BROKER_LOGGER:
         check_broker_name(context, name, cluster_default=False)
     else:
-        raise InvalidRequest(f"resources of type {kind} have no settings here")
+        raise InvalidRequest(f"unsupported resource type {kind}")
     found = described.get((kind, given))
     if found is None:
         found = described[kind, given] = list(_settings(context, kind, name, request))
@@ -155,8 +155,8 @@ def check_broker_name(context: RequestContext, name: str, *, cluster_default: bo
     """Raises InvalidRequest unless this names this broker or, where that is allowed, all brokers."""
     node_id = context.broker.cluster.node_id
     if name != str(node_id) and not (cluster_default and name == CLUSTER_DEFAULT):
-        wanted = f"{node_id}, or nothing for all brokers," if cluster_default else f"{node_id}"
-        raise InvalidRequest(f"the broker is called {wanted} not {name!r}")
+        wanted = f"{node_id}, or empty for the cluster-wide default," if cluster_default else f"{node_id}"
+        raise InvalidRequest(f"the broker's resource name is {wanted} not {name!r}")
 
 
 def _topic_config(context: RequestContext, name: str) -> TopicConfig:
@@ -177,7 +177,7 @@ def _group_overrides(context: RequestContext, group_id: str) -> frozenset[tuple[
 def group_config(context: RequestContext, group_id: str) -> GroupConfig:
     """The settings that a group has, or would have."""
     if not group_id:
-        raise InvalidRequest("settings for all groups at once are the broker's: group.*")
+        raise InvalidRequest("the group id is empty; defaults for all groups are broker settings (group.*)")
     services = context.broker
     return services.logs.metadata.group_configs.get(group_id) or GroupConfig.resolve(services.config, {})
 
@@ -185,7 +185,7 @@ def group_config(context: RequestContext, group_id: str) -> GroupConfig:
 def client_metrics_config(context: RequestContext, name: str) -> ClientMetricsConfig:
     """The settings that a subscription to client metrics has, or would have."""
     if not name:
-        raise InvalidRequest("a subscription to client metrics has a name")
+        raise InvalidRequest("the name of the client metrics subscription is empty")
     return context.broker.logs.metadata.client_metrics.get(name) or ClientMetricsConfig()
 
 

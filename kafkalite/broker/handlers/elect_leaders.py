@@ -34,7 +34,7 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeader
     if request.topic_partitions is not None and not request.topic_partitions:
         return ElectLeadersResponse()
     if request.election_type not in _NO_LEADER:
-        text = f"there is no election type {request.election_type}"
+        text = f"unknown election type {request.election_type}"
         failed: ElectLeadersResponse = error_answer(
             context.api_key, context.api_version, request, ErrorCode.INVALID_REQUEST, text
         )

@@ -60,7 +60,7 @@ def answered(
 def refused(context: RequestContext, key: str, key_type: int) -> Coordinator | None:
     """Why the asker is not told of a key, None where he is."""
     if key_type not in {GROUP, TRANSACTION}:
-        return failure(key, ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not known")
+        return failure(key, ErrorCode.INVALID_REQUEST, f"unsupported coordinator type {key_type}")
     try:
         check(context, DESCRIBE, _KINDS[key_type], key)
     except KafkaError as error:

@@ -59,7 +59,7 @@ def _describe(context: RequestContext, group_id: str, *, tells: bool) -> Describ
         described = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
         if context.api_version >= _NOT_FOUND_SINCE:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = f"there is no group {group_id} of the classic protocol"
+            described.error_message = f"there is no classic group {group_id}"
             return described
     else:
         with group.changing():

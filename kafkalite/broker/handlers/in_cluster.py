@@ -249,12 +249,12 @@ def describe_cluster(context: RequestContext, request: DescribeClusterRequest) -
     if request.endpoint_type == CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="this is a broker's listener, not a controller's",
+            error_message="this listener belongs to a broker, not to a controller",
         )
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"endpoint type {request.endpoint_type} is not known",
+            error_message=f"unsupported endpoint type {request.endpoint_type}",
         )
     view = view_of(context)
     brokers = view.living()

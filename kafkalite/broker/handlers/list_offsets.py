@@ -171,7 +171,9 @@ def _check_known(log: PartitionLog, reader: _Reader) -> None:
     """Raises OFFSET_NOT_AVAILABLE while an elected leader has not seen that its followers have what it has."""
     followers = log.core.followers
     if reader.consumes and followers is not None and log.high_watermark < followers.epoch_start:
-        raise error_for(ErrorCode.OFFSET_NOT_AVAILABLE, f"{log.name} is led anew, and not read up to its end yet")
+        raise error_for(
+            ErrorCode.OFFSET_NOT_AVAILABLE, f"{log.name} has a new leader, whose high watermark is not known yet"
+        )
 
 
 def _failure(partition: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -181,7 +181,7 @@ def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bo
     except KafkaError as error:
         if error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
             return _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)  # asked again, it is there in the end
-        logger.warning("topic %s was asked for and not created: %s", name, error)
+        logger.warning("could not auto-create topic %s: %s", name, error)
         return _failure(context, error.code, name)
 
 

@@ -86,5 +86,5 @@ def unregister(context: RequestContext, request: UnregisterBrokerRequest) -> Unr
     if request.broker_id == context.broker.cluster.node_id:
         return UnregisterBrokerResponse()
     return UnregisterBrokerResponse(
-        error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=f"no broker {request.broker_id} is registered"
+        error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=f"broker {request.broker_id} is not registered"
     )

@@ -69,16 +69,16 @@ def _result(context: RequestContext, topic: str, partition: ReassignablePartitio
 def _check(context: RequestContext, name: str, partition: ReassignablePartition) -> None:
     topic = context.broker.logs.topics.get(name)
     if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
-        raise UnknownTopicOrPartition(f"there is no partition {partition.partition_index} of topic {name!r}")
+        raise UnknownTopicOrPartition(f"topic {name!r} has no partition {partition.partition_index}")
     if partition.replicas is None:
         raise NoReassignmentInProgress
     node_id = context.broker.cluster.node_id
     if not partition.replicas:
-        raise InvalidReplicaAssignment("the list of brokers is empty")
+        raise InvalidReplicaAssignment("the replica list is empty")
     strangers = sorted(set(partition.replicas) - {node_id})
     if strangers:
-        raise InvalidReplicaAssignment(f"there is no broker {strangers[0]}, but {node_id}")
+        raise InvalidReplicaAssignment(f"unknown broker {strangers[0]}; the only broker is {node_id}")
     if len(partition.replicas) > 1:
-        raise InvalidReplicaAssignment(f"broker {node_id} is named more than once")
+        raise InvalidReplicaAssignment(f"broker {node_id} is listed more than once")
     if context.broker.cordoned:
         raise InvalidReplicaAssignment(f"the data directory of broker {node_id} is cordoned (cordoned.log.dirs)")

@@ -182,7 +182,7 @@ class SignIn:
         if self._state is State.OPEN:
             if key != api.SASL_HANDSHAKE or not self.may_begin_again():
                 self._shared.count_expired()
-                connection.close("its session is over, and it did not sign in again")
+                connection.close("its SASL session expired before it re-authenticated")
                 return None
             connection.shut()
             self._state = State.EXPECT_HANDSHAKE
@@ -199,9 +199,9 @@ class SignIn:
             elif key == api.SASL_HANDSHAKE and row is not None and row.serves(version):
                 return self._handshake(row, version, correlation_id, body)
         except ValueError as error:
-            connection.fail_sign_in(f"API {key} version {version} that does not follow its schema: {error}")
+            connection.fail_sign_in(f"API {key} version {version}: the request does not match its schema: {error}")
             return None
-        connection.close("API %d version %d before it signed in", key, version)
+        connection.close("it sent API %d version %d before authenticating", key, version)
         return None
 
     def token(self, raw: bytes) -> bytes | None:
@@ -240,7 +240,7 @@ class SignIn:
         if self._server is None:
             response = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)
             self._connection.fail_sign_in(
-                f"mechanism {request.mechanism[:64]!r} is not offered",
+                f"unsupported SASL mechanism {request.mechanism[:64]!r}",
                 row.encode(version, correlation_id, response),
                 Outcome.MECHANISM,
             )
@@ -295,7 +295,7 @@ class SignIn:
         self, outcome: bytes | Refused, row: table.Row | None, version: int, correlation_id: int
     ) -> bytes | None:
         server = self._server
-        assert server is not None, "the exchange goes on"
+        assert server is not None, "the exchange continues"
         if isinstance(outcome, Refused):
             self._refuse(str(outcome), row, version, correlation_id, Outcome.CREDENTIALS)
             return None
@@ -303,7 +303,7 @@ class SignIn:
         if server.user is not None:
             principal = f"User:{server.user}"
             if self._other_mechanism or (self._signed_in and principal != self._connection.principal):
-                reason = "it may not sign in again as another user, or by another mechanism"
+                reason = "re-authentication must use the same user and mechanism"
                 self._refuse(reason, row, version, correlation_id, Outcome.IDENTITY)
                 return None
             lifetime_ms = self._lifetime_ms(server)
@@ -333,7 +333,7 @@ class SignIn:
         if row is not None:
             response = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
-                error_message=f"Authentication failed: the credentials were refused ({self._mechanism})",
+                error_message=f"Authentication failed: invalid credentials ({self._mechanism})",
             )
             farewell = row.encode(version, correlation_id, response)
         self._connection.fail_sign_in(f"{self._mechanism}: {reason}", farewell, outcome)
@@ -346,7 +346,7 @@ class SignIn:
             response = error_answers.error_answer(row.key, version, request, code, code.text)
             farewell = None if response is None else row.encode(version, correlation_id, response)
         name = "an unknown request" if row is None else row.name
-        self._connection.fail_sign_in(f"{name} in the middle of the exchange", farewell)
+        self._connection.fail_sign_in(f"{name} is not allowed during the SASL exchange", farewell)
 
 
 def _respond(server: MechanismServer, token: bytes) -> bytes | Refused:
@@ -365,5 +365,5 @@ def authenticate(_context: RequestContext, _request: SaslAuthenticateRequest) ->
     """Where nobody has to sign in, or somebody has."""
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
-        error_message="SaslAuthenticate where nobody has to sign in, or after it was done",
+        error_message="unexpected SaslAuthenticate: the listener has no SASL, or the client is already authenticated",
     )

@@ -29,7 +29,7 @@ NO_LEADER_EPOCH: Final = -1
 USE_DEFAULT: Final = -1
 """In CreateTopics: take the broker's number."""
 
-_CORDONED: Final = "the data directory of the only broker is cordoned (cordoned.log.dirs)"
+_CORDONED: Final = "the only broker's data directory is cordoned (cordoned.log.dirs)"
 
 
 def find_partition(
@@ -64,11 +64,11 @@ def check_new_name(services: BrokerServices, name: str) -> None:
         raise InvalidTopic(problem)
     topics = services.logs.topics
     if name in topics:
-        raise TopicAlreadyExists(f"topic {name} exists already")
+        raise TopicAlreadyExists(f"topic {name} already exists")
     if "." in name or "_" in name:
         other = _census(topics).squashed.get(_squashed(name))
         if other is not None:
-            raise InvalidTopic(f"topic {name} collides with {other}: '.' and '_' count as the same character")
+            raise InvalidTopic(f"topic {name} collides with topic {other}: '.' and '_' are equivalent in metric names")
 
 
 class _Census(NamedTuple):
@@ -107,7 +107,7 @@ def partition_count(context: RequestContext, wanted: int) -> int:
     if wanted == USE_DEFAULT:
         wanted = context.broker.config.num_partitions
     if wanted < 1:
-        raise InvalidPartitions(f"{wanted} partitions: a topic has at least 1")
+        raise InvalidPartitions(f"invalid partition count {wanted}; a topic needs at least 1")
     check_room(context, wanted)
     return wanted
 
@@ -127,7 +127,7 @@ def check_room(context: RequestContext, added: int, *, assigned: bool = False) -
         present = _census(services.logs.topics).partition_count
         if services.partition_shares.admits(context.holder, present, limit, added):
             return
-    raise PolicyViolation(f"{added} more partitions would pass max.partitions={limit}")
+    raise PolicyViolation(f"{added} more partitions would exceed max.partitions={limit}")
 
 
 def charge(context: RequestContext, name: str, added: int) -> None:
@@ -140,10 +140,12 @@ def check_replication_factor(services: BrokerServices, wanted: int) -> bool:
     if wanted == USE_DEFAULT:
         wanted = services.config.default_replication_factor
     if wanted < 1:
-        raise InvalidReplicationFactor(f"replication factor {wanted}: at least 1, or -1 for the default")
+        raise InvalidReplicationFactor(
+            f"invalid replication factor {wanted}; expected at least 1, or -1 for the default"
+        )
     if wanted > 1 and not services.config.replication_factor_accept_any:
         raise InvalidReplicationFactor(
-            f"replication factor {wanted} cannot be reached, there is 1 broker"
-            " (replication.factor.accept.any=true takes it, and keeps one copy)"
+            f"replication factor {wanted} exceeds the number of brokers, 1; set replication.factor.accept.any=true "
+            "to accept it and keep one replica"
         )
     return wanted > 1

@@ -44,7 +44,7 @@ def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFea
         for name, (level, kind) in wanted.items():
             problem = _problem(present, context.broker.cluster.node_id, name, level, kind)
             if problem is not None:
-                return _failed(f"{name} cannot be at level {level}: {problem}")
+                return _failed(f"cannot set {name} to level {level}: {problem}")
         if wanted and not request.validate_only:
             levels = {name: level for name, (level, _) in wanted.items()}
             try:
@@ -59,30 +59,30 @@ def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFea
 
 def _failed(text: str) -> UpdateFeaturesResponse:
     return UpdateFeaturesResponse(
-        error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=f"no feature was changed, since {text}"
+        error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=f"no feature was changed, because {text}"
     )
 
 
 def _problem(present: Features, node_id: int, name: str, level: int, kind: int) -> str | None:
     """Why one feature cannot be set; None when it can."""
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        return f"there is no upgrade type {kind}"
+        return f"unknown upgrade type {kind}"
     if level < 0:
-        return "levels begin at 0"
+        return "the level is negative"
     if name not in LEVELS:
-        return f"broker {node_id} does not have this feature"
+        return f"broker {node_id} does not support this feature"
     oldest, newest = LEVELS[name]
     if not oldest <= level <= newest:
-        return f"broker {node_id} has levels {oldest} to {newest}"
+        return f"broker {node_id} supports levels {oldest} to {newest}"
     now = present.level(name)
     if level < now and kind == UPGRADE:
-        return f"it is at {now}, and going back takes a downgrade"
+        return f"its level is {now}, and lowering it requires a downgrade"
     if level < now and name == KRAFT_VERSION:
-        return f"it is at {now}, and never goes back"
+        return f"its level is {now}, which can never be lowered"
     if level > now and kind != UPGRADE:
-        return f"it is at {now}, and that is no downgrade"
+        return f"its level is {now}, so this is not a downgrade"
     if name == METADATA_VERSION:
         kept = max(each for each in METADATA_CHANGES if each <= now)
         if level < kept:
-            return f"what is there may not fit below {kept}"
+            return f"the stored metadata may require level {kept} or above"
     return None

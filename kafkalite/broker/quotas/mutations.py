@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.quota import Meter
     from kafkalite.base.clock import Clock
 
-_TEXT: Final = "controller_mutation_rate is used up: {} ms to wait"
+_TEXT: Final = "the controller_mutation_rate quota is exceeded; retry in {} ms"
 
 
 class Mutations:

@@ -80,7 +80,7 @@ class Quotas:
             for alteration in checkpointed(alterations):
                 entity = alteration.entity
                 if entity in results:
-                    results[entity] = InvalidRequest(f"{entity_text(entity)} is in the request more than once")
+                    results[entity] = InvalidRequest(f"the request names {entity_text(entity)} more than once")
                     continue
                 try:
                     changes += self._changes(alteration)
@@ -88,7 +88,9 @@ class Quotas:
                 except InvalidRequest as error:
                     results[entity] = error
             if len(changes) > CHANGES_MAX:
-                raise PolicyViolation(f"one request changes {CHANGES_MAX} quotas at most, not {len(changes)}")
+                raise PolicyViolation(
+                    f"a request can change at most {CHANGES_MAX} quotas, but this one changes {len(changes)}"
+                )
             if changes and not validate_only:
                 try:
                     self._change(changes)
@@ -109,10 +111,10 @@ class Quotas:
         entity = alteration.entity
         wanted = dict(alteration.values)
         if len(wanted) != len(alteration.values):
-            raise InvalidRequest(f"a key is given more than once for {entity_text(entity)}")
+            raise InvalidRequest(f"the request gives a quota of {entity_text(entity)} more than once")
         check_entity(entity)
         if entity[0][0] == IP and entity[0][1] is not None and address_of(entity[0][1]) is None:
-            raise InvalidRequest(f"{entity[0][1][:64]!r} is not an IP address; host names are not looked up")
+            raise InvalidRequest(f"{entity[0][1][:64]!r} is not an IP address; host names are not resolved")
         present = self.table.entries.get(entity, {})
         changes = [Change(entity, key, value) for key, value in wanted.items()]
         for change in changes:
@@ -140,7 +142,7 @@ def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
     for name, rate in named.items():
         address = address_of(name)
         if address is None:
-            logger.warning("a quota has no effect: its name is not an IP address", extra=fields(name=name[:64]))
+            logger.warning("ignored an IP quota whose name is not an IP address", extra=fields(name=name[:64]))
         else:
             rates[address] = rate
     return rates, default

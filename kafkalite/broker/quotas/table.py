@@ -152,16 +152,19 @@ def _checked(components: Iterable[Component]) -> dict[str, Component]:
     wanted: dict[str, Component] = {}
     for component in components:
         if not component.kind:
-            raise InvalidRequest("a component of the filter has no type")
+            raise InvalidRequest("a filter component has no entity type")
         if component.kind in wanted:
-            raise InvalidRequest(f"{component.kind[:64]!r} is in the filter more than once")
+            raise InvalidRequest(f"the filter names entity type {component.kind[:64]!r} more than once")
         if component.kind not in TYPES:
-            raise error_for(ErrorCode.UNSUPPORTED_VERSION, f"there are no quotas of {component.kind[:64]!r}")
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION, f"unknown quota entity type {component.kind[:64]!r}")
         if component.match not in {EXACT, DEFAULT, ANY}:
-            raise InvalidRequest(f"{component.match} is no way to match")
+            raise InvalidRequest(f"unknown match type {component.match}")
         if (component.match == EXACT) != (component.name is not None):
-            raise InvalidRequest(f"a name belongs to an exact match, and to no other: {component.kind}")
+            raise InvalidRequest(
+                f"the filter component for {component.kind} must have a name if its match type is exact, and no "
+                "name otherwise"
+            )
         wanted[component.kind] = component
     if IP in wanted and len(wanted) > 1:
-        raise InvalidRequest("addresses have quotas for themselves, not together with users and client ids")
+        raise InvalidRequest("IP quotas cannot be combined with users or client ids")
     return wanted

@@ -466,7 +466,7 @@ def test_records_that_are_too_large_are_no_reason_to_try_again(bench):
     bench.writes.failing = ErrorCode.MESSAGE_TOO_LARGE
     refused = bench.join("m1")
     assert refused.error_code == ErrorCode.INVALID_REQUEST
-    assert refused.error_message == "the member does not fit into the group's log"
+    assert refused.error_message == "the member's metadata is too large for a record of __consumer_offsets"
 
 
 def test_records_that_are_too_large_do_not_take_others_along(bench):

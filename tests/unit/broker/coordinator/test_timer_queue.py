@@ -99,7 +99,7 @@ def test_a_failing_function_does_not_harm_the_others(clock, queue, caplog):
     clock.advance(1)
     queue.run_due()
     assert fired == [1]
-    assert "a timer's work failed" in caplog.text
+    assert "a timer callback failed" in caplog.text
 
 
 @pytest.mark.parametrize(("timeout_s", "grace_s"), [(2, 1), (45, GRACE_S_MAX)])

@@ -451,7 +451,7 @@ def test_a_marker_that_cannot_be_written_is_told_now_and_then_and_once_it_is_ove
     bench.log(0).failing = ErrorCode.KAFKA_STORAGE_ERROR
     assert client.end(commit=True) == 0
     bench.pass_time(200, step=2)
-    told = [record.message for record in caplog.records if "marker could not be written" in record.message]
+    told = [record.message for record in caplog.records if "could not write a transaction marker" in record.message]
     assert len(told) == 5  # after 0, 10, 30, 70 and 150 seconds
     assert bench.state() == "PrepareCommit"
     bench.log(0).failing = None
@@ -459,7 +459,7 @@ def test_a_marker_that_cannot_be_written_is_told_now_and_then_and_once_it_is_ove
     assert bench.state() == "CompleteCommit"
     assert [record.message for record in caplog.records if "again" in record.message][
         -1
-    ] == "markers can be written again"
+    ] == "transaction markers can be written again"
     caplog.clear()
     write(client, 0, b"b")
     assert client.end(commit=True) == 0

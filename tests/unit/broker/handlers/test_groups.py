@@ -466,7 +466,7 @@ def test_groups_that_cannot_be_read_are_not_served(broker, caplog):
     assert broker.commit() == ErrorCode.COORDINATOR_NOT_AVAILABLE
     other = next(f"g{n}" for n in range(99) if broker.calls.groups.log.partition_of(f"g{n}") != log.partition)
     assert broker.commit(group=other) == 0
-    assert "not served until the next start" in caplog.text
+    assert "unavailable until the broker restarts" in caplog.text
 
 
 @pytest.mark.parametrize(("version", "asks"), [(7, "error_of"), (8, "fetch_error")])

@@ -152,7 +152,7 @@ def test_larger_replication_factor_may_be_taken_with_a_warning(caplog):
     broker = HandlerCalls(replication_factor_accept_any="true")
     result = create(broker, 7, replicas=3)
     assert (result.error_code, result.replication_factor) == (0, 1)
-    assert "replication factor 3; one copy is kept" in caplog.text
+    assert "replication factor 3, but the broker keeps one replica" in caplog.text
     assert create(broker, 7, "other", replicas=0).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 

@@ -111,11 +111,11 @@ def test_changes_make_a_new_image(changes: list[tuple[Entity, str, float | None]
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ((), "has to be about"),
-        (entity(group="a"), "no quotas of 'group'"),
+        ((), "the entity is empty"),
+        (entity(group="a"), "unknown quota entity type 'group'"),
         (entity(user=""), "is empty"),
-        (entity(ip="127.0.0.1", user="a"), "for itself"),
-        (entity(ip=None, client_id=None), "for itself"),
+        (entity(ip="127.0.0.1", user="a"), "cannot be combined"),
+        (entity(ip=None, client_id=None), "cannot be combined"),
     ],
 )
 def test_not_everything_can_have_quotas(wrong: Entity, text: str) -> None:
@@ -126,9 +126,9 @@ def test_not_everything_can_have_quotas(wrong: Entity, text: str) -> None:
 @pytest.mark.parametrize(
     ("who", "key", "value", "text"),
     [
-        (entity(user="a"), "connection_creation_rate", 1.0, "cannot have"),
-        (entity(ip="::1"), RATE, 1.0, "cannot have"),
-        (entity(user="a"), "SCRAM-SHA-256", 1.0, "cannot have"),
+        (entity(user="a"), "connection_creation_rate", 1.0, "unknown quota"),
+        (entity(ip="::1"), RATE, 1.0, "unknown quota"),
+        (entity(user="a"), "SCRAM-SHA-256", 1.0, "unknown quota"),
         (entity(user="a"), RATE, 0.0, "above 0"),
         (entity(user="a"), RATE, -1.0, "above 0"),
         (entity(user="a"), RATE, float("nan"), "above 0"),
