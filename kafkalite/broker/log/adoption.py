@@ -65,22 +65,25 @@ def sort_out(
         if topic_id is not None and topic_id in state.deleted_ids:
             leftovers.append(path)
         elif not any(has_segments(path, suffix) for suffix in suffixes):
-            logger.warning("partition directory without a log, ignored", extra=fields(path=path))
+            logger.warning("ignored a partition directory without a log", extra=fields(path=path))
         elif known is not None and topic_id is not None and topic_id != known.topic_id:
             raise StartupError(
-                f"{path} belongs to topic id {uuid_text(topic_id)}, but topic {topic} has {uuid_text(known.topic_id)}:"
-                " move it away, or write the right id into its partition.metadata"
+                f"{path} belongs to topic id {uuid_text(topic_id)}, but topic {topic} has id "
+                f"{uuid_text(known.topic_id)}; move the directory away, or write the right id into its "
+                "partition.metadata"
             )
         elif damaged:
             logger.error(
-                "partition directory is left alone: its partition.metadata is damaged, so its topic is unknown;"
-                " without that file it is taken for a new topic's at the next start",
+                "ignored a partition directory whose partition.metadata is damaged, because its topic is unknown; "
+                "without that file the next start adopts it as a new topic",
                 extra=fields(path=path),
             )
         elif known is None and topic_id is None and topic in doubtful_names:
             strays.append(path)
         elif topic == KAFKA_METADATA_TOPIC or topic_name_error(topic) is not None:
-            logger.warning("not a topic of this broker, ignored", extra=fields(path=path))
+            logger.warning(
+                "ignored a directory that does not belong to a topic of this broker", extra=fields(path=path)
+            )
         else:
             strangers.setdefault(topic, {})[partition] = path
     owners = {known.topic_id: known.name for known in state.topics.values()}
@@ -91,7 +94,8 @@ def sort_out(
         }
         if len(names) > 1:
             raise StartupError(
-                f"the partition directories of topic {topic} hold segments of {' and '.join(sorted(names))}"
+                f"the partition directories of topic {topic} hold segments of different formats: "
+                f"{' and '.join(sorted(names))}"
             )
         adopted.append(_adopt(state, topic, paths, owners, names.pop() if names else "v2", classic_partition_count))
     return adopted, leftovers, strays
@@ -106,11 +110,11 @@ def identity_of(path: str) -> tuple[bytes | None, bool]:
 
 
 def _write_anew(path: str, known: TopicState) -> None:
-    logger.warning("partition.metadata is damaged and is rewritten", extra=fields(path=path))
+    logger.warning("partition.metadata is damaged; writing it again", extra=fields(path=path))
     try:
         checkpoints.write_partition_topic_id(path, known.topic_id, durable=True)
     except OSError as error:  # whoever loads the partition meets it, too
-        logger.warning("partition.metadata could not be written", extra=fields(path=path, reason=str(error)))
+        logger.warning("could not write partition.metadata", extra=fields(path=path, reason=str(error)))
 
 
 def has_segments(path: str, suffix: str) -> bool:
@@ -135,13 +139,16 @@ def _adopt(
     known = state.topics.get(topic)
     ids = {checkpoints.read_partition_topic_id(path) for path in paths.values()} - {None}
     if len(ids) > 1:
-        raise StartupError(f"the partition directories of topic {topic} belong to different topic ids")
+        raise StartupError(
+            f"the partition directories of topic {topic} have different topic ids; move away those that do not "
+            "belong to it"
+        )
     topic_id = known.topic_id if known is not None else ids.pop() or new_uuid() if ids else new_uuid()
     owner = owners.setdefault(topic_id, topic)
     if owner != topic:
         raise StartupError(
-            f"the partition directories of topic {topic} have topic id {uuid_text(topic_id)}, which is topic {owner}'s:"
-            " remove partition.metadata from the copies, and they get new ids"
+            f"the partition directories of topic {topic} have topic id {uuid_text(topic_id)}, which belongs to "
+            f"topic {owner}; remove partition.metadata from the copies to give them new ids"
         )
     bases = list(known.epoch_bases) if known is not None else []
     count = max(paths) + 1
@@ -157,7 +164,7 @@ def _adopt(
         overrides["cleanup.policy"] = "compact"
     if known is None and message_format == CLASSIC:
         overrides["message.format"] = CLASSIC
-    logger.info("topic adopted from its directories", extra=fields(topic=topic, partitions=len(bases)))
+    logger.info("adopted a topic from its directories", extra=fields(topic=topic, partitions=len(bases)))
     return TopicState(topic, topic_id, overrides, bases)
 
 

@@ -162,7 +162,7 @@ class AssignedTopics:
             target = self._removals.rename_partition(path, files.stray_directory_name)
             strays.add(key)
             logger.warning(
-                "a directory that is none of this broker's partitions is kept under another name",
+                "renamed a directory that is none of this broker's partitions",
                 extra=fields(path=path, renamed=target),
             )
         if strays:
@@ -208,7 +208,7 @@ class AssignedTopics:
             self._checkpoints.correct_log_starts(logs)
         except OSError as error:
             for log in logs:
-                log.go_offline(f"where it starts could not be written down: {error}")
+                log.go_offline(f"the log start offset could not be written: {error}")
 
     def _sync_walked(self, logs: Iterable[ReplicaLog]) -> None:
         """See ReplicaLog.sync_walked; of all with one sync of the file system. One that fails is offline."""
@@ -219,12 +219,12 @@ class AssignedTopics:
         try:
             file_ops.sync_file_system(self._opener.directory)
         except OSError as error:  # it says only that something failed, not what
-            logger.warning("file system sync failed, each log is synced by itself", extra=fields(reason=str(error)))
+            logger.warning("file system sync failed; syncing each log separately", extra=fields(reason=str(error)))
             for log in walked:
                 try:
                     log.sync_walked()
                 except OSError as failure:
-                    log.go_offline(f"what a start has found of it could not be synced: {failure}")
+                    log.go_offline(f"the recovered log could not be synced: {failure}")
             return
         for log, mark in zip(walked, marks, strict=True):
             log.entries.synced(mark)

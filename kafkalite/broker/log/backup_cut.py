@@ -103,7 +103,7 @@ def look(directory: str, make: Callable[[str, str], None]) -> None:
             files.remove_tree(links)
         with contextlib.suppress(OSError):
             if not name or _name_in(request) == name:
-                logger.error("no backup can be made", extra=fields(reason=str(error)))  # noqa: TRY400
+                logger.error("could not make a backup", extra=fields(reason=str(error)))  # noqa: TRY400
                 file_ops.unlink(request, missing_ok=True)
 
 
@@ -136,7 +136,7 @@ def make(logs: LogsToCut, links: str, path: str) -> None:
         "logs": [part.to_json() for part in parts],
     }
     files.write_atomically(path, json.dumps(found).encode(), durable=False)
-    logger.info("a backup begins", extra=fields(partitions=len(parts), journal_size=journal_size))
+    logger.info("backup started", extra=fields(partitions=len(parts), journal_size=journal_size))
 
 
 class LinkedLog:

@@ -48,11 +48,11 @@ SET_ASIDE: Final = re.compile(r"(?P<segment>\d{20}\.\w+)\.damaged-(?P<first>\d+)
 class Remedy(Enum):
     """How a finding can be mended."""
 
-    NONE = "only a copy can mend it"
-    REBUILD = "made again from the log"
-    CUT = "cut, as a start would do it"
-    TAKE_OUT = "taken out and put aside; its offsets are lost"
-    REWRITE = "written again from the journal"
+    NONE = "cannot be repaired; restore it from a copy"
+    REBUILD = "rebuilt from the log"
+    CUT = "truncated, as a start would do"
+    TAKE_OUT = "removed and kept in another file; its offsets are lost"
+    REWRITE = "rewritten from the journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def check_root(directory: str) -> Iterator[Finding]:
     try:
         values = checkpoints.read_properties(path)
         if values is not None and not {"version", "cluster.id"} <= set(values):
-            yield Finding(path, "version or cluster id are missing", Remedy.NONE)
+            yield Finding(path, "version or cluster.id is missing", Remedy.NONE)
     except OSError as error:
         yield Finding(path, f"cannot be read: {error.strerror}", Remedy.NONE)
     for name in (files.RECOVERY_POINTS_NAME, files.LOG_STARTS_NAME, files.CLEANER_OFFSETS_NAME):
@@ -198,16 +198,18 @@ def _check_segments(partition: Partition, names: list[str]) -> Iterator[Finding]
         behind = bases[i + 1] if i + 1 < len(bases) else OFFSET_MAX
         path = f"{partition.directory}/{files.stem(base)}{suffix}"
         if end > base:
-            yield Finding(path, f"it begins at offset {base}, the segment before ends at {end}", Remedy.NONE)
+            yield Finding(
+                path, f"it begins at offset {base}, but the segment before it ends at offset {end}", Remedy.NONE
+            )
         elif end < base and _matters(partition, end, base, aside):
-            what = f"offsets {end}-{base - 1} are missing before it"
+            what = f"offsets {end}-{base - 1} are missing before this segment"
             yield Finding(path, what, Remedy.NONE, first=end, next_offset=base)
         walk = Walk(partition, base, behind, cache)
         yield from walk.findings()
         end = max(end, walk.end_offset) if walk.readable else base if behind == OFFSET_MAX else behind
     partition.end_offset = end
     if end < partition.flushed_offset and _matters(partition, end, partition.flushed_offset, aside):
-        what = f"the log ends at offset {end}, and all below {partition.flushed_offset} was on the disk once"
+        what = f"the log ends at offset {end}, but was flushed to the disk up to offset {partition.flushed_offset}"
         yield Finding(partition.directory, what, Remedy.NONE, first=end, next_offset=partition.flushed_offset)
 
 
@@ -283,12 +285,15 @@ class Walk:
             if following is None and last:
                 after = max(offset, self.partition.flushed_offset)
                 if after == offset:
-                    what = f"{end - position} bytes from offset {offset} on are no batch, no checkpoint covers them"
+                    what = f"{end - position} bytes from offset {offset} are not a batch, and no checkpoint covers them"
                     yield Finding(self.path, what, Remedy.CUT, position, end, offset, offset)
                     return
             self.damage.append((position, end, offset, after))
             positional = segment.format.positional
-            what = f"{end - position} bytes at {position} are damaged: offsets {offset}-{after - 1} cannot be read"
+            what = (
+                f"{end - position} bytes at position {position} are damaged; offsets {offset}-{after - 1} cannot be "
+                "read"
+            )
             remedy = Remedy.NONE if positional else Remedy.TAKE_OUT
             yield Finding(self.path, what, remedy, position, end, offset, after)
             scan.skip_to(end, after)
@@ -309,7 +314,7 @@ class Walk:
         known = dict(zip(*scan.index.columns()[:2].tolist(), strict=True))
         wrong = any(known.get(offset) != at for offset, at in zip(*entries.columns()[:2].tolist(), strict=True))
         if wrong or not index_file.describes(summary, segment, topic_id, self.partition.number):
-            yield Finding(path, "the saved index does not fit its segment", Remedy.REBUILD)
+            yield Finding(path, "the saved index does not match its segment", Remedy.REBUILD)
 
     def _check_aborted(self) -> Iterator[Finding]:
         path = txnindex.path_of(self.partition.directory, self.base)
@@ -328,9 +333,9 @@ class Walk:
             return
         rows = quarantine_file.read(path)
         if not rows:
-            yield Finding(path, "the list of damaged ranges is damaged itself", Remedy.REBUILD)
+            yield Finding(path, "the list of damaged ranges is itself damaged", Remedy.REBUILD)
         elif not self.damage and all(position < end for (position, end, _, _), _ in rows):
-            self.partition.notes.append(f"{os.path.basename(path)}: the ranges under quarantine are whole again")
+            self.partition.notes.append(f"{os.path.basename(path)}: the quarantined ranges are intact again")
 
 
 def _check_snapshots(partition: Partition, names: list[str]) -> Iterator[Finding]:
@@ -347,7 +352,7 @@ def _check_snapshots(partition: Partition, names: list[str]) -> Iterator[Finding
         else:
             sound = data[:9] == b"%08x " % crc32c(data[9:-1])
         if not sound:
-            yield Finding(path, "the saved state of the producers is damaged", Remedy.REBUILD)
+            yield Finding(path, "the producer snapshot is damaged", Remedy.REBUILD)
 
 
 def topic_id_of(directory: str) -> bytes | None:
@@ -363,10 +368,10 @@ def _check_metadata(partition: Partition) -> Iterator[Finding]:
     if disk.exists(path):
         entries = checkpoints.find_epochs(path)
         if entries is None or (partition.size and not entries):  # a log without records has none
-            yield Finding(path, "the leader epochs are damaged", Remedy.REBUILD)
+            yield Finding(path, "the leader epoch checkpoint is damaged", Remedy.REBUILD)
     if partition.topic_id is None:
         return
     path = f"{partition.directory}/{files.PARTITION_METADATA_NAME}"
     if topic_id_of(partition.directory) != partition.topic_id:
-        what = "the topic id is missing, damaged, or not the journal's"
+        what = "the topic id is missing, damaged, or differs from the journal's"
         yield Finding(path, what, Remedy.REWRITE)

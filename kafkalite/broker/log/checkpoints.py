@@ -39,7 +39,7 @@ def _read(path: str) -> bytes | None:
     try:
         return files.read_bytes(path)
     except OSError as error:
-        logger.warning("file cannot be read and is ignored", extra=fields(path=path, reason=str(error)))
+        logger.warning("ignored a file that cannot be read", extra=fields(path=path, reason=str(error)))
         return None
 
 
@@ -54,9 +54,9 @@ def _lines(path: str, width: int) -> list[list[str]] | None:
             raise ValueError(f"version {lines[0]}")  # noqa: TRY301 - one handler for whatever is wrong with the file
         rows = [line.split() for line in lines[2:]]
         if len(rows) != int(lines[1]) or any(len(row) != width for row in rows):
-            raise ValueError("count or shape of its lines")  # noqa: TRY301
+            raise ValueError("wrong number or format of its lines")  # noqa: TRY301
     except (ValueError, IndexError) as error:
-        logger.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason=str(error)))
+        logger.warning("ignored a damaged checkpoint file", extra=fields(path=path, reason=str(error)))
         return None
     return rows
 
@@ -69,7 +69,7 @@ def read_offsets(path: str) -> dict[tuple[str, int], int] | None:
     try:
         offsets = {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
     except ValueError:
-        logger.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason="not a number"))
+        logger.warning("ignored a damaged checkpoint file", extra=fields(path=path, reason="not a number"))
         return None
     return {key: offset for key, offset in offsets.items() if offset >= 0}
 
@@ -93,10 +93,10 @@ def find_epochs(path: str) -> list[tuple[int, int]] | None:
     try:
         entries = [(int(epoch), int(offset)) for epoch, offset in rows]
     except ValueError:
-        logger.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason="not a number"))
+        logger.warning("ignored a damaged checkpoint file", extra=fields(path=path, reason="not a number"))
         return None
     if any(after[0] <= before[0] or after[1] < before[1] for before, after in itertools.pairwise(entries)):
-        logger.warning("leader epochs are out of order and ignored", extra=fields(path=path))
+        logger.warning("ignored leader epochs that are out of order", extra=fields(path=path))
         return None
     return entries
 

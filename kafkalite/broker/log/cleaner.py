@@ -203,7 +203,7 @@ class LogCleaner:
         first_dirty = self.offset_of(log)
         if first_dirty > log.log_end_offset:
             logger.warning(
-                "cleaner offset is beyond the log and is reset",
+                "the cleaner offset is beyond the end of the log; resetting it",
                 extra=fields(log=log.name, offset=first_dirty, log_end_offset=log.log_end_offset),
             )
             first_dirty = 0
@@ -261,7 +261,7 @@ class LogCleaner:
             except (OSError, KafkaError) as error:
                 if not log.still_has(segments):
                     continue  # what it was looking at was deleted meanwhile; it has its turn again
-                logger.warning("log cannot be looked at by the cleaner", extra=fields(log=log.name, reason=str(error)))
+                logger.warning("the cleaner could not examine a log", extra=fields(log=log.name, reason=str(error)))
                 continue
             if found.due and (best is None or found.dirty_ratio > best.dirty_ratio):
                 best = found
@@ -317,10 +317,12 @@ class LogCleaner:
             self._logs.checkpoints.note_flushed(log, chosen.upper)
             offset = compaction.run()
         except (CompactionStopped, SwapAbandoned) as reason:
-            logger.info("compaction ended early", extra=fields(log=log.name, reason=str(reason)))
+            logger.info("compaction stopped early", extra=fields(log=log.name, reason=str(reason)))
             return False
         except FileNotFoundError as error:
-            logger.info("segments went away under compaction", extra=fields(log=log.name, reason=str(error)))
+            logger.info(
+                "compaction stopped: segments were deleted meanwhile", extra=fields(log=log.name, reason=str(error))
+            )
             return False
         except SegmentUnreadable as error:
             log.unreadable(error)
@@ -339,11 +341,11 @@ class LogCleaner:
         if log.deleted:
             return
         if isinstance(error, OSError) and error.errno in FULL_DISK_ERRORS | PASSING_ERRORS:
-            logger.warning("compaction will be tried again", extra=fields(log=log.name, reason=str(error)))
+            logger.warning("compaction failed; retrying later", extra=fields(log=log.name, reason=str(error)))
             return
         known = isinstance(error, OSError | KafkaError | SegmentDamaged | MemoryError)
         logger.error(
-            "compaction failed; the log is not compacted until the next start",
+            "compaction failed; the log is not compacted until the broker restarts",
             extra=fields(log=log.name, reason=str(error)),
             exc_info=None if known else error,
         )
@@ -353,7 +355,9 @@ class LogCleaner:
     def _spend(self, log: PartitionLog, size: int) -> None:
         """Takes note of bytes moved; waits when that was faster than log.cleaner.io.max.bytes.per.second."""
         if self._stopped.is_set() or log.deleted or log.offline:
-            raise CompactionStopped("the broker stops" if self._stopped.is_set() else "the log is gone")
+            raise CompactionStopped(
+                "the broker is stopping" if self._stopped.is_set() else "the log is deleted or offline"
+            )
         now = self._logs.clock.monotonic()
         with self._lock:
             seconds = size / self._logs.config.log_cleaner_io_max_bytes_per_second
@@ -362,7 +366,7 @@ class LogCleaner:
         if ahead > THROTTLE_STEP:
             self._wait(ahead)
             if self._stopped.is_set():
-                raise CompactionStopped("the broker stops")
+                raise CompactionStopped("the broker is stopping")
 
 
 def _oldest_ms(segments: Sequence[Segment], log: PartitionLog) -> int:

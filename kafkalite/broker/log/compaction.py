@@ -186,7 +186,7 @@ class Compaction:
             if segment.damage is not None:
                 self._damaged.add(segment.base_offset)
                 logger.error(
-                    "segment is damaged and will not be compacted",
+                    "a segment is damaged and is not compacted",
                     extra=fields(log=self.log.name, path=segment.path),
                 )
         return pairs
@@ -255,7 +255,7 @@ class Compaction:
             full_offset = self._note_segment(keys, segment, transactions)
             if full_offset is not None:
                 logger.info(
-                    "key map is full: the rest of the log waits for the next compaction",
+                    "the key map is full; the next compaction continues with the rest of the log",
                     extra=fields(log=self.log.name, keys=len(keys), up_to_offset=full_offset),
                 )
                 return full_offset
@@ -290,14 +290,14 @@ class Compaction:
             return self._decompressor.decompress(codec, packed, writable=True)
         except CompressionError as error:
             logger.warning(
-                "a batch cannot be unpacked and is kept whole",
+                "a batch could not be decompressed and is kept whole",
                 extra=fields(log=self.log.name, offset=base_offset, reason=str(error)),
             )
             return None
 
     def _found_damage(self, segment: Segment, position: int) -> None:
-        logger.error("segment turned out to be damaged", extra=fields(path=segment.path, position=position))
-        raise SegmentDamaged(f"{segment.path}: no intact batch at {position}")
+        logger.error("found damage in a segment", extra=fields(path=segment.path, position=position))
+        raise SegmentDamaged(f"{segment.path}: no intact batch at position {position}")
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class Compaction:
         log = self.log
         first, last = group[0][0], group[-1][0]
         if any(segment.flushed_size < segment.size for segment, _ in group):
-            raise CompactionStopped("a full segment is not on the disk yet")
+            raise CompactionStopped("a full segment is not yet flushed to the disk")
         batches.may_forget = not any(base < first.base_offset for base in self._damaged)
         changed = batches.changed_count
         path = f"{log.directory}/{files.stem(first.base_offset)}{log.format.suffix}{files.CLEANED_SUFFIX}"
@@ -412,7 +412,7 @@ class Compaction:
             segment, next_offset=base_offset, index=SegmentIndex(), index_interval=log.core.index_interval
         )
         if not scan.run(size, verify=True, offset_limit=behind):
-            raise SegmentDamaged(f"{segment.path}: what was written does not read back at {scan.position}")
+            raise SegmentDamaged(f"{segment.path}: a compacted segment does not read back at position {scan.position}")
         scan.install(verified_from=0)
         segment.set_flushed(size)
         segment.mark_sealed()

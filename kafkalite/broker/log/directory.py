@@ -51,7 +51,7 @@ class DirectoryLock:
         except disk.FileHeld as holder:
             who = f" (process {holder})" if str(holder).isdigit() else ""
             raise StartupError(
-                f"{directory} is in use by another broker{who}: stop it or choose another log.dirs"
+                f"{directory} is in use by another broker{who}; stop that broker or choose another log.dirs"
             ) from None
 
     def release(self) -> None:
@@ -85,7 +85,7 @@ def prepare(directory: str) -> None:
     if mode & ~file_ops.DIRECTORY_MODE:
         # It may be wide on purpose (a group that makes backups), so it is told and left.
         logger.warning(
-            "the data directory is open to other users of this machine: chmod %o closes it",
+            "other users of this machine can access the data directory; run chmod %o on it",
             file_ops.DIRECTORY_MODE,
             extra=fields(path=directory, mode=f"{mode:04o}"),
         )
@@ -118,19 +118,19 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
     version = values.get("version", "")
     ours = values.get(FORMAT_KEY)
     if version not in {"0", KAFKA_VERSION} or "cluster.id" not in values:
-        raise StartupError(f"{path} is damaged or of an unknown version: restore it, or move it away to start empty")
+        raise StartupError(f"{path} is damaged or has an unknown version; restore it, or move it away to start empty")
     if ours is not None and ours != str(FORMAT_VERSION):
-        raise StartupError(f"{directory} has data format {ours}; this release reads {FORMAT_VERSION}")
+        raise StartupError(f"{directory} has data format {ours}, but this release supports only {FORMAT_VERSION}")
     stored = values.get("node.id", values.get("broker.id", ""))
     if stored.lstrip("-").isdigit() and int(stored) != node_id:
-        raise StartupError(f"node.id: {directory} belongs to node {stored}, the configuration says {node_id}")
+        raise StartupError(f"node.id: {directory} belongs to node {stored}, but the configuration says {node_id}")
     return Identity(values["cluster.id"], node_id, ours is not None, CLUSTER_KEY in values, version != KAFKA_VERSION)
 
 
 def check_finished(directory: str) -> None:
     """StartupError for a backup that was never finished."""
     if disk.exists(f"{directory}/{files.BACKUP_UNFINISHED_NAME}"):
-        raise StartupError(f"{directory} is half of a backup, which was interrupted: remove it and make another")
+        raise StartupError(f"{directory} is an incomplete backup that was interrupted; remove it and make another")
 
 
 def is_used(directory: str) -> bool:
@@ -146,13 +146,13 @@ def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
             + (
                 "in a cluster"
                 if identity.in_cluster
-                else "that stands alone, whose topics no controller knows (kafkalite cluster migrate takes it into one)"
+                else "outside a cluster, whose topics no controller knows (kafkalite cluster migrate moves it into one)"
             )
         )
     if in_cluster and identity.zookeeper:
         raise StartupError(
-            f"log.dirs: {directory} belongs to a broker whose cluster was kept by ZooKeeper: Apache Kafka 3.9 migrates "
-            "the cluster to controllers first"
+            f"log.dirs: {directory} belongs to a broker of a ZooKeeper cluster; migrate the cluster to controllers "
+            "with Apache Kafka 3.9 first"
         )
 
 
@@ -162,7 +162,7 @@ def directory_id(directory: str) -> bytes:
     try:
         return uuid_bytes((checkpoints.read_properties(path) or {}).get("directory.id", ""))
     except ValueError:
-        raise StartupError(f"{path} has no directory.id, which the controllers ask for") from None
+        raise StartupError(f"{path} has no directory.id, which the controllers require") from None
 
 
 def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster: bool = False) -> None:
@@ -219,7 +219,7 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
             continue
         parsed = files.parse_directory_name(entry.name)
         if parsed is None:
-            logger.warning("directory is not a partition's, ignored", extra=fields(path=entry.path))
+            logger.warning("ignored a directory that is not a partition's", extra=fields(path=entry.path))
         else:
             found[parsed] = entry.path
     return found, deleted

@@ -52,7 +52,7 @@ def read(directory: str) -> StoredTime | None:
         if min(found) < 0:
             raise ValueError("a negative time")  # noqa: TRY301
     except (OSError, ValueError, KeyError) as error:
-        logger.warning("stored expiry time cannot be used", extra=fields(path=path, reason=str(error)))
+        logger.warning("ignored an unusable stored expiry time", extra=fields(path=path, reason=str(error)))
         return None
     return found
 
@@ -104,7 +104,7 @@ class ExpiryCheckpoint:
             write(self._directory, self._expiry_time.to_store())
         except OSError as error:
             if not self._failed:
-                logger.warning("the expiry time could not be stored", extra=fields(reason=str(error)))
+                logger.warning("could not store the expiry time", extra=fields(reason=str(error)))
             self._failed = True
         else:
             self._failed = False

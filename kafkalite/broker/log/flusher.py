@@ -81,7 +81,7 @@ class Flusher:
             for log, waiters in waiting.items():
                 _serve(log, waiters, self.durations)
         except BaseException as error:
-            logger.exception("the flusher died")
+            logger.exception("the flusher thread failed")
             self._on_fatal(error)
             raise
 
@@ -117,7 +117,7 @@ def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
         file_ops.sync_file_system(directory)
         synced = True
     except OSError as error:
-        logger.warning("file system sync failed, each log is flushed by itself", extra=fields(reason=str(error)))
+        logger.warning("file system sync failed; flushing each log separately", extra=fields(reason=str(error)))
         synced = False
     for state in states:
         try:

@@ -65,10 +65,10 @@ def read(root: str) -> Handover | None:
     try:
         values = json.loads(data)
         if values["version"] != VERSION:
-            raise StartupError(f"{path} has format {values['version']}, this release reads {VERSION}")
+            raise StartupError(f"{path} has format {values['version']}, but this release supports only {VERSION}")
         return Handover(**values)
     except (ValueError, KeyError, TypeError) as error:
-        raise StartupError(f"{path} cannot be understood: {error}") from None
+        raise StartupError(f"{path} is malformed: {error}") from None
 
 
 def write(root: str, handover: Handover) -> None:
@@ -82,7 +82,7 @@ def begin_moving(root: str, handover: Handover) -> None:
     lock = directory.DirectoryLock(root)
     try:
         if not disk.exists(f"{root}/{files.CLEAN_SHUTDOWN_NAME}"):
-            raise StartupError(f"{root} was in use by another broker meanwhile: run this again")
+            raise StartupError(f"another broker used {root} meanwhile; run this again")
         handover.phase = MOVING
         write(root, handover)
     finally:
@@ -94,7 +94,7 @@ def check_whole(root: str) -> None:
     handover = read(root)
     if handover is not None and handover.phase == MOVING:
         raise StartupError(
-            f"{root} is half way into the cluster {handover.cluster_id}: run kafkalite cluster migrate again"
+            f"{root} is partly migrated into the cluster {handover.cluster_id}; run kafkalite cluster migrate again"
         )
 
 
@@ -129,7 +129,7 @@ def _empty_journal(root: str, cluster_id: str) -> None:
     """What it had is the controllers' now; what belongs to this directory alone stays."""
     journal = Journal.open(root)
     if journal is None:
-        raise StartupError(f"{root} has no {files.JOURNAL_NAME}: restore it from a copy")
+        raise StartupError(f"{root} has no {files.JOURNAL_NAME}; restore it from a copy")
     try:
         state = journal.state
         if state.cluster_id == cluster_id and not state.topics:

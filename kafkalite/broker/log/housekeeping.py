@@ -156,7 +156,7 @@ class Housekeeper:
         try:
             chore.run()
         except Exception:  # the next turn may go better, and the thread must live
-            logger.exception("a chore failed and will be tried again", extra=fields(chore=chore.name))
+            logger.exception("a housekeeping task failed; retrying later", extra=fields(chore=chore.name))
 
     def _dirty_logs(self) -> list[PartitionLog]:
         """In an order that does not change from run to run."""
@@ -192,7 +192,7 @@ class Housekeeper:
             try:
                 log.checkpoint()
             except (OSError, KafkaError) as error:
-                logger.warning("checkpoint failed for a log", extra=fields(log=log.name, reason=str(error)))
+                logger.warning("checkpointing failed for a log", extra=fields(log=log.name, reason=str(error)))
         self._logs.checkpoints.write_recovery_points()
         self._logs.checkpoints.write_log_starts()
         self._logs.compact_journal()
@@ -212,4 +212,7 @@ def _remove(path: str) -> None:
         else:
             file_ops.unlink(path, missing_ok=True)
     except OSError as error:
-        logger.warning("could not be removed now, left for the next start", extra=fields(path=path, reason=str(error)))
+        logger.warning(
+            "could not remove a file or directory; the next start removes it",
+            extra=fields(path=path, reason=str(error)),
+        )

@@ -127,14 +127,12 @@ def read_summary(path: str) -> IndexSummary | None:
         return None
     summary = unpack_header(data)
     if summary is None:
-        _report(path, "it has no valid header")
+        _report(path, "its header is invalid")
     return summary
 
 
 def _report(path: str, reason: str) -> None:
-    logger.warning(
-        "a saved index cannot be used; it is made again from the log", extra=fields(path=path, reason=reason)
-    )
+    logger.warning("a saved index is unusable; rebuilding it from the log", extra=fields(path=path, reason=reason))
 
 
 def topic_id_in(directory: str) -> bytes | None:
@@ -192,7 +190,7 @@ def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> Se
         sound = not summary.entry_count or _plausible(columns, summary)
         if sound and (source is None or not source.failed):
             return SegmentIndex.from_columns(columns, writable=False, source=source)
-    _report(path, "its entries are damaged or cut off")
+    _report(path, "its entries are damaged or truncated")
     return None
 
 

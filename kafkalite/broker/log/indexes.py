@@ -175,8 +175,8 @@ class SegmentIndexes:
             )
             segment.indexed_size = state["covered_size"]
         except SegmentUnreadable as error:
-            self._log.owner.storage_failed(error, "a segment cannot be read")
+            self._log.owner.storage_failed(error, "a segment could not be read")
         except OSError as error:
             if segment.deleted or self._log.deleted:
                 return
-            logger.warning("index could not be saved", extra=fields(path=segment.path, reason=str(error)))
+            logger.warning("could not save an index", extra=fields(path=segment.path, reason=str(error)))

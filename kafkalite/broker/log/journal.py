@@ -194,7 +194,7 @@ def _apply_quotas(state: MetadataState, change: dict[str, Any]) -> None:
             state.quotas.setdefault(entity, {})[key] = value
             continue
         if key not in state.quotas.get(entity, {}):
-            raise ValueError(f"a quota is removed that is not there: {entity!r:.200} {key!r:.64}")
+            raise ValueError(f"removal of a quota that does not exist: {entity!r:.200} {key!r:.64}")
         del state.quotas[entity][key]
         if not state.quotas[entity]:
             del state.quotas[entity]
@@ -203,11 +203,11 @@ def _apply_quotas(state: MetadataState, change: dict[str, Any]) -> None:
 def _apply_acls(state: MetadataState, change: dict[str, Any]) -> None:
     for acl in map(Acl.from_texts, change["remove"]):
         if acl not in state.acls:
-            raise ValueError(f"a rule is removed that is not there: {acl.texts()!r:.200}")
+            raise ValueError(f"removal of an ACL that does not exist: {acl.texts()!r:.200}")
         del state.acls[acl]
     for acl in map(Acl.from_texts, change["add"]):
         if acl in state.acls:
-            raise ValueError(f"a rule is added twice: {acl.texts()!r:.200}")
+            raise ValueError(f"an ACL is added twice: {acl.texts()!r:.200}")
         state.acls[acl] = None
 
 
@@ -219,7 +219,7 @@ def _apply_credential(state: MetadataState, change: dict[str, Any]) -> None:
         salt, stored_key, server_key = (bytes.fromhex(change[part]) for part in ("salt", "stored_key", "server_key"))
         state.credentials[key] = ScramCredential(salt, stored_key, server_key, int(change["iterations"]))
     else:
-        raise ValueError(f"no change of a user: {change['op']!r:.100}")
+        raise ValueError(f"unknown user operation {change['op']!r:.100}")
 
 
 def _set_or_drop(present: dict[str, dict[str, str]], name: str, overrides: Mapping[str, str]) -> None:
@@ -234,7 +234,7 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
     if op == "topic":
         bases = [int(base) for base, count in change["epoch_bases"] for _ in range(count)]
         if len(bases) != change["partitions"]:
-            raise ValueError(f"topic {change['name']} has {change['partitions']} partitions and {len(bases)} epochs")
+            raise ValueError(f"topic {change['name']} has {change['partitions']} partitions, but {len(bases)} epochs")
         state.topics[change["name"]] = TopicState(
             change["name"], uuid_bytes(change["id"]), dict(change["overrides"]), bases
         )
@@ -349,7 +349,7 @@ class Journal:
         fd = file_ops.open_file(path, os.O_RDWR)
         if good_size < len(data):
             logger.warning(
-                "the journal's last line was never completed and is dropped",
+                "dropped the incomplete last line of the journal",
                 extra=fields(path=path, size=len(data) - good_size),
             )
             file_ops.truncate_file(fd, good_size)
@@ -415,7 +415,7 @@ class Journal:
         After a failed sync the file's content is unknown; nothing more is recorded until the next start reads it.
         """
         if self.failure is not None:
-            raise OSError(f"the journal failed before ({self.failure}); restart the broker")
+            raise OSError(f"an earlier write to the journal failed ({self.failure}); restart the broker")
         data = b"".join(encode_line(change) for change in changes)
         try:
             file_ops.write_all(self._fd, data, self.size)
@@ -461,20 +461,18 @@ def replay(path: str, data: bytes) -> tuple[MetadataState, int, int]:
             if not any(decode_line(later) for later in lines[number:]):
                 break  # nothing good follows: what a power failure leaves of the last write
             raise StartupError(
-                f"{path} is damaged in line {number} of {len(lines)}: restore it from a copy; the logs are untouched"
+                f"{path} is damaged in line {number} of {len(lines)}; restore it from a copy (the logs are intact)"
             )
         changes.append(change)
         good_size += len(line) + 1
     if not changes or changes[0]["op"] != "format":
-        raise StartupError(
-            f"{path} does not begin with its format line: restore it from a copy; the logs are untouched"
-        )
+        raise StartupError(f"{path} does not begin with its format line; restore it from a copy (the logs are intact)")
     if changes[0].get("version") != VERSION:
-        raise StartupError(f"{path} has format {changes[0].get('version')}, this release reads {VERSION}")
+        raise StartupError(f"{path} has format {changes[0].get('version')}, but this release supports only {VERSION}")
     state = MetadataState(str(changes[0]["cluster_id"]))
     for number, change in enumerate(changes[1:], start=2):
         try:
             apply(state, change)
         except (KeyError, ValueError, TypeError, IndexError) as error:
-            raise StartupError(f"{path} line {number} cannot be understood: {error}") from None
+            raise StartupError(f"{path} has a malformed line {number}: {error}") from None
     return state, good_size, len(changes)

@@ -66,7 +66,7 @@ class LeaderEpochs:
 
     def _with(self, epoch: int, start_offset: int) -> tuple[tuple[int, int], ...]:
         if epoch < 0 or start_offset < 0:
-            raise ValueError(f"epoch {epoch} cannot begin at {start_offset}")
+            raise ValueError(f"invalid leader epoch {epoch} with start offset {start_offset}")
         if self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset:
             return self.entries
         kept = list(self.entries)

@@ -206,7 +206,7 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
             if entry.is_file():
                 listing.segment_sizes[int(stem)] = entry.stat().st_size
             else:
-                logger.warning("not a file, ignored", extra=fields(path=entry.path))
+                logger.warning("ignored an entry that is not a regular file", extra=fields(path=entry.path))
         elif suffix in files.KAFKA_INDEX_SUFFIXES:
             listing.kafka_indexes.add(int(stem))
         elif suffix in (files.INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX, files.QUARANTINE_SUFFIX):
@@ -233,7 +233,7 @@ def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
     if gone:
         log.entries.name_changed()
         logger.info(
-            "segments below the log start removed",
+            "removed segments below the log start offset",
             extra=fields(log=log.name, count=len(gone), log_start_offset=start),
         )
 
@@ -243,7 +243,7 @@ def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = 
     end = start if plan.mended else max(start, plan.recovery_point or 0)
     if end > start and not quiet:
         logger.error(
-            "records are missing: the partition has no segment files; its offsets are not given out again",
+            "records are missing: the partition has no segment files; their offsets are not reused",
             extra=fields(log=log.name, first_offset=start, next_offset=end),
         )
     segment = Segment(log.services.cache, log.format, plan.directory, end, map_reserve=plan.config.segment_bytes)
@@ -330,7 +330,7 @@ def _recover(
     active.trim(unknown=True)
     if end < flushed and not plan.mended:
         logger.error(
-            "records are missing: the log ends before what was flushed; their offsets are not given out again",
+            "records are missing: the log ends before its flushed offset; their offsets are not reused",
             extra=fields(log=log.name, log_end=end, flushed=flushed),
         )
         active.add_damage(active.size, active.size, end, flushed)
@@ -388,7 +388,7 @@ def _cut(log: PartitionLog, segments: tuple[Segment, ...], i: int, position: int
     """Cuts the log at a position of its i-th segment; segments after it follow a gap and go."""
     segment = segments[i]
     logger.warning(
-        "the log's unflushed tail is cut at the first bytes that are no batch",
+        "truncated the unflushed end of the log at the first bytes that are not a batch",
         extra=fields(
             path=segment.path, position=position, size=segment.size - position, segments=len(segments) - i - 1
         ),

@@ -73,7 +73,7 @@ class TruncatableLog(PartitionLog):
 
     def leader_changed(self, leader_epoch: int) -> LeaderChanged:
         """What to raise where something of a leader of this epoch came too late."""
-        return LeaderChanged(f"{self.name} does not follow in leader epoch {leader_epoch} any more")
+        return LeaderChanged(f"{self.name} is no longer a follower in leader epoch {leader_epoch}")
 
 
 def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bool:
@@ -96,7 +96,7 @@ def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bo
             raise _failed(log, error) from error
         _load_producers(log)
     logger.info(
-        "the log was cut",
+        "truncated the log",
         extra=fields(log=log.name, offset=offset, log_end_offset=log.log_end_offset, log_end_before=end),
     )
     log.core.wake_listeners()
@@ -114,7 +114,7 @@ def begin_anew(log: TruncatableLog, offset: int, leader_epoch: int | None = None
         except OSError as error:
             raise _failed(log, error) from error
         _load_producers(log)
-    logger.info("the log starts empty", extra=fields(log=log.name, offset=offset))
+    logger.info("emptied the log and moved its start offset", extra=fields(log=log.name, offset=offset))
     log.core.wake_listeners()
 
 
@@ -126,22 +126,22 @@ def _check_usable(log: TruncatableLog) -> None:
 
 
 def _failed(log: TruncatableLog, error: OSError) -> StorageError:
-    log.storage_failed(error, "the log could not be cut")
-    return StorageError(f"{log.name} could not be cut: {error}")
+    log.storage_failed(error, "the log could not be truncated")
+    return StorageError(f"{log.name} could not be truncated: {error}")
 
 
 def _give_up(log: TruncatableLog, error: OSError) -> None:
     """Half of a cut is no log to serve: only a start knows what there is. Who waits is told by another thread."""
     if log.core.set_offline():
-        reason = f"a cut could not be finished: {error}"
-        logger.error("partition is offline until the next start", extra=fields(log=log.name, reason=reason))
+        reason = f"a truncation could not be completed: {error}"
+        logger.error("partition is offline until the broker restarts", extra=fields(log=log.name, reason=reason))
         log.services.went_offline(log, reason)
 
 
 def _load_producers(log: TruncatableLog) -> None:
     """The state at the new end, where what was known reached beyond it."""
     if log.producers is None and not log.load_producers_locked():
-        raise StorageError(f"{log.name}: the state of its producers could not be read")
+        raise StorageError(f"{log.name}: the producer state could not be read")
 
 
 def _lower(log: TruncatableLog, offset: int) -> None:

@@ -180,7 +180,7 @@ class LogManager:
             self.metadata.close()
             self._directory_lock.release()
             if isinstance(error, OSError):
-                raise StartupError(f"{self.directory} cannot be opened: {error}") from error
+                raise StartupError(f"{self.directory} could not be opened: {error}") from error
             raise
         self._started = True
         self.flusher.start()
@@ -198,7 +198,7 @@ class LogManager:
         found = Journal.open(self.directory)
         if found is None and identity is not None and identity.ours:
             raise StartupError(
-                f"{self.directory} has data but its {files.JOURNAL_NAME} is missing: restore it from a copy"
+                f"{self.directory} has data, but its {files.JOURNAL_NAME} is missing; restore it from a copy"
             )
         used_before = found is not None or identity is not None
         self.expiry_checkpoint.resume()
@@ -209,7 +209,7 @@ class LogManager:
         self.cluster_id = found.state.cluster_id
         if identity is not None and identity.cluster_id != self.cluster_id:
             raise StartupError(
-                f"{self.directory}: {files.META_PROPERTIES_NAME} and {files.JOURNAL_NAME} name different clusters"
+                f"{self.directory}: {files.META_PROPERTIES_NAME} and {files.JOURNAL_NAME} have different cluster ids"
             )
         directory.write_identity(self.directory, self.cluster_id, self.config.node_id, in_cluster=in_cluster)
         if in_cluster:
@@ -261,7 +261,7 @@ class LogManager:
             self.config = self.config.with_dynamic(state.cluster_overrides, cluster=True)
             self.config = self.config.with_dynamic(state.broker_overrides)
         except ConfigError as error:
-            raise StartupError(f"a dynamic setting that was stored earlier is no longer valid: {error}") from None
+            raise StartupError(f"a stored dynamic setting is no longer valid: {error}") from None
 
     def close(self) -> bool:
         """Clean stop. Nobody may append any more; what fails is logged, and then the next start is an unclean one, and
@@ -283,7 +283,7 @@ class LogManager:
             except OSError as error:
                 clean = False
                 reason = fields(reason=str(error))
-                logger.error("the data directory could not be closed cleanly", extra=reason)  # noqa: TRY400
+                logger.error("could not close the data directory cleanly", extra=reason)  # noqa: TRY400
             self._release()
             return clean
 
@@ -332,7 +332,7 @@ class LogManager:
         try:
             log.close()
         except KafkaError as error:
-            logger.warning("log was not closed cleanly", extra=fields(log=log.name, reason=str(error)))
+            logger.warning("could not close a log cleanly", extra=fields(log=log.name, reason=str(error)))
             return False
         return True
 
@@ -388,19 +388,21 @@ class LogManager:
         if reason is not None:
             raise InvalidTopic(reason)
         if name in self.topics:
-            raise TopicAlreadyExists(f"topic {name} exists")
+            raise TopicAlreadyExists(f"topic {name} already exists")
         clash = next((other for other in self.topics if topic_names_collide(name, other)), None)
         if clash is not None:
-            raise InvalidTopic(f"topic {name} differs from {clash} in '.' and '_' only")
+            raise InvalidTopic(f"topic {name} differs from topic {clash} only in '.' and '_'")
         self._check_count(partition_count, partition_count)
         self._resolve_or_refuse(overrides, name, new=True)
 
     def _check_count(self, total: int, added: int) -> None:
         if total <= 0:
-            raise InvalidPartitions(f"a topic has at least one partition, not {total}")
+            raise InvalidPartitions(f"invalid partition count {total}; a topic needs at least 1")
         count = sum(len(topic.partitions) for topic in self.topics.values())
         if count + added > self.config.max_partitions:
-            raise PolicyViolation(f"{count} partitions exist and max.partitions is {self.config.max_partitions}")
+            raise PolicyViolation(
+                f"{count} partitions exist, and more would exceed max.partitions={self.config.max_partitions}"
+            )
 
     def delete_topic(self, name: str, *, durable: bool = True) -> None:
         """Removes a topic for good; its files go after file.delete.delay.ms.
@@ -431,7 +433,9 @@ class LogManager:
         try:
             self._forget_offsets(name)
         except StorageError as error:  # the topic is gone all the same; making one of that name tries again
-            repeats.warning("checkpoints of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
+            repeats.warning(
+                "could not remove the checkpoints of a deleted topic", extra=fields(topic=name, reason=str(error))
+            )
 
     def drop_log(self, log: PartitionLog) -> None:
         log.mark_deleted()
@@ -463,7 +467,7 @@ class LogManager:
             topic = self._existing(name)
             count = len(topic.partitions)
             if total <= count:
-                raise InvalidPartitions(f"topic {name} has {count} partitions already, {total} is not more")
+                raise InvalidPartitions(f"topic {name} has {count} partitions, which cannot be changed to {total}")
             self._check_count(total, total - count)
             self.removals.clear_directories(name, range(count, total))
             self.metadata.record(
@@ -483,7 +487,7 @@ class LogManager:
             topic = self._existing(name)
             config = self._resolve_or_refuse(overrides, name)
             if config.message_format != topic.config.message_format:
-                raise InvalidConfig("message.format is fixed when a topic is created")
+                raise InvalidConfig("message.format cannot change after a topic is created")
             self.metadata.record({"op": "overrides", "name": name, "overrides": dict(overrides)})
             changed = self._use_topic_config(topic, config)
         repeats.info("topic settings changed", extra=fields(topic=name))
@@ -545,7 +549,7 @@ class LogManager:
     def _existing(self, name: str) -> Topic:
         topic = self.topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name}")
+            raise UnknownTopicOrPartition(f"topic {name} does not exist")
         return topic
 
     def _resolve_or_refuse(self, overrides: Mapping[str, str], name: str, *, new: bool = False) -> TopicConfig:
@@ -555,7 +559,7 @@ class LogManager:
         except ConfigError as error:
             raise InvalidConfig(str(error)) from None
         if config.message_format not in FORMATS:
-            raise InvalidConfig(f"message.format: this release has no format {config.message_format}")
+            raise InvalidConfig(f"message.format: unsupported format {config.message_format}")
         return config
 
     def publish(self, *changed: Topic) -> None:

@@ -99,7 +99,7 @@ class MetadataStore:
             journal_ = self._open_journal()
             before = journal_.size
             if journal_.compact_running():
-                logger.info("the journal was rewritten", extra=fields(size=journal_.size, before=before))
+                logger.info("compacted the metadata journal", extra=fields(size=journal_.size, before=before))
 
     def _open_journal(self) -> Journal:
         if self._journal is None:
@@ -110,7 +110,7 @@ class MetadataStore:
         try:
             journal_.record(*changes)
         except OSError as error:
-            raise StorageError(f"the change could not be written down: {error}") from error
+            raise StorageError(f"the change could not be written to the journal: {error}") from error
 
     # --- users --------------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class MetadataStore:
             try:
                 configs[group_id] = GroupConfig.resolve(self._config(), overrides)
             except ConfigError as error:
-                repeats.warning("settings of a group do not count: %s", error, extra=fields(group=group_id))
+                repeats.warning("ignored the invalid settings of a group: %s", error, extra=fields(group=group_id))
         self.group_configs = configs
 
     def alter_client_metrics(self, name: str, config: ClientMetricsConfig) -> None:
@@ -184,7 +184,7 @@ class MetadataStore:
                 configs[name] = ClientMetricsConfig.resolve(overrides)
             except (ConfigError, InvalidRequest) as error:
                 repeats.warning(
-                    "a subscription to client metrics does not count: %s", error, extra=fields(subscription=name)
+                    "ignored an invalid client metrics subscription: %s", error, extra=fields(subscription=name)
                 )
         self.client_metrics = configs
 

@@ -23,14 +23,14 @@ def open_journal(path: str, *, make: bool = False) -> Iterator[Journal]:
     """Holds the directory's lock. StartupError while a broker has it, for what this release cannot read, and, unless
     it may be made, for a directory that no broker has used."""
     if not make and not directory.is_used(path) and not disk.exists(f"{path}/{files.JOURNAL_NAME}"):
-        raise StartupError(f"{path} is no data directory: it has no {files.META_PROPERTIES_NAME}")
+        raise StartupError(f"{path} is not a data directory: it has no {files.META_PROPERTIES_NAME}")
     directory.prepare(path)
     lock = directory.DirectoryLock(path)
     try:
         journal = Journal.open(path)
         if journal is None:
             if directory.is_used(path):
-                raise StartupError(f"{path} has no {files.JOURNAL_NAME}: start a broker on it first")
+                raise StartupError(f"{path} has no {files.JOURNAL_NAME}; start a broker on it first")
             journal = Journal.create(path, uuid_text(new_uuid()))
             directory.leave_clean_marker(path)
         try:

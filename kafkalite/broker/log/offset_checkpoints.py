@@ -105,7 +105,7 @@ class OffsetCheckpoints:
                 self.write_recovery_points()
         except OSError as error:
             reason = str(error)
-            logger.warning("the log start could not be written down", extra=fields(log=log.name, reason=reason))
+            logger.warning("could not write the log start offset", extra=fields(log=log.name, reason=reason))
             return False
         return self.starts.get((log.topic, log.partition), -1) >= first
 

@@ -59,7 +59,7 @@ class LogOpener:
         try:
             return TopicConfig.resolve(self.config(), overrides, name)
         except ConfigError as error:
-            raise StartupError(f"topic {name} has a setting this release does not take: {error}") from None
+            raise StartupError(f"topic {name} has a setting that this release does not accept: {error}") from None
 
     def plan(
         self,
@@ -122,7 +122,7 @@ class LogOpener:
         except OSError as error:
             for log in logs:
                 if log.taken_over:
-                    log.go_offline(f"the recovery point of what Kafka left could not be written: {error}")
+                    log.go_offline(f"the recovery point of a log adopted from Kafka could not be written: {error}")
             return
         for log in logs:
             if log.taken_over and not log.offline:

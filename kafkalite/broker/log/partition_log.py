@@ -287,7 +287,7 @@ class PartitionLog(LogState):
             if not self.core.epoch_recorded:
                 self._record_epoch_locked()
         except OSError as error:
-            self.storage_failed(error, "the next segment could not be made ready")
+            self.storage_failed(error, "the next segment could not be prepared")
             return None
         return self.active
 
@@ -311,7 +311,7 @@ class PartitionLog(LogState):
         """Makes a new active segment at the log end; the old one goes to the sealer."""
         old = self.active
         if self.producers is None and not self.load_producers_locked():
-            raise OSError(errno.EIO, "producer state cannot be loaded", self.directory)
+            raise OSError(errno.EIO, "the producer state could not be loaded", self.directory)
         new = Segment(
             self.services.cache,
             self.format,
@@ -337,7 +337,7 @@ class PartitionLog(LogState):
                     self.roll_locked()
             except OSError as error:
                 self.storage_failed(error, "the next segment could not be created")
-                raise StorageError(f"{self.name} could not roll: {error}") from error
+                raise StorageError(f"{self.name} could not roll to a new segment: {error}") from error
 
     def _record_epoch_locked(self) -> None:
         """Writes down from which offset on batches carry the current leader epoch."""
@@ -393,9 +393,11 @@ class PartitionLog(LogState):
         try:
             table = self.producer_state.load_locked()
         except OSError as error:
-            self.storage_failed(error, "producer state could not be read")
+            self.storage_failed(error, "the producer state could not be read")
         except KafkaError as error:  # the journal is full or broken: nothing is wrong with this log
-            logger.warning("producer ids could not be noted", extra=fields(log=self.name, reason=str(error)))
+            logger.warning(
+                "could not record producer ids in the journal", extra=fields(log=self.name, reason=str(error))
+            )
         else:
             self.core.set_producers(table)
             return True
@@ -408,7 +410,7 @@ class PartitionLog(LogState):
             return table
         with self.core.locked():
             if self.offline or self.deleted or (self.producers is None and not self.load_producers_locked()):
-                raise StorageError(f"{self.name} is offline, or its producers cannot be read")
+                raise StorageError(f"{self.name} is offline, or its producer state cannot be read")
             table = self.producers
         assert table is not None, "it was just loaded"
         self.core.wake_listeners()
@@ -474,7 +476,7 @@ class PartitionLog(LogState):
             except OSError as error:
                 if self.deleted:
                     raise UnknownTopicOrPartition(f"{self.name} was deleted") from error
-                self.go_offline(f"a sync failed: {error}")
+                self.go_offline(f"a flush failed: {error}")
                 raise StorageError(f"{self.name} could not be flushed: {error}") from error
             self.core.set_flushed(target)
 
@@ -547,7 +549,7 @@ class PartitionLog(LogState):
             if self.producer_state.is_due_locked(stopping=True):
                 self.producer_state.save(self.producer_state.capture_locked())
         except OSError as error:
-            logger.warning("log could not be closed tidily", extra=fields(log=self.name, reason=str(error)))
+            logger.warning("could not close a log cleanly", extra=fields(log=self.name, reason=str(error)))
         for each in self.segments:
             each.close()
 
@@ -557,7 +559,7 @@ class PartitionLog(LogState):
         """Stops serving the partition until the broker is started again."""
         if not self.core.set_offline():
             return
-        logger.error("partition is offline until the next start", extra=fields(log=self.name, reason=reason))
+        logger.error("partition is offline until the broker restarts", extra=fields(log=self.name, reason=reason))
         self.services.went_offline(self, reason)
         self.core.wake_listeners()
 
@@ -566,29 +568,37 @@ class PartitionLog(LogState):
         if error.errno in FULL_DISK_ERRORS:
             self._report_full(error)
         elif error.errno in PASSING_ERRORS:
-            repeats.error("storage refuses work for now", extra=fields(log=self.name, what=what, reason=str(error)))
+            repeats.error(
+                "the storage failed temporarily; the partition stays online",
+                extra=fields(log=self.name, what=what, reason=str(error)),
+            )
         elif self.core.set_offline():
             logger.error(
-                "partition is offline until the next start", extra=fields(log=self.name, reason=f"{what}: {error}")
+                "partition is offline until the broker restarts", extra=fields(log=self.name, reason=f"{what}: {error}")
             )
             self.services.went_offline(self, str(error))
 
     def read_failed(self, segment: Segment, error: int) -> None:
         """A file that is shorter than it was, or that the disk cannot give. From any thread, maybe a network worker."""
         if not self.deleted:
-            reason = "the file was cut from outside or cannot be read" if error == errno.EIO else os.strerror(error)
-            self.storage_failed(SegmentUnreadable(errno.EIO, reason, segment.path), "a segment cannot be read")
+            reason = (
+                "the file was truncated by another process or is unreadable"
+                if error == errno.EIO
+                else os.strerror(error)
+            )
+            self.storage_failed(SegmentUnreadable(errno.EIO, reason, segment.path), "a segment could not be read")
 
     def unreadable(self, error: SegmentUnreadable) -> StorageError:
         """What to raise when a reader met a file that failed: the partition is offline by then."""
-        self.storage_failed(error, "a segment cannot be read")
-        return StorageError(f"{self.name} cannot be read: {error}")
+        self.storage_failed(error, "a segment could not be read")
+        return StorageError(f"{self.name} could not be read: {error}")
 
     def _report_full(self, error: OSError) -> None:
         if not self.core.storage_full:
             self.core.storage_full = True
             logger.error(
-                "disk is full: appends are refused, reads continue", extra=fields(log=self.name, reason=error.strerror)
+                "the disk is full; appends are refused and reads continue",
+                extra=fields(log=self.name, reason=error.strerror),
             )
             self.services.fitness_changed(self)
 
@@ -599,7 +609,7 @@ class PartitionLog(LogState):
     def storage_recovered_locked(self) -> None:
         """A write succeeded again after a full disk."""
         self.core.storage_full = False
-        logger.info("appends succeed again", extra=fields(log=self.name))
+        logger.info("appends work again", extra=fields(log=self.name))
         self.services.fitness_changed(self)
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -621,7 +631,7 @@ class PartitionLog(LogState):
         """A copy of whole batches from the one that holds `offset` on; KafkaError."""
         error, found = self.read_blocking(offset, size_max, whole_first_batch=whole_first_batch)
         if error:
-            raise error_for(error, f"{self.name} cannot be read at offset {offset}: {ErrorCode(error).name}")
+            raise error_for(error, f"{self.name} could not be read at offset {offset}: {ErrorCode(error).name}")
         if found is None:
             return b""
         try:

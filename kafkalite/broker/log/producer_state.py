@@ -150,7 +150,7 @@ class ProducerState:
 
     def _rebuild(self, start: int) -> list[transaction_index.Row]:
         log = self._log
-        logger.warning("aborted transactions are looked up in the log again", extra=fields(log=log.name))
+        logger.warning("rebuilding the list of aborted transactions from the log", extra=fields(log=log.name))
         scratch = ProducerTable(self._producer_count_max)
         self._walk(scratch, 0, start)
         return [row for row in scratch.aborted.rows() if row[2] < start]
@@ -170,7 +170,9 @@ class ProducerState:
                     marks[segment.base_offset] = transaction_index.mark_of(data)
             snapshots.write(self._directory, start, snapshots.encode(table, marks))
         except OSError as error:
-            logger.warning("aborted transactions could not be saved", extra=fields(log=log.name, reason=str(error)))
+            logger.warning(
+                "could not save the list of aborted transactions", extra=fields(log=log.name, reason=str(error))
+            )
             return
         self._saved = (start, marks)
 
@@ -276,7 +278,7 @@ class ProducerState:
             self._warn(error)
 
     def _warn(self, error: OSError) -> None:
-        logger.warning("producer snapshot could not be saved", extra=fields(log=self._log.name, reason=str(error)))
+        logger.warning("could not save a producer snapshot", extra=fields(log=self._log.name, reason=str(error)))
 
     def save_compacted(self, below: int) -> None:
         """After a compaction up to `below`: the files of all segments are rewritten, and no snapshot stays that

@@ -55,7 +55,7 @@ def read(path: str) -> list[tuple[Range, int]]:
         data = files.read_bytes(path)
         return [] if data is None else _parse(data)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        logger.warning("what is quarantined is not known from its file", extra=fields(path=path, reason=str(error)))
+        logger.warning("could not read the list of quarantined bytes", extra=fields(path=path, reason=str(error)))
         return []
 
 
@@ -64,7 +64,7 @@ def _parse(data: bytes) -> list[tuple[Range, int]]:
         raise ValueError("its checksum is wrong")
     values = json.loads(data[9:])
     if values["version"] != VERSION:
-        raise ValueError(f"its version is {values['version']}")
+        raise ValueError(f"unsupported version {values['version']}")
     return [((position, end, offset, behind), crc) for position, end, offset, behind, crc in values["ranges"]]
 
 
@@ -97,7 +97,7 @@ def save(segment: Segment) -> None:
             write(path_of(segment.directory, segment.base_offset), rows)
         except OSError as error:
             logger.warning(
-                "what is quarantined could not be written down", extra=fields(path=segment.path, reason=str(error))
+                "could not write the list of quarantined bytes", extra=fields(path=segment.path, reason=str(error))
             )
 
 
@@ -119,7 +119,7 @@ def restore(segments: Iterable[Segment], log_name: str) -> None:
     if known:
         told = ", ".join(f"{offset}-{behind - 1}" for _, _, offset, behind in known[:TOLD_MAX])
         logger.error(
-            "offsets are under quarantine since an earlier run: reads of them fail, everything else is served",
+            "offsets are still quarantined since an earlier run; reading them fails, and all other offsets are served",
             extra=fields(log=log_name, ranges=len(known), offsets=told),
         )
 

@@ -101,7 +101,7 @@ def quarantine(segment: Segment, position: int, end: int, offset: int, next_offs
         return
     quarantine_file.save(segment)
     logger.error(
-        "damaged bytes are quarantined: reads inside fail, everything else is served",
+        "quarantined damaged bytes; reading their offsets fails, and all other offsets are served",
         extra=fields(
             path=segment.path, position=position, size=end - position, first_offset=offset, next_offset=next_offset
         ),
@@ -114,8 +114,8 @@ def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
         return
     quarantine_file.save(segment)
     logger.error(
-        "records are missing: a segment ends before the next one begins; reads of their offsets fail, "
-        "everything else is served",
+        "records are missing: a segment ends before the next one begins; reading their offsets fails, and all "
+        "other offsets are served",
         extra=fields(path=segment.path, size=segment.size, first_offset=offset, next_offset=next_offset),
     )
 

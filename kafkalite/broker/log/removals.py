@@ -60,7 +60,7 @@ class Removals:
         """Gives directories that may be a deleted topic's, and cannot tell, names that no start takes for a topic's."""
         for path in strays:
             logger.warning(
-                "a directory with the name of a deleted topic, which does not tell whose it is, is kept under another",
+                "renamed a directory that has the name of a deleted topic but no valid topic id",
                 extra=fields(path=self.rename_partition(path, files.stray_directory_name)),
             )
 
@@ -97,7 +97,9 @@ class Removals:
             else:
                 target = f"{self._directory}/{files.stray_directory_name(name, partition)}"
                 self._rename_out_of_the_way(path, target)
-                logger.warning("a directory that is no topic's is kept under another name", extra=fields(path=target))
+                logger.warning(
+                    "renamed a directory that does not belong to the new topic of its name", extra=fields(path=target)
+                )
         self.sync_renames()
 
     def remove_directory(self, path: str, topic: str, partition: int, delay_ms: int) -> None:
@@ -108,7 +110,7 @@ class Removals:
         except FileNotFoundError:
             return
         except OSError as error:
-            logger.warning("partition directory could not be renamed", extra=fields(path=path, reason=str(error)))
+            logger.warning("could not rename a partition directory", extra=fields(path=path, reason=str(error)))
             self._names_kept = True
             return
         self._renames_unsynced = True
@@ -139,6 +141,6 @@ class Removals:
         try:
             file_ops.rename(path, target)
         except OSError as error:
-            raise StorageError(f"{path} stands in the way and could not be renamed: {error}") from error
+            raise StorageError(f"{path} is in the way and could not be renamed: {error}") from error
         self._renames_unsynced = True
         return target

@@ -60,7 +60,7 @@ def _mend_file(partition: Partition | None, finding: Finding) -> str:
     kept = _put_aside(finding.path)
     if partition is not None and finding.path.endswith(files.INDEX_SUFFIX):
         _rebuild_index(partition, finding.path.removesuffix(files.INDEX_SUFFIX))
-    return f"made again; the old file is {os.path.basename(kept)}"
+    return f"rebuilt; the old file is {os.path.basename(kept)}"
 
 
 def _put_aside(path: str) -> str:

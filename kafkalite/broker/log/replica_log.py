@@ -60,7 +60,10 @@ class UnexpectedAppendOffset(Exception):
     """A leader's first batch begins below the log's end: nothing was appended."""
 
     def __init__(self, log: ReplicaLog, first_offset: int, last_offset: int) -> None:
-        super().__init__(f"{log.name} ends at {log.log_end_offset}: a batch of {first_offset}-{last_offset} is below")
+        super().__init__(
+            f"{log.name} ends at offset {log.log_end_offset}, but the leader sent a batch of the lower offsets "
+            f"{first_offset}-{last_offset}"
+        )
         self.first_offset = first_offset
         self.last_offset = last_offset
 
@@ -177,7 +180,10 @@ class ReplicaLog(log_truncation.TruncatableLog):
         since, which `note_damage` did not tell of one that is behind."""
         if self.behind and 0 <= acknowledged <= self.log_end_offset and self.damage_start is None:
             self.behind = False
-            logger.info("the replica has again what it had lost", extra=fields(log=self.name, end=self.log_end_offset))
+            logger.info(
+                "a replica that had lost records has caught up again",
+                extra=fields(log=self.name, end=self.log_end_offset),
+            )
             self.services.fitness_changed(self)
         if self.damage_start is not None:
             self.behind = True
@@ -252,7 +258,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
         self.behind = self.log_end_offset < known or self.damage_start is not None
         if self.log_end_offset < known:
             logger.error(
-                "a replica ends before what it once had",
+                "a replica ends before its last known high watermark or recovery point",
                 extra=fields(log=self.name, log_end=self.log_end_offset, known=known),
             )
         for segment, position in self.walked:
@@ -296,11 +302,11 @@ class ReplicaLog(log_truncation.TruncatableLog):
             raise CorruptMessage(f"{self.name}: the leader's records are damaged")
         if outcome == FOLLOW_OLD_FORMAT:
             code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-            raise error_for(code, f"{self.name}: the leader has batches from before magic 2")
+            raise error_for(code, f"{self.name}: the leader has batches in a format older than magic 2")
         if outcome == FOLLOW_OUT_OF_ORDER:
-            raise OffsetsOutOfOrder(f"{self.name}: offsets of the leader's batches do not rise")
+            raise OffsetsOutOfOrder(f"{self.name}: the offsets of the leader's batches do not increase")
         if outcome == FOLLOW_FAILED:
-            raise error_for(error, f"{self.name} could not append what its leader has")
+            raise error_for(error, f"{self.name} could not append the leader's records")
         start = self.log_start_offset
         if start != self.log_end_offset or not first < start <= last:
             raise UnexpectedAppendOffset(self, first, last)
@@ -324,7 +330,9 @@ class ReplicaLog(log_truncation.TruncatableLog):
             if offset <= self.log_start_offset:
                 return False
             if offset > self.log_end_offset:
-                raise OffsetOutOfRange(f"{self.name} ends at {self.log_end_offset}: it cannot start at {offset}")
+                raise OffsetOutOfRange(
+                    f"{self.name} ends at offset {self.log_end_offset}, so its start cannot move to {offset}"
+                )
             self.core.set_log_start(offset)
             try:
                 self.services.log_start_moved(self)  # first: a start with the records before has to know their epochs
@@ -341,7 +349,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
         later go even where nothing else does (KAFKA-10706).
         """
         if offset < 0:
-            raise ValueError(f"{self.name} cannot be cut at {offset}")
+            raise ValueError(f"{self.name} cannot be truncated to negative offset {offset}")
         return log_truncation.cut(self, offset, leader_epoch)
 
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int | None = None) -> None:

@@ -43,9 +43,11 @@ def delete_records(log: PartitionLog, offset: int) -> int:
         if log.deleted:
             raise UnknownTopicOrPartition(f"{log.name} was deleted")
         if not log.led:
-            raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log.name} is not led here")
+            raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log.name} is not led by this broker")
         if target < 0 or target > log.high_watermark:
-            raise OffsetOutOfRange(f"{log.name} ends at {log.high_watermark}: cannot delete up to {target}")
+            raise OffsetOutOfRange(
+                f"cannot delete records of {log.name} up to offset {target}: its high watermark is {log.high_watermark}"
+            )
         if target > log.log_start_offset:
             log.core.set_log_start(target)
     log.services.log_start_moved(log)
@@ -71,7 +73,7 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     except UnknownTopicOrPartition:
         return 0
     except SegmentUnreadable as error:
-        log.storage_failed(error, "a segment cannot be read")
+        log.storage_failed(error, "a segment could not be read")
         return 0
     count = max(ask(policy, ages, now_ms) for policy in policies)
     if log.core.replicated:
@@ -159,7 +161,7 @@ def _sync_names(log: PartitionLog) -> None:
     try:
         file_ops.sync_directory(log.directory)
     except OSError as error:
-        logger.warning("the log's directory could not be synced", extra=fields(log=log.name, reason=str(error)))
+        logger.warning("could not sync the directory of a log", extra=fields(log=log.name, reason=str(error)))
 
 
 def remove_files(log: PartitionLog, segment: Segment) -> None:
@@ -174,5 +176,5 @@ def remove_files(log: PartitionLog, segment: Segment) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            logger.warning("deleted segment could not be renamed", extra=fields(path=path, reason=str(error)))
+            logger.warning("could not rename a deleted segment", extra=fields(path=path, reason=str(error)))
     log.services.remove_later(paths, log.config.file_delete_delay_ms)

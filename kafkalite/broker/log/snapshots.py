@@ -123,7 +123,7 @@ def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> 
         data = _readable(base + files.SNAPSHOT_SUFFIX)
         rows = decode(data) if data is not None else None
         if rows is None:
-            logger.warning("producer snapshot is damaged and ignored", extra=fields(directory=directory, offset=offset))
+            logger.warning("ignored a damaged producer snapshot", extra=fields(directory=directory, offset=offset))
             continue
         producers = _companion(directory, offset).get("producers", {})
         for row in rows:
@@ -157,7 +157,7 @@ def _readable(path: str) -> bytes | None:
     try:
         return files.read_bytes(path)
     except OSError as error:
-        logger.warning("producer state cannot be read and is ignored", extra=fields(path=path, reason=str(error)))
+        logger.warning("ignored producer state that cannot be read", extra=fields(path=path, reason=str(error)))
         return None
 
 

@@ -86,7 +86,7 @@ def _withdraw(log: PartitionLog, new: Segment) -> None:
         file_ops.sync_directory(log.directory)
     except OSError as error:
         if not log.deleted:
-            log.go_offline(f"a swap could not be taken back: {error}")
+            log.go_offline(f"a swap of compacted segments could not be rolled back: {error}")
 
 
 def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str]:
@@ -101,7 +101,7 @@ def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> li
     except OSError as error:
         if log.deleted:
             raise SwapAbandoned(log.name) from error
-        log.go_offline(f"a swap could not be finished: {error}")
+        log.go_offline(f"a swap of compacted segments could not be completed: {error}")
         raise
     _withdraw(log, new)
     raise SwapAbandoned(log.name)
@@ -200,7 +200,9 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
     end, intact = _end_of(directory, base, record_format, cache)
     if not intact and disk.exists(path):
         # Old files are renamed from the first on: as long as that one is there all of them are.
-        logger.error("a compacted segment is damaged; the segments it was made from are kept", extra=fields(path=path))
+        logger.error(
+            "a compacted segment is damaged; keeping the segments that it was made from", extra=fields(path=path)
+        )
         file_ops.rename(announced, announced + files.DELETED_SUFFIX)
         return
     for name in disk.list_names(directory):
@@ -211,7 +213,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
             file_ops.unlink(f"{directory}/{name}", missing_ok=True)
     file_ops.sync_directory(directory)
     file_ops.rename(announced, path)
-    logger.info("a swap of compacted segments was finished", extra=fields(path=path, end_offset=end))
+    logger.info("completed a swap of compacted segments", extra=fields(path=path, end_offset=end))
 
 
 def _end_of(directory: str, base: int, record_format: RecordFormat, cache: FileCache) -> tuple[int, bool]:

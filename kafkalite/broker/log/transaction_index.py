@@ -76,9 +76,7 @@ def read(directory: str, base_offset: int) -> bytes:
     try:
         return files.read_bytes(path) or b""
     except OSError as error:
-        logger.warning(
-            "aborted transactions cannot be read from their file", extra=fields(path=path, reason=str(error))
-        )
+        logger.warning("could not read the list of aborted transactions", extra=fields(path=path, reason=str(error)))
         return b""
 
 

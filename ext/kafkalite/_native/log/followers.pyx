@@ -347,7 +347,7 @@ cdef class OffsetWaits:
             try:
                 callback(error)
             except Exception:
-                logger.exception("one who waited for followers could not be told")
+                logger.exception("a callback that waited for followers failed")
         return 0
 
 

@@ -233,7 +233,7 @@ cdef class Segment:
     cdef int check_read(self) except -1:
         """Call it when the map was read, before anything made from it is used. SegmentUnreadable: it was zeros."""
         if self.has_fault():
-            raise SegmentUnreadable(EIO, "the file was cut from outside or cannot be read", self.path)
+            raise SegmentUnreadable(EIO, "the file was truncated by another process or is unreadable", self.path)
         return 0
 
     cdef int check_size(self, int64_t size) except -1:
@@ -242,7 +242,7 @@ cdef class Segment:
         if 0 <= found < size:
             self.fault = 1
             raise SegmentUnreadable(
-                EIO, f"the file was cut from outside: {found} bytes of {size} are there", self.path)
+                EIO, f"the file was truncated by another process: {found} of {size} bytes are left", self.path)
         return 0
 
     def modified_ms(self):
@@ -257,7 +257,7 @@ cdef class Segment:
         if found.st_size < size and not self.deleted:
             self.fault = 1
             raise SegmentUnreadable(
-                EIO, f"the file was cut from outside: {found.st_size} bytes of {size} are there", self.path)
+                EIO, f"the file was truncated by another process: {found.st_size} of {size} bytes are left", self.path)
         return found.st_mtime_ns // 1000000
 
     def note_unreadable(self):

@@ -81,13 +81,13 @@ class ClassicHost:
     def dropped(self, log: ClassicLog) -> None:
         """A set with a message larger than max.message.size was dropped; the connection lives on, as in 0.7.2."""
         logger.warning(
-            "a message set is dropped: a message is larger than max.message.size",
+            "dropped a message set with a message larger than max.message.size",
             extra=fields(log=log.name, max_message_size=log.core.message_size_max),
         )
 
     def reason(self, log: ClassicLog, error: int) -> str:
         """Why an append was refused."""
-        return f"a message set for {log.name} was refused: {ErrorCode(error).name}"
+        return f"{log.name} refused a message set: {ErrorCode(error).name}"
 
     def code_without_log(self, name: bytes, partition: int) -> int:
         """FETCH of a topic that is not there: nothing yet where it could be, whatever the offset."""
@@ -121,22 +121,22 @@ class ClassicHost:
             return topic
         text = _text(name)
         if text is None:
-            raise ValueError("a topic name that is not UTF-8")
+            raise ValueError("the topic name is not UTF-8")
         if text in INTERNAL_TOPICS:  # the coordinators make theirs when they need it, and would find a classic one
-            raise ValueError(f"topic {text} is the broker's own")
+            raise ValueError(f"{text} is an internal topic")
         if not self._logs.config.auto_create_topics_enable:
-            raise ValueError(f"there is no topic {text!r:.300}, and auto.create.topics.enable is off")
+            raise ValueError(f"topic {text!r:.300} does not exist, and auto.create.topics.enable is false")
         if not self._allows(asker, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) and not self._allows(
             asker, AclOperation.CREATE, ResourceType.TOPIC, text
         ):
-            raise ValueError(f"there is no topic {text!r:.300}, and the client may not make it")
+            raise ValueError(f"topic {text!r:.300} does not exist, and the client is not authorized to create it")
         try:
             count = self._logs.config.classic_partition_count(text)
             return self._logs.create_topic(text, count, {"message.format": "classic"})
         except TopicAlreadyExists:
             return self._logs.topics[text]  # somebody was faster
         except KafkaError as error:
-            raise ValueError(f"topic {text!r:.300} cannot be made: {error}") from error
+            raise ValueError(f"topic {text!r:.300} could not be created: {error}") from error
 
     def read(
         self, name: bytes, partition: int, offset: int, size_max: int, asker: Asker | None = None
@@ -162,12 +162,12 @@ class ClassicHost:
     ) -> list[int]:
         """The offsets that OFFSETS answers."""
         if not self._may(asker, AclOperation.DESCRIBE, name):
-            raise ValueError("OFFSETS of a topic that the client may not describe")
+            raise ValueError("the client is not authorized to describe the topic of an OFFSETS request")
         topic = self._logs.table.get(name)
         if topic is not None:
             return _log_of(topic, partition).offsets_before(time_ms, count_max)
         if self.code_without_log(name, partition) != ErrorCode.NONE:
-            raise ValueError(f"OFFSETS of partition {partition} of topic {name!r:.300}, which there is not")
+            raise ValueError(f"OFFSETS request for partition {partition} of topic {name!r:.300}, which does not exist")
         return [0] if time_ms in {OFFSETS_LATEST, OFFSETS_EARLIEST} else []
 
 
@@ -181,9 +181,9 @@ def _text(name: bytes) -> str | None:
 def _log_of(topic: Topic, partition: int) -> ClassicLog:
     """The log of a classic topic's partition; ValueError when it is not there or of another format."""
     if not 0 <= partition < len(topic.partitions):
-        raise ValueError(f"partition {partition} of topic {topic.name}, which has {len(topic.partitions)}")
+        raise ValueError(f"topic {topic.name} has no partition {partition}; it has {len(topic.partitions)}")
     log = topic.partitions[partition]
     if not isinstance(log, ClassicLog):
-        text = f"topic {topic.name} is not classic: its message.format is {log.format.name}"
+        text = f"topic {topic.name} is not in Kafka 0.7's format: its message.format is {log.format.name}"
         raise ValueError(text)  # noqa: TRY004 - a client's mistake, not a caller's
     return log

@@ -134,7 +134,7 @@ class ClassicLog(PartitionLog):
                 data, size_max=self.services.decompressed_size_max, depth_max=self.services.nesting_max
             )
         except MessageSetError as error:
-            logger.warning("a message set is refused", extra=fields(log=self.name, reason=str(error)))
+            logger.warning("refused a message set", extra=fields(log=self.name, reason=str(error)))
             return ErrorCode.CORRUPT_MESSAGE, 0, None
         if summary.outer_count == 1 and summary.message_count <= summary.valid_size:
             return 0, summary.message_count, None
@@ -154,7 +154,7 @@ class ClassicLog(PartitionLog):
                 self.active.sync()
                 self.entries.sync()
             except OSError as error:
-                self.go_offline(f"a sync failed: {error}")
+                self.go_offline(f"a segment could not be synced: {error}")
                 raise OSError(errno.EIO, "the segment could not be synced", self.directory) from error
         super().roll_locked()
         self.flush_due(self.log_end_offset)
@@ -270,7 +270,7 @@ def check_contiguous(directory: str, sizes: dict[int, int]) -> None:
         if base + sizes[base] != following:
             raise OSError(
                 errno.EIO,
-                f"segment {files.stem(base)} ends at {base + sizes[base]}, the next one begins at {following}",
+                f"segment {files.stem(base)} ends at {base + sizes[base]}, but the next one begins at {following}",
                 directory,
             )
 

@@ -57,7 +57,7 @@ class BatchView:
                 at = self._read_chunk(segment_at(log, at), at)
         except MessageSetError as error:
             if not self._records:
-                logger.warning("messages cannot be read", extra=fields(log=log.name, reason=str(error)))
+                logger.warning("could not read messages", extra=fields(log=log.name, reason=str(error)))
                 return ErrorCode.CORRUPT_MESSAGE, b""
         except SegmentUnreadable as error:
             log.unreadable(error)
@@ -125,7 +125,7 @@ class BatchView:
             count += 1
         if count > len(entry):
             logger.warning(
-                "a compressed message holds more messages than bytes, so not each can have an offset",
+                "a compressed message holds more messages than bytes, so they cannot be numbered",
                 extra=fields(log=self._log.name, offset=offset, size=len(entry), count=count),
             )
             raise MessageSetError(PARTIAL, offset)

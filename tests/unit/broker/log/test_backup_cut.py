@@ -73,5 +73,5 @@ def test_one_that_fails_is_refused_and_says_why(
         raise OSError("the disk is full")
 
     backup_cut.look(str(tmp_path), make)
-    assert [record.message for record in caplog.records] == ["no backup can be made"]
+    assert [record.message for record in caplog.records] == ["could not make a backup"]
     assert os.fstat(request_fd).st_nlink == 0

@@ -100,7 +100,7 @@ def test_it_ends_the_same_whichever_of_its_writes_was_the_last(tmp_path: Path, m
                 return
         again = handover.read(str(root))
         assert again is not None
-        with pytest.raises(StartupError, match="half way into the cluster"):
+        with pytest.raises(StartupError, match="partly migrated into the cluster"):
             handover.check_whole(str(root))
         handover.finish(str(root), again)
         assert_done(root, moved, records)

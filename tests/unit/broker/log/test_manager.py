@@ -235,8 +235,8 @@ def test_directory_that_others_may_read_is_told_once_and_left(tmp_path: Path, ca
     manager.open()
     manager.create_topic("t", 1, {})
     manager.close()
-    told = [record.getMessage() for record in caplog.records if "open to other users" in record.getMessage()]
-    assert told == ["the data directory is open to other users of this machine: chmod 700 closes it"]
+    told = [record.getMessage() for record in caplog.records if "other users" in record.getMessage()]
+    assert told == ["other users of this machine can access the data directory; run chmod 700 on it"]
     assert stat.S_IMODE(open_to_all.stat().st_mode) == 0o755
 
 
@@ -331,7 +331,7 @@ def test_copy_under_another_name_is_refused_with_the_same_topic_id(tmp_path: Pat
     manager.create_topic("t", 1, {}).partitions[0].append(make_batch())
     manager.close()
     shutil.copytree(tmp_path / "t-0", tmp_path / "copy-0")
-    with pytest.raises(StartupError, match=r"topic copy have topic id \S+, which is topic t's"):
+    with pytest.raises(StartupError, match=r"topic copy have topic id \S+, which belongs to topic t;"):
         make_manager(tmp_path).open()
     (tmp_path / "copy-0" / "partition.metadata").unlink()
     manager = make_manager(tmp_path)

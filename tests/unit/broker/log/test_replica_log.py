@@ -122,7 +122,7 @@ def test_old_formats_are_refused(tmp_path: Path) -> None:
     log = opened(LogHarness(tmp_path))
     old = bytearray(leaders(0, 1))
     old[16] = 1
-    with pytest.raises(KafkaError, match="before magic 2"):
+    with pytest.raises(KafkaError, match="older than magic 2"):
         log.append_as_follower(bytes(old), 0)
 
 
