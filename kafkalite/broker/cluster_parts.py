@@ -148,7 +148,7 @@ class ClusterParts:
 
     def sources(self) -> list[Callable[[], Iterable[Family]]]:
         """Sources of metrics, once joined."""
-        assert self.member is not None, "joined before metrics are told of it"
+        assert self.member is not None, "joined before metrics are served"
         return [self.in_sync.families, self.directories.families, self.fetchers.families, tell_of(self.member)]
 
     def reload_certificates(self) -> None:

@@ -348,7 +348,7 @@ class Composition:
         self.metrics = MetricsServer(self.told)
         self._stops.callback(self.metrics.stop)
         self.metrics.start(on_failure=self._failed.set)
-        logger.info("metrics and health are served at %s", ", ".join(self.metrics.urls))
+        logger.info("serving metrics and health at %s", ", ".join(self.metrics.urls))
 
     def _tell_parts(self, logs: LogManager, sessions: FetchSessionCache, services: BrokerServices) -> None:
         """What metrics and health look at, now that it is all there."""
@@ -460,14 +460,14 @@ class Composition:
             listening.close()
             raise ConfigError(
                 "listeners",
-                f"{wanted} would be open to other machines, whose clients cannot authenticate, and there is an"
-                " authorizer (bind it to 127.0.0.1, or set classic.listener.allow.remote=true)",
+                f"{wanted} is reachable from other machines, but its clients cannot authenticate and "
+                "authorizer.class.name is set; bind it to 127.0.0.1, or set classic.listener.allow.remote=true",
             )
         if tls is None and remote:
             logger.warning(
-                "listener %s has no TLS and is open to other machines: anyone who %s may read and write",
+                "listener %s has no TLS and is reachable from other machines: anyone who %s has access to its data",
                 wanted,
-                "listens on the network" if wanted.sasl else "reaches it",
+                "can eavesdrop on the network" if wanted.sasl else "can reach it",
             )
         sasl = self.sign_ins.get(wanted.name)
         return BoundListener(wanted.name, listening, endpoint, classic=wanted.classic, tls=tls, sasl=sasl)
@@ -486,7 +486,7 @@ class Composition:
             self.acceptor.released(connection)
 
     def _on_fatal(self, error: BaseException) -> None:
-        logger.critical("the broker cannot continue: %s", error)
+        logger.critical("the broker stops after a fatal error: %s", error)
         self._failed.set()
 
     def _register(self, logs: LogManager) -> None:
@@ -553,7 +553,7 @@ class Composition:
     def _close_long_requests(self) -> None:
         """Before the coordinators, so that none of them begins what has no end."""
         if not self.long_requests.close(LONG_REQUEST_STOP_S):
-            logger.warning("a long request did not end within %.0f s", LONG_REQUEST_STOP_S)
+            logger.warning("a long request is still running after %.0f s; the broker stops anyway", LONG_REQUEST_STOP_S)
 
     def _stop_groups(self) -> None:
         self.groups.stop()
@@ -575,7 +575,7 @@ class Composition:
 
     def _close_pool(self) -> None:
         if not self.pool.close(POOL_CLOSE_S):
-            logger.warning("background work did not end within %.0f s", POOL_CLOSE_S)
+            logger.warning("background work is still running after %.0f s; the broker stops anyway", POOL_CLOSE_S)
 
     def _close_logs(self, logs: LogManager) -> None:
         if self._crash:
@@ -603,7 +603,7 @@ def load_tls(config: BrokerConfig) -> TlsListeners | None:
     from kafkalite.broker.security.tls_listener import TlsListeners
 
     listeners = TlsListeners(config)
-    logger.info("TLS by %s", library_version())
+    logger.info("TLS library: %s", library_version())
     return listeners
 
 
@@ -644,7 +644,7 @@ def load_authorizer(logs: LogManager) -> Authorizer | None:
         allow_without_acl=config.allow_everyone_if_no_acl_found,
     )
     if not config.in_cluster:  # whose rules are not known yet
-        logger.info("permissions are asked of %d rules", len(authorizer))
+        logger.info("authorizing requests with %d ACLs", len(authorizer))
     return authorizer
 
 

@@ -43,9 +43,11 @@ if TYPE_CHECKING:
 logger = RepeatLogger(logging.getLogger("kafkalite.broker.dispatch"))
 
 
-NO_ROOM: Final = "%s v%d: an answer of %d bytes or more, for which its client holds too much memory (broker.memory.max)"
+NO_ROOM: Final = (
+    "%s v%d: no memory for a response of %d bytes or more, because the client holds too much (broker.memory.max)"
+)
 """Why a connection is closed whose answer has no room: the protocol has no error for that."""
-NO_REQUEST: Final = "%s v%d that does not follow its schema: %s"
+NO_REQUEST: Final = "%s v%d: the request does not match its schema: %s"
 """Why a connection is closed whose bytes are not a request."""
 
 
@@ -124,7 +126,12 @@ class _LongTask:
             self._answer.fail(NO_ROOM, row.name, version, error.size, client_id=self._task.client_id)
         except Exception:
             logger.exception("%s v%d failed", row.name, version)
-            self._answer.fail("%s v%d failed inside the broker", row.name, version, client_id=self._task.client_id)
+            self._answer.fail(
+                "%s v%d failed with an internal error",
+                row.name,
+                version,
+                client_id=self._task.client_id,
+            )
         finally:
             self._charge = None
         return None
@@ -275,7 +282,7 @@ class Dispatcher:
             return None
         except Exception:
             logger.exception("%s v%d failed", row.name, version)
-            connection.close("%s v%d failed inside the broker", row.name, version, client_id=client_id)
+            connection.close("%s v%d failed with an internal error", row.name, version, client_id=client_id)
             return None
         task = _Task(self, row, context, correlation_id, body, request)
         pool.submit_ordered(connection, self._after_pool, task, self._park(connection, body, request), False)
@@ -394,5 +401,5 @@ class Dispatcher:
         """ApiVersions is answered in its oldest form, so that the client can step down (KIP-511); else closes."""
         if key == table.API_VERSIONS_KEY:
             return table.unsupported_api_versions(correlation_id)
-        connection.close("API %d version %d is not served", key, version, client_id=client_id)
+        connection.close("unsupported API %d version %d", key, version, client_id=client_id)
         return None

@@ -67,7 +67,7 @@ def look(directory: str) -> list[Row]:
     while not os.path.isdir(place) and place != os.path.dirname(place):
         place = os.path.dirname(place)
     if not os.access(place, os.W_OK | os.X_OK):
-        raise StartupError(f"{place} cannot be written to: run it as the broker's user")
+        raise StartupError(f"{place} is not writable; run this as the broker's user")
     parts: tuple[Callable[[], Iterator[Row]], ...] = (
         lambda: file_system(mount_of(place)),
         lambda: sync_time(place),
@@ -103,19 +103,25 @@ def file_system(mount: Mount) -> Iterator[Row]:
     """Its kind and options."""
     found = f"{mount.kind} at {mount.point}"
     if mount.kind in VOLATILE:
-        yield Row("file system", found, LOOK, "it is memory: all is gone when the machine stops")
+        yield Row("file system", found, LOOK, "it is in memory: all data is lost when the machine stops")
     elif mount.kind in REMOTE or mount.kind.startswith("nfs"):
-        yield Row("file system", found, LOOK, "over a network locks and fsync are not what a broker relies on")
+        yield Row(
+            "file system", found, LOOK, "network file systems do not give the locks and fsync that a broker relies on"
+        )
     elif mount.kind not in GOOD:
-        yield Row("file system", found, NOTE, "ext4 and XFS are what is tried; btrfs: no copy on write (chattr +C)")
+        yield Row(
+            "file system", found, NOTE, "only ext4 and XFS are tested; on btrfs, disable copy on write (chattr +C)"
+        )
     else:
         yield Row("file system", found)
     if {"nobarrier", "barrier=0"} & mount.options:
-        yield Row("barriers", "off", LOOK, "a power cut may take what was synced: mount without nobarrier")
+        yield Row("barriers", "off", LOOK, "a power cut may lose synced data; mount without nobarrier")
     if "data=writeback" in mount.options:
-        yield Row("journal", "data=writeback", NOTE, "files may hold garbage after a power cut: data=ordered")
+        yield Row(
+            "journal", "data=writeback", NOTE, "files may contain garbage after a power cut; mount with data=ordered"
+        )
     if "ro" in mount.options:
-        yield Row("mount", "read-only", LOOK, "a broker writes")
+        yield Row("mount", "read-only", LOOK, "the broker must be able to write")
 
 
 def sync_time(directory: str) -> Iterator[Row]:
@@ -141,7 +147,9 @@ def judged_sync(median_ms: float, max_ms: float) -> Row:
     """The row of what was measured, in ms."""
     found = f"{median_ms:.2f} ms, at most {max_ms:.1f} ms"
     if median_ms < SYNC_MS_MIN:
-        return Row("fdatasync of 4 KiB", found, LOOK, "too fast for a disk: a cache that a power cut empties answers")
+        return Row(
+            "fdatasync of 4 KiB", found, LOOK, "too fast for a disk: writes go to a cache that a power cut empties"
+        )
     if median_ms > SYNC_MS_MAX:
         return Row(
             "fdatasync of 4 KiB",
@@ -159,11 +167,16 @@ def room(directory: str) -> Iterator[Row]:
     share = free / total if total else 1.0
     found = f"{free / 1e9:,.1f} GB, {share:.0%}"
     if free < FREE_BYTES_MIN or share < FREE_SHARE_MIN:
-        yield Row("free space", found, LOOK, "on a full disk producers are refused: retention.bytes, or a larger disk")
+        yield Row(
+            "free space",
+            found,
+            LOOK,
+            "producers are refused when the disk is full; set retention.bytes or use a larger disk",
+        )
     else:
         yield Row("free space", found)
     if disk.f_files and disk.f_favail < INODES_FREE_MIN:
-        yield Row("free inodes", f"{disk.f_favail:,}", LOOK, "each segment has up to five files")
+        yield Row("free inodes", f"{disk.f_favail:,}", LOOK, "each segment uses up to five files")
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -173,16 +186,18 @@ def limits() -> Iterator[Row]:
     """Of this user and of the kernel. The broker lifts its soft limit of files to the hard one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_MIN:
-        yield Row("open files", f"{hard:,}", LOOK, "connections and segments need one each: LimitNOFILE=65536")
+        yield Row("open files", f"{hard:,}", LOOK, "each connection and segment needs one; set LimitNOFILE=65536")
     else:
         yield Row("open files", "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}")
     size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if size != resource.RLIM_INFINITY:
-        yield Row("size of a file", f"{size:,} bytes", LOOK, "a segment has segment.bytes: ulimit -f unlimited")
+        yield Row(
+            "size of a file", f"{size:,} bytes", LOOK, "a segment can grow to segment.bytes; set ulimit -f unlimited"
+        )
     maps = _number("/proc/sys/vm/max_map_count")
     if maps is not None:
         few = maps < MAPS_MIN
-        why = "each open segment has one: sysctl vm.max_map_count=262144" if few else ""
+        why = "each open segment needs one; set sysctl vm.max_map_count=262144" if few else ""
         yield Row("memory maps", f"{maps:,}", NOTE if few else OK, why)
 
 
@@ -197,11 +212,14 @@ def memory() -> Iterator[Row]:
     found = f"{total / 1e9:.1f} GB, {available / 1e9:.1f} available"
     few = available < MEMORY_MIN
     yield Row(
-        "memory", found, NOTE if few else OK, "the page cache, which consumers read from, needs some" if few else ""
+        "memory",
+        found,
+        NOTE if few else OK,
+        "consumers read from the page cache, which needs free memory" if few else "",
     )
     swappiness = _number("/proc/sys/vm/swappiness")
     if swappiness is not None and swappiness > 1 and values.get("SwapTotal"):
-        yield Row("swappiness", str(swappiness), NOTE, "the broker may be swapped out: sysctl vm.swappiness=1")
+        yield Row("swappiness", str(swappiness), NOTE, "the broker may be swapped out; set sysctl vm.swappiness=1")
 
 
 def clock() -> Iterator[Row]:
@@ -210,10 +228,13 @@ def clock() -> Iterator[Row]:
     found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     state = _clock_state()
     if now < CLOCK_STARTS_S:
-        yield Row("clock", found, LOOK, "it is wrong: records would be stamped with it, and retention goes by that")
+        yield Row("clock", found, LOOK, "the clock is wrong, and it sets record timestamps and drives retention")
     elif state == CLOCK_ERROR:
         yield Row(
-            "clock", found, NOTE, "the kernel reports that it is not synchronised: run chrony or systemd-timesyncd"
+            "clock",
+            found,
+            NOTE,
+            "the kernel reports that the clock is not synchronised; run chrony or systemd-timesyncd",
         )
     else:
         yield Row("clock", found)
@@ -227,10 +248,18 @@ def expiry_time(directory: str) -> Iterator[Row]:
     found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(stored.time_ms / 1000))
     ahead_s = time.time() - stored.time_ms / 1000
     if ahead_s > JUMP_MS_MIN / 1000:
-        why = f"the clock is {ahead_s:.0f} s ahead (a jump, or downtime): clock.jump.hold.ms before it counts"
+        why = (
+            f"the clock is {ahead_s:.0f} s ahead (a clock jump, or downtime); expiry ignores that for "
+            "clock.jump.hold.ms"
+        )
         yield Row("expiry time", found, NOTE, why)
     elif ahead_s < -JUMP_MS_MIN / 1000:
-        yield Row("expiry time", found, LOOK, f"the clock is {-ahead_s:.0f} s behind it: one of the two is wrong")
+        yield Row(
+            "expiry time",
+            found,
+            LOOK,
+            f"the clock is {-ahead_s:.0f} s behind the stored expiry time; one of the two is wrong",
+        )
     else:
         yield Row("expiry time", found)
 

@@ -69,9 +69,9 @@ def load_libraries() -> None:
             mmap.mmap(-1, LIBRARIES_SIZE).close()
         except OSError:
             raise StartupError(
-                f"the address space limit (ulimit -v) of {limit >> 20} MiB leaves less than the"
-                f" {LIBRARIES_SIZE >> 20} MiB that the broker's libraries need: raise it, or limit memory by the"
-                " cgroup (MemoryMax=) instead"
+                f"the address space limit (ulimit -v) of {limit >> 20} MiB leaves less than the "
+                f"{LIBRARIES_SIZE >> 20} MiB that the broker's libraries need; raise it, or limit memory with a "
+                "cgroup (MemoryMax=) instead"
             ) from None
     for name in _LIBRARIES:
         importlib.import_module(name)
@@ -96,7 +96,7 @@ def warm_up() -> None:
             with forks.importing():
                 importlib.import_module(name)
         except Exception:
-            logger.debug("%s could not be loaded ahead", name, exc_info=True)
+            logger.debug("could not preload %s", name, exc_info=True)
 
 
 def raise_descriptor_limit() -> int:

@@ -89,7 +89,7 @@ class Broker:
         self._companions = tuple(companions)
         if isinstance(config, BrokerConfig):
             if settings:
-                raise TypeError("give either a BrokerConfig or single settings")
+                raise TypeError("give either a BrokerConfig or single settings, not both")
             self.config = config
         else:
             texts = dict(config or {}) | {key_of(name): value for name, value in settings.items()}
@@ -229,7 +229,7 @@ class Broker:
     def _check_alone(self) -> None:
         self._check_own()
         if self.config.in_cluster:
-            raise RuntimeError("topics and users of a cluster are its controllers': use an admin client")
+            raise RuntimeError("the controllers manage the topics and users of a cluster; use an admin client")
 
     def start(self) -> Self:
         """Serves clients when it returns, in a cluster as one whom the controllers have let in.
@@ -240,7 +240,7 @@ class Broker:
             self._check_own()
         with self._life:
             if self.running:
-                raise RuntimeError("the broker is running")
+                raise RuntimeError("the broker is already running")
             check_system()
             self._origin = forks.Origin()
             self._given_up.clear()
@@ -301,7 +301,7 @@ class Broker:
                 data=str(config.data_directory),
                 partitions=sum(1 for _ in logs.logs()),
                 memory_max=f"{config.broker_memory_max // MIB} MiB",
-                last_stop="clean" if logs.clean_start else "not clean: logs were checked",
+                last_stop="clean" if logs.clean_start else "unclean: logs were checked",
                 seconds=round(time.monotonic() - began, 3),
             ),
         )

@@ -293,7 +293,7 @@ def test_what_cannot_begin_says_so(live: Broker, offline: Broker, capsys: pytest
         ),
         (["--offline", "x:y"], "--offline: 'x:y' is no host:port"),
         (["--topics", "("], "--topics: "),
-        (["--since", "yesterday"], "'yesterday' is no time"),
+        (["--since", "yesterday"], "'yesterday' is not a time"),
         (["--grace", "-1"], "is no number of seconds"),
         (["--loaded", "s3://bucket/loaded"], "--loaded s3://bucket/loaded is a URL"),
         (["--loaded", "lake=hdfs://host/loaded"], "--loaded hdfs://host/loaded is a URL"),

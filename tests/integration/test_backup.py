@@ -185,8 +185,8 @@ def test_restored_it_stays_as_it_is(tmp_path: Path, directory: Path) -> None:
         (lambda at: (at / "copy").touch(), "not empty"),
         (lambda at: (at / "copy").symlink_to(at / "data" / "inside"), "is inside"),
         (lambda at: (at / "data" / "metadata.journal").unlink(), "has no metadata.journal"),
-        (lambda at: (at / "data" / "meta.properties").unlink(), "is no data directory"),
-        (lambda at: (at / "data" / "backup.unfinished").touch(), "half of a backup"),
+        (lambda at: (at / "data" / "meta.properties").unlink(), "is not a data directory"),
+        (lambda at: (at / "data" / "backup.unfinished").touch(), "an incomplete backup"),
     ],
     ids=["something there", "a file there", "inside", "no journal", "nothing to copy", "a half one"],
 )
@@ -220,7 +220,7 @@ def test_a_cut_that_was_made_for_another_request_is_made_anew(tmp_path: Path) ->
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(NAME)
             file.flush()
-            wait_until((links / f"{NAME}.json").exists, 60, "the links")
+            wait_until((links / f"{NAME}.json").exists, 60, "the hard links")
             later = NAME[::-1]
             file.seek(0)
             file.write(later)
@@ -240,7 +240,7 @@ def test_links_of_one_that_was_killed_go(tmp_path: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(NAME)
             file.flush()
-            wait_until((tmp_path / "data" / ".backup" / f"{NAME}.json").exists, 60, "the links")
+            wait_until((tmp_path / "data" / ".backup" / f"{NAME}.json").exists, 60, "the hard links")
         wait_until(lambda: not request.exists(), 60, "the broker to notice")
         assert not (tmp_path / "data" / ".backup").exists()
     finally:
@@ -268,7 +268,7 @@ def test_a_broker_that_cannot_make_links_says_so(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("kafkalite.broker.log.disk.link", no_links)
     try:
-        with pytest.raises(BackupFailed, match="could not make the links"):
+        with pytest.raises(BackupFailed, match="could not create the hard links"):
             back_up(str(tmp_path / "data"), str(tmp_path / "copy"))
         assert not (tmp_path / "copy").exists()
         assert not (tmp_path / "data" / ".backup").exists()

@@ -126,7 +126,7 @@ def test_blocked(broker):
         {"passed": 1},
         ("--disable-socket",),
         in_process={"errors": 1},
-        in_process_line="*StartupError: socket.socket is replaced by pytest_socket, *its own process*",
+        in_process_line="*StartupError: pytest_socket has replaced socket.socket, *its own process*",
     ),
     "gevent": Case(
         """
@@ -144,7 +144,7 @@ def test_patched(broker):
 """,
         {"passed": 1},
         in_process={"errors": 1},
-        in_process_line="*StartupError: socket.socket is replaced by gevent, *its own process*",
+        in_process_line="*StartupError: gevent has replaced socket.socket, *its own process*",
         conftest="from gevent import monkey\nmonkey.patch_all()\n",
     ),
     "pytest-xdist": Case(

@@ -103,7 +103,7 @@ def test_connection_that_stays_away_while_the_broker_registers_is_told(registrat
         raise ConnectionLoss
 
     monkeypatch.setattr(session, "create_ephemeral", create)
-    with pytest.raises(StartupError, match="went away while the broker registered"):
+    with pytest.raises(StartupError, match="while registering the broker"):
         registration(6, connection_timeout_s=1.0)
 
 
@@ -209,7 +209,7 @@ def test_nobody_answers():
         "127.0.0.1:1", 0, "127.0.0.1", 1, SystemClock(), session_timeout_s=1.0, connection_timeout_s=0.2,
         on_fatal=lambda _error: None,
     )  # fmt: skip
-    with pytest.raises(StartupError, match=r"no ZooKeeper answers at 127\.0\.0\.1:1"):
+    with pytest.raises(StartupError, match=r"no ZooKeeper server at 127\.0\.0\.1:1 answered"):
         one.start({})
     one.stop()
 
@@ -219,6 +219,6 @@ def test_host_that_cannot_be_registered(zookeeper):
         zookeeper.address, 0, "::1", 1, SystemClock(), session_timeout_s=1.0, connection_timeout_s=30.0,
         on_fatal=lambda _error: None,
     )  # fmt: skip
-    with pytest.raises(StartupError, match="no colon"):
+    with pytest.raises(StartupError, match="not contain a colon"):
         one.start({})
     one.stop()

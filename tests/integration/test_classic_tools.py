@@ -270,7 +270,7 @@ def test_perf_tools_print_their_columns(zookeeper, client, broker, run, monkeypa
         (("get-offsets", "--server", "host", "--topic", "t", "--time", "-1"), "kafka://host:port"),
         (("producer-perf", "--topic", "t", "--messages", "1", "--brokerinfo", "x"), "--brokerinfo"),
         (("producer-perf", "--topic", "t", "--messages", "1", "--brokerinfo", "broker.list=x"), "broker.list"),
-        (("export-offsets", "--zkconnect", "127.0.0.1:1", "--output-file", "/nowhere/x"), "no ZooKeeper answers"),
+        (("export-offsets", "--zkconnect", "127.0.0.1:1", "--output-file", "/nowhere/x"), "no ZooKeeper server"),
     ],
 )
 def test_what_the_tools_refuse(run, words, text, monkeypatch):

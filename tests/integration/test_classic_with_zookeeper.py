@@ -136,7 +136,7 @@ def test_without_zookeeper_nothing_is_registered(zookeeper, zookeeper_client, st
 
 
 def test_zookeeper_that_does_not_answer(start):
-    with pytest.raises(StartupError, match="no ZooKeeper answers"):
+    with pytest.raises(StartupError, match="no ZooKeeper server"):
         start(1, **{"zookeeper.connect": "127.0.0.1:1", "zk.connectiontimeout.ms": "200"})
 
 

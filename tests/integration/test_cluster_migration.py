@@ -468,7 +468,7 @@ def test_what_the_cluster_has_is_not_overwritten(
             for resource, why in (("quotas", "producer_byte_rate=2e+06 of user alice"), ("settings", "all brokers")):
                 assert main(["cluster", "migrate", *flags(broker)]) == 2
                 said = capsys.readouterr().err.splitlines()[-1]
-                assert f"the cluster has other {resource}" in said
+                assert f"the cluster's {resource} differ" in said
                 assert why in said
                 assert "events" not in client.topics()
                 client.quotas.alter(alice, {"producer_byte_rate": 1e6})
@@ -639,7 +639,7 @@ def test_what_cannot_go_is_refused_and_nothing_is_changed(
 
     try:
         alone.start()
-        refused("in use by another broker")
+        refused("another broker used")
         with Client(alone.bootstrap) as client:
             client.admin.create_topic("old", 1, configs={"message.format": "classic"})
         alone.stop()
@@ -673,10 +673,10 @@ def test_what_cannot_go_is_refused_and_nothing_is_changed(
         try:
             with Client(made.bootstrap) as client:
                 client.admin.create_topic("events", 1)
-            refused("the cluster has topics of these names: events")
+            refused("the cluster already has topics with these names: events")
             with Client(made.bootstrap) as client:
                 client.admin.delete_topic("events")
-            refused("the cluster has given out producer ids below")
+            refused("the cluster has already allocated the producer ids below")
         finally:
             made.close()
         alone.start()
@@ -684,7 +684,7 @@ def test_what_cannot_go_is_refused_and_nothing_is_changed(
             assert client.end_offset("events", 0) == 2
         alone.stop()
         assert main(["cluster", "migrate", *flags(alone)]) == 2
-        assert "process.roles is not broker" in capsys.readouterr().err
+        assert "process.roles must be broker" in capsys.readouterr().err
     finally:
         alone.close()
         broker.close()
@@ -721,4 +721,4 @@ def test_users_go_to_controllers_before_their_first_start(
         finally:
             broker.close()
     assert main(copy) == 2
-    assert "was started" in capsys.readouterr().err
+    assert "has been started" in capsys.readouterr().err

@@ -268,7 +268,7 @@ def test_a_start_that_failed_after_it_registered_leaves_the_epoch_that_the_contr
     with Broker(settings(controller, tmp_path)):
         pass
     controller.append(types.RegisterControllerRecord(controller_id=7))
-    with pytest.raises(StartupError, match="one of the cluster's controllers"):
+    with pytest.raises(StartupError, match="also a controller of the cluster"):
         Broker(settings(controller, tmp_path)).start()
     first, second = controller.requests(api.BROKER_REGISTRATION)
     assert first.previous_broker_epoch < second.previous_broker_epoch < controller.registered[7][0]
@@ -279,7 +279,7 @@ def test_directories_stay_what_they_are(controller: ScriptedController, tmp_path
     alone, member = tmp_path / "alone", tmp_path / "member"
     with Broker({"log.dirs": str(alone), "node.id": 7}):
         pass
-    with pytest.raises(StartupError, match="that stands alone"):
+    with pytest.raises(StartupError, match="outside a cluster"):
         Broker(settings(controller, alone)).start()
     with Broker(settings(controller, member)) as broker:
         with pytest.raises(RuntimeError, match="admin client"):
@@ -317,7 +317,7 @@ def test_process_without_controllers_ends_with_one_sentence(tmp_path: Path) -> N
     ):
         pass
     assert ended.value.status == 1  # systemd starts it again
-    (line,) = [line for line in ended.value.log.splitlines() if "no controller tells" in line]
+    (line,) = [line for line in ended.value.log.splitlines() if "no controller returned" in line]
     assert gone.address in line
 
 

@@ -214,7 +214,7 @@ def test_who_cannot_sign_in_is_told_why_and_is_not_served(controller: ScriptedCo
         wanted = settings(controller.address, tmp_path, 7, certificates)
         others = Certificates(tmp_path / "others", Authority("Others"))
         for changed, words in (
-            (signing_in(password="wrong"), r"the broker at .* does not let this broker in"),
+            (signing_in(password="wrong"), r"the broker at .* refused this broker's authentication"),
             (others.settings("b7"), "no TLS with the broker at"),
         ):
             security = of_brokers(BrokerConfig.load(overrides={**wanted, **changed}))

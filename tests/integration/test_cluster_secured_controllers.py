@@ -104,7 +104,7 @@ def test_broker_joins_controllers_that_ask_who_it_is(
             assert not member.image.brokers[7].fenced
         refused = {**wanted, "log.dirs": str(tmp_path / "other"), "initial.broker.registration.timeout.ms": 3000}
         if mechanism:
-            words = "does not let this broker in: .*[Aa]uthentication failed"
+            words = "refused this broker's authentication: .*[Aa]uthentication failed"
             refused |= ours | broker_settings(protocol, mechanism, "another")
         else:
             words = "no TLS with the controller"
@@ -169,7 +169,7 @@ def test_connection_signs_in_by_each_mechanism(tmp_path: Path, mechanism: str, u
         assert broker.principals() == {f"User:{user}"}
         connection.close()
         wrong = secured("SASL", "SASL_PLAINTEXT", mechanism, "nobody")
-        with pytest.raises(ConnectionFailed, match="does not let this broker in"):
+        with pytest.raises(ConnectionFailed, match="refused this broker's authentication"):
             ControllerConnection.connect(address_of(broker, "SASL"), "b7", 60, wrong)
         unsigned = ControllerConnection.connect(address_of(broker, "SASL"), "b7", 60)
         with pytest.raises(ConnectionFailed):

@@ -195,7 +195,7 @@ def test_groups_letters_and_the_way_of_an_event(console: ConsoleServer) -> None:
         ("/topics/orders/messages?partition=9", 404, "has no partition 9"),
         ("/topics/orders/messages?count=0", 400, "count is a whole number from 1 to 200"),
         ("/topics/orders/messages?from=there", 400, "from is one of"),
-        ("/topics/orders/messages?from=time&value=soon", 400, "is no time: write"),
+        ("/topics/orders/messages?from=time&value=soon", 400, "is not a time; expected"),
         ("/track?id=a&how=regex&id=(", 400, "missing"),
         ("/track?id=a&topics=none-such", 404, "there is no topic none-such"),
         ("/track?id=a&in=nowhere", 400, "is no place"),

@@ -106,7 +106,7 @@ def test_an_expression_that_might_take_for_ever_is_not_tried(
         zookeeper_client.create(f"/consumers/odd/ids/{name}", f"*1*{pattern}".encode(), makepath=True)
     page = data(console, "/classic/groups/odd")
     assert [row["reads"] for row in page["members"]] == [
-        "topics like (?=a)(a+)+b (1); '(?=a)(a+)+b' is not tried: it may never end",
+        "topics like (?=a)(a+)+b (1); topic filter '(?=a)(a+)+b' is refused, as matching it may take exponential time",
         "topics like (v+)+.* (1)",
     ]
     assert {row["topic"] for row in page["partitions"]} == {"visits"}
@@ -155,7 +155,7 @@ def test_a_zookeeper_that_does_not_answer_is_a_sentence(
     monkeypatch.setattr("kafkalite.console.classic.CONNECTION_TIMEOUT_S", 0.5)
     with ConsoleServer(scene.broker.bootstrap_servers, [LOOPBACK], zookeeper="127.0.0.1:1") as server:
         answer = ask(server, "/classic")
-        assert (answer.status, "no ZooKeeper answers at 127.0.0.1:1" in answer.text) == (502, True)
+        assert (answer.status, "no ZooKeeper server at 127.0.0.1:1 answered" in answer.text) == (502, True)
         assert ask(server, "/topics").status == 200
     with ConsoleServer(scene.broker.bootstrap_servers, [LOOPBACK]) as server:
         assert ask(server, "/classic").status == 404

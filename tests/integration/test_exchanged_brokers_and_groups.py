@@ -46,7 +46,7 @@ GROUPS = {"by-name": [TOPIC], "by-expression": ["^ord.*"], "static": [TOPIC]}
 MEMBERS = 2
 ROUND = (1, 2, 3)
 DOCUMENTED = (
-    "the data directory is open to other users of this machine",
+    "other users of this machine can access the data directory",
     "Could not find offset index file corresponding to log file",
 )
 """Warnings of an exchange that docs/cluster.md names."""

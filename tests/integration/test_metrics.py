@@ -314,8 +314,8 @@ def test_a_page_of_another_name_cannot_ask(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"metrics_listeners": "http://0.0.0.0:0"}, "is open to other machines, so metrics.users"),
-        ({"metrics_listeners": "http://:0"}, "is open to other machines, so metrics.users"),
+        ({"metrics_listeners": "http://0.0.0.0:0"}, "is reachable from other machines; set metrics.users"),
+        ({"metrics_listeners": "http://:0"}, "is reachable from other machines; set metrics.users"),
         ({"metrics_listeners": "ftp://127.0.0.1"}, "is no address to listen on"),
         ({"metrics_listeners": "https://127.0.0.1:0"}, "https needs a certificate"),
     ],
@@ -397,11 +397,11 @@ def test_while_groups_are_loaded_and_while_it_stops_the_broker_is_not_ready(brok
 
     assert reasons() == []
     told.groups.shards.loaded.clear()
-    assert reasons() == ["consumer groups are being loaded"]
+    assert reasons() == ["consumer groups are still loading"]
     told.groups.shards.loaded.set()
     told.stopping = True
     assert reasons() == ["the broker is stopping"]
     assert ask(url, "/health/live").status == 200
     told.stopping = False
     told.accepting = False
-    assert reasons() == ["the broker is starting: its logs are being opened"]
+    assert reasons() == ["the broker is starting: it is opening its logs"]

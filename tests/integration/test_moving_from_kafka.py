@@ -183,7 +183,7 @@ def test_a_directory_that_is_none_is_said(tmp_path: Path, capsys: pytest.Capture
     new = tmp_path / "new"
     for source in (tmp_path / "missing", tmp_path):
         assert main(["users", "copy", "--from-dir", str(source), "--data-dir", str(new)]) == 2
-        assert "has neither kafkalite's metadata.journal nor Apache Kafka's" in capsys.readouterr().err
+        assert "has neither metadata.journal (kafkalite) nor" in capsys.readouterr().err
     assert not new.exists()
 
 

@@ -55,4 +55,4 @@ def test_a_stop_that_was_not_clean_is_a_warning_and_the_next_start_says_so(
     assert (level, fields["clean"]) == ("WARNING", "no: the next start checks the logs")
     caplog.clear()
     with Broker(log_dirs=str(tmp_path)):
-        assert told(caplog, f"kafkalite {__version__} serves ")[2]["last_stop"] == "not clean: logs were checked"
+        assert told(caplog, f"kafkalite {__version__} serves ")[2]["last_stop"] == "unclean: logs were checked"

@@ -113,7 +113,7 @@ def test_a_damaged_batch_is_told_and_taken_out(data: Path, capsys: pytest.Captur
     status, out, _ = run(capsys, "check", data)
     assert status == 1
     [line] = [text for text in out.splitlines() if path.name in text]
-    assert "are damaged: offsets" in line
+    assert "are damaged; offsets" in line
     assert "1 findings" in out.splitlines()[-1]
     assert run(capsys, "repair", data, "--dry-run")[0] == 1
     assert tree(data) == damaged, "looking changes nothing"
@@ -227,7 +227,7 @@ def test_a_sealed_segment_that_was_cut_lacks_offsets_which_no_repair_brings_back
     os.truncate(path, 10_000)
     status, out, _ = run(capsys, "check", data)
     assert status == 1
-    assert "are damaged: offsets" in out or "are missing" in out
+    assert "are damaged; offsets" in out or "are missing" in out
     run(capsys, "repair", data)
     opened(data, check_readable)
 

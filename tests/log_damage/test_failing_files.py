@@ -85,7 +85,7 @@ def test_every_reader_of_the_map_says_so(harness: LogHarness) -> None:
     with segment:
         os.truncate(segment.path, 0)
         for read in readers:
-            with pytest.raises(SegmentUnreadable, match="cut from outside"):
+            with pytest.raises(SegmentUnreadable, match="truncated by another process"):
                 read()
     assert segment.unreadable
 
@@ -107,14 +107,14 @@ def test_a_closed_segment_that_was_cut_is_noticed_when_it_is_opened(harness: Log
     release(log)
     os.truncate(segment.path, segment.size - 1)
     assert read_code(log, segment.base_offset) == STORAGE_ERROR
-    assert "cut from outside" in harness.offline[0]
+    assert "truncated by another process" in harness.offline[0]
 
 
 def test_a_cut_active_segment_is_noticed_at_the_next_flush(tmp_path: Path) -> None:
     log, _ = filled(LogHarness(tmp_path), 40)
     os.truncate(log.active.path, 4096)
     log.append(make_batch(value_size=100))  # beyond the cut: a hole of zeros, and no error from the system
-    with pytest.raises(StorageError, match="cut from outside"):
+    with pytest.raises(StorageError, match="truncated by another process"):
         log.flush()
     assert log.offline
     assert log.flushed_offset == 40, "what came after the cut is not acknowledged"
@@ -167,7 +167,7 @@ def test_the_index_of_a_sealed_segment_that_is_cut_is_made_again(
     assert len(read_all(log)) == len(model.batches)
     assert not log.offline
     assert not segment.index.failed
-    assert len([entry for entry in caplog.records if "made again from the log" in entry.message]) == 1
+    assert len([entry for entry in caplog.records if "rebuilding it from the log" in entry.message]) == 1
 
 
 def test_an_index_that_fails_under_a_look_up_by_time_is_made_again(tmp_path: Path) -> None:

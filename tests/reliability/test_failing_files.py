@@ -179,7 +179,7 @@ class Stage:
         return codes
 
     def offline_lines(self) -> list[str]:
-        return [line for line in self.broker.log().splitlines() if "partition is offline until the next start" in line]
+        return [line for line in self.broker.log().splitlines() if "is offline until the broker restarts" in line]
 
 
 class Witness:

@@ -382,7 +382,7 @@ def test_a_journal_with_a_rule_twice_opens_no_door(tmp_path: Path) -> None:
     unknown = encode_line({"op": "acls2", "add": [], "remove": []})
     for more in (twice, unknown):
         path.write_bytes(whole + more)
-        with pytest.raises(StartupError, match="cannot be understood"):
+        with pytest.raises(StartupError, match="malformed"):
             AclBroker(tmp_path).broker.start()
     path.write_bytes(whole)
     with AclBroker(tmp_path) as broker:

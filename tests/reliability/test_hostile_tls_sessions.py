@@ -81,7 +81,7 @@ def test_flood_of_new_keys_is_closed(tls: TlsBroker, kind: int, caplog: pytest.L
         assert asked(client, 1) == 1
         with pytest.raises(OSError, match="failed"):
             flood(client)
-    wait_until(lambda: "too many records in a row without data" in caplog.text, 60, "the line in the log")
+    wait_until(lambda: "too many empty TLS records in a row" in caplog.text, 60, "the line in the log")
 
 
 class Sealer:

@@ -54,11 +54,11 @@ def parts(config: BrokerConfig, clients: int) -> list[Part]:
     buffers = config.log_cleaner_dedupe_buffer_size + config.log_cleaner_io_buffer_size if cleaners else 0
     wrappers = UNPACKED_COPIES * batch if any(listener.classic for listener in config.bound_listeners) else 0
     return [
-        Part("clients", clients, "what clients make the broker hold"),
+        Part("clients", clients, "data that the broker holds for clients"),
         Part("decompression", LARGE_COUNT * batch + unpackers * RETAINED_SIZE, "decompressed.batch.max.bytes"),
         Part("compaction", buffers + min(cleaners, LARGE_COUNT) * batch, "log.cleaner.dedupe.buffer.size"),
         Part("wrappers_of_0.7", wrappers, "decompressed.batch.max.bytes"),
-        Part("client_metrics", TELEMETRY_SIZE, "client metrics instances and values"),
+        Part("client_metrics", TELEMETRY_SIZE, "metrics that clients push"),
         Part("threads", thread_count(config) * THREAD_SIZE, "num.network.threads, num.io.threads"),
         Part("program", PROGRAM_SIZE, "interpreter and libraries"),
     ]
@@ -92,11 +92,11 @@ def report(
     found = parts(config, clients)
     memory = sum(part.size for part in found)
     sizes = {f"{part.name}_mib": part.size // MIB for part in found}
-    logger.info("memory that the settings allow", extra=fields(total_mib=memory // MIB, **sizes))
+    logger.info("memory budget of the settings", extra=fields(total_mib=memory // MIB, **sizes))
     if memory_limit is not None and memory_limit < memory:
         logger.warning(
-            "the memory limit of the cgroup is below what the settings allow: the kernel may kill the broker"
-            " (raise it, or lower %s)",
+            "the memory limit of the cgroup is below the memory budget of the settings, so the kernel may kill the "
+            "broker; raise the limit, or lower %s",
             ", ".join(part.bound for part in found[1:3]),
             extra=fields(limit_mib=memory_limit // MIB, needed_mib=memory // MIB),
         )
@@ -104,8 +104,8 @@ def report(
         needed = address_space(config, memory, partition_count)
         if address_space_limit < needed:
             logger.warning(
-                "the address space limit (ulimit -v) is below what the settings need: requests may fail for want of"
-                " memory, and each partition maps log.segment.bytes (limit memory by the cgroup instead)",
+                "the address space limit (ulimit -v) is below what the settings need: requests may run out of "
+                "memory, and each partition maps log.segment.bytes; limit memory with a cgroup instead",
                 extra=fields(limit_mib=address_space_limit // MIB, needed_mib=needed // MIB),
             )
     return memory

@@ -15,4 +15,6 @@ def describe(ceiling: MemoryCeiling) -> str:
     size_max = ceiling.size_max
     assert size_max is not None, "a broker has a ceiling"
     most = "; ".join(f"{holder} holds {held // MIB} MiB" for holder, held in ceiling.biggest(3))
-    return f"clients make the broker hold {ceiling.held // MIB} of {size_max // MIB} MiB (broker.memory.max): {most}"
+    return (
+        f"clients use {ceiling.held // MIB} of {size_max // MIB} MiB of the broker's memory (broker.memory.max): {most}"
+    )

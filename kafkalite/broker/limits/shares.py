@@ -71,7 +71,7 @@ class Shares:
 def note_refusal(holder: object, setting: str, limit: int, held: int) -> None:
     """Log, at most once a minute for each setting, which holder was refused an entry because of its limit."""
     _log.warning(
-        "%s holds %d and is refused another: %s (%d) is reached, whose last tenth is for holders of at most %d",
+        "refused %s, which holds %d: %s (%d) is reached except for a tenth that is reserved for holders of at most %d",
         holder,
         held,
         setting,

@@ -98,7 +98,7 @@ def _states(groups: list[GroupBase]) -> Iterator[Family]:
         yield Family(
             f"{manager}_numgroups{state.lower()}",
             "gauge",
-            f"Groups of the classic protocol that are {state}.",
+            f"Classic groups in state {state}.",
             [("", classic[state])],
         )
     yield Family(f"{manager}_numoffsets", "gauge", "Committed offsets.", [("", sum(len(g.offsets) for g in groups))])
@@ -111,7 +111,7 @@ def _states(groups: list[GroupBase]) -> Iterator[Family]:
     yield Family(
         "kafka_server_group_coordinator_metrics_consumer_group_count",
         "gauge",
-        "Groups of the newer protocol by state.",
+        "Consumer groups (KIP-848) by state.",
         [(labels(state=state), consumer[state]) for state in STATES if state not in CLASSIC_STATES[1:3]],
     )
 
@@ -124,10 +124,16 @@ def _positions(standings: list[Standing]) -> Iterator[Family]:
     ]
     prefix = "kafka_consumergroup"
     yield Family(
-        f"{prefix}_current_offset", "gauge", "Offset that a group has committed.", [(a, b.offset) for a, b in rows]
+        f"{prefix}_current_offset",
+        "gauge",
+        "Committed offset of a group in a partition.",
+        [(a, b.offset) for a, b in rows],
     )
     yield Family(
-        f"{prefix}_lag", "gauge", "Records between a group's offset and the end.", [(a, b.lag) for a, b in rows]
+        f"{prefix}_lag",
+        "gauge",
+        "Records between a group's committed offset and the end of the partition.",
+        [(a, b.lag) for a, b in rows],
     )
     sums: dict[tuple[str, str], list[int]] = {}
     for one in standings:
@@ -139,6 +145,6 @@ def _positions(standings: list[Standing]) -> Iterator[Family]:
         yield Family(
             f"{prefix}_{name}",
             "gauge",
-            f"{text} of a group in a topic, all partitions together.",
+            f"{text} of a group in a topic, summed over its partitions.",
             [(labels(consumergroup=group, topic=topic), found[at]) for (group, topic), found in sums.items()],
         )

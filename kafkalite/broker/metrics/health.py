@@ -41,12 +41,12 @@ def not_ready(parts: Parts) -> list[str]:
     if parts.stopping:
         return ["the broker is stopping"]
     if parts.logs is None or not parts.accepting:
-        return ["the broker is starting: its logs are being opened"]
+        return ["the broker is starting: it is opening its logs"]
     reasons = not_alive(parts)
     if parts.groups is not None and not parts.groups.shards.wait_loaded(0):
-        reasons.append("consumer groups are being loaded")
+        reasons.append("consumer groups are still loading")
     if parts.transactions is not None and not parts.transactions.shards.wait_loaded(0):
-        reasons.append("transactions are being loaded")
+        reasons.append("transactions are still loading")
     return reasons + _storage(parts.logs)
 
 
@@ -62,22 +62,29 @@ def _clock(logs: LogManager | None) -> list[str]:
     if ahead is None:
         return []
     ahead_s, left_s = ahead.ahead_ms // 1000, ahead.left_ms // 1000
-    return [f"the wall clock is {ahead_s} s ahead (a jump, or downtime): nothing expires by it for another {left_s} s"]
+    return [
+        f"the wall clock is {ahead_s} s ahead (a clock jump, or downtime); expiry ignores that for another {left_s} s"
+    ]
 
 
 def _memory(memory: MemoryCeiling | None) -> list[str]:
     if memory is None or not memory.near:
         return []
-    return [f"{describe(memory)}. The broker does not read from the clients that hold most"]
+    return [f"{describe(memory)}; the broker has paused reading from the clients that hold the most"]
 
 
 def _storage(logs: LogManager) -> list[str]:
     if logs.metadata.failure is not None:
-        return [f"the metadata journal failed ({logs.metadata.failure}): nothing can be changed before a restart"]
+        return [
+            (
+                f"the metadata journal failed ({logs.metadata.failure}); topics and settings cannot change until the "
+                "broker restarts"
+            )
+        ]
     try:
         found = os.statvfs(logs.directory)
     except OSError as error:
-        return [f"the data directory cannot be reached: {error.strerror}"]
+        return [f"the data directory is unreachable: {error.strerror}"]
     if found.f_bavail * found.f_frsize < DISK_FREE_MIN or any(log.core.storage_full for log in logs.logs()):
         return ["the disk of the data directory is full"]
     return []

@@ -35,9 +35,9 @@ RATES: Final = {
 }
 """Key of a quota → Kafka's name of the resource, and of the metric that tells how much of it is used in a second."""
 HELP: Final = {
-    "byte_rate": "Bytes a second of clients with a quota.",
-    "request_time": "Percent of a thread that requests of clients with a quota take.",
-    "mutation_rate": "Partitions a second that clients with a quota create and delete.",
+    "byte_rate": "Bytes per second of clients with a quota.",
+    "request_time": "Percentage of one thread's time that the requests of clients with a quota take.",
+    "mutation_rate": "Partitions per second that clients with a quota create and delete.",
 }
 
 
@@ -115,7 +115,7 @@ class Limits:
         yield Family(
             "kafkalite_authorisations_denied",
             "counter",
-            "What clients were not allowed, by operation and resource; of one topic once a second.",
+            "Denied operations by operation and resource type; a topic is counted at most once per second.",
             [
                 (labels(operation=operation.name, resource=kind.name), count)
                 for (operation, kind), count in sorted(denied.items())
@@ -136,14 +136,14 @@ class Limits:
         yield Family(
             "kafka_server_quota_throttle_time",
             "gauge",
-            "Average throttle time of clients over a quota, in milliseconds; 0: none was over it.",
+            "Average throttle time of clients over a quota, in milliseconds; 0 if none was throttled.",
             [(place, one.throttled_ms / max(1, one.throttled_count)) for rows in told.values() for place, one in rows],
         )
         totals = control.totals()
         yield Family(
             "kafkalite_quota_throttled",
             "counter",
-            "Responses with a throttle time.",
+            "Responses that carried a throttle time.",
             [(labels(resource=RATES[key][0]), totals[key][2] if key in totals else 0) for key in RATES],
         )
         yield Family(
@@ -158,19 +158,20 @@ def _memory(memory: MemoryCeiling) -> Iterator[Family]:
     yield Family(
         "kafkalite_memory_max_bytes",
         "gauge",
-        "Bytes that clients may make the broker hold: broker.memory.max.",
+        "Limit of the memory that the broker holds for clients, in bytes (broker.memory.max).",
         [("", memory.size_max or 0)],
     )
     yield Family(
         "kafkalite_memory_bytes",
         "gauge",
-        "Bytes that clients make the broker hold, by kind.",
+        "Memory that the broker holds for clients, in bytes by kind.",
         [(labels(kind=kind), size) for kind, size in memory.by_kind().items()],
     )
     yield Family(
         "kafkalite_memory_pauses",
         "counter",
-        "Times that a connection was not read because its principal and address held too much, or the queue was full.",
+        "Times that reading from a connection paused because its principal and address held too much memory, or "
+        "the queue was full.",
         [("", memory.pause_count)],
     )
 
@@ -198,25 +199,25 @@ def _connections(acceptor: Acceptor, listeners: Iterable[str]) -> Iterator[Famil
     yield Family(
         "kafkalite_connections_refused",
         "counter",
-        "Connections that were closed, or held and closed, by the limit that was reached.",
+        "Connections that the broker refused, at once or after a delay, by the limit that was reached.",
         [(labels(limit=limit), acceptor.refused[limit]) for limit in LIMITS],
     )
     yield Family(
         "kafkalite_connections_held",
         "gauge",
-        "Connections of addresses over connection_creation_rate that wait, unread, for their close.",
+        "Connections that wait, unread, to be closed because their address exceeded connection_creation_rate.",
         [("", acceptor.held_count)],
     )
     delayed = sorted({**dict.fromkeys(listeners, (0, 0.0)), **acceptor.delayed}.items())
     yield Family(
         "kafkalite_listener_delays",
         "counter",
-        "Times that a listener was left alone, since its connections came faster than max.connection.creation.rate.",
+        "Times that accepting on a listener paused because connections exceeded max.connection.creation.rate.",
         [(labels(listener=name), count) for name, (count, _) in delayed],
     )
     yield Family(
         "kafkalite_listener_delay_seconds",
         "counter",
-        "Seconds that it was left alone in all.",
+        "Total time that accepting on a listener was paused, in seconds.",
         [(labels(listener=name), seconds) for name, (_, seconds) in delayed],
     )

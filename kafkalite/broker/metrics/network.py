@@ -82,8 +82,8 @@ class Network:
             for (_, outcome, again), count in counts.items():
                 numbers[again, outcome == Outcome.SUCCESS] += count
         for name, what, good, bad in (
-            ("authentication", "Clients that signed in by SASL", numbers[False, True], numbers[False, False]),
-            ("reauthentication", "Clients that signed in again by SASL", numbers[True, True], numbers[True, False]),
+            ("authentication", "SASL authentications", numbers[False, True], numbers[False, False]),
+            ("reauthentication", "SASL re-authentications", numbers[True, True], numbers[True, False]),
             (
                 "tls_handshakes",
                 "TLS handshakes",
@@ -91,18 +91,18 @@ class Network:
                 sum(one.handshakes_failed for one in counters),
             ),
         ):
-            yield Family(f"{prefix}_successful_{name}", "counter", f"{what}.", [("", good)])
-            yield Family(f"{prefix}_failed_{name}", "counter", f"{what}, in vain.", [("", bad)])
+            yield Family(f"{prefix}_successful_{name}", "counter", f"{what} that succeeded.", [("", good)])
+            yield Family(f"{prefix}_failed_{name}", "counter", f"{what} that failed.", [("", bad)])
         yield Family(
             f"{prefix}_expired_connections_killed_count",
             "gauge",
-            "Connections closed since the start whose session was over, and whose client did not sign in again.",
+            "Connections closed because their SASL session expired and the client did not re-authenticate.",
             [("", sum(one.expired_count for one in self._parts.sign_ins.values()))],
         )
         yield Family(
             "kafkalite_sign_ins",
             "counter",
-            "Exchanges by SASL that ended, by listener, mechanism and outcome: success, or why not.",
+            "SASL exchanges by listener, mechanism and outcome: success, or the reason for the failure.",
             [
                 (labels(listener=name, mechanism=mechanism, outcome=outcome, again=str(again).lower()), count)
                 for name, counts in sorted(ended.items())
@@ -112,13 +112,13 @@ class Network:
         yield Family(
             "kafkalite_certificate_not_after_seconds",
             "gauge",
-            "When the certificate of a listener ends, since 1970.",
+            "Expiry time of a listener's certificate, in seconds since 1970.",
             [(labels(listener=one.name), one.tls.expires) for one in self._parts.listeners if one.tls is not None],
         )
         yield Family(
             "kafkalite_insecure_listeners",
             "gauge",
-            "Listeners without TLS that other machines reach.",
+            "Listeners without TLS that are reachable from other machines.",
             [("", sum(bound.is_open for bound in self._parts.listeners))],
         )
 
@@ -134,19 +134,19 @@ class Network:
         yield Family(
             "kafka_network_socketserver_networkprocessoravgidle_percent",
             "gauge",
-            "Share of time that network workers sleep, since the start.",
+            "Average share of time that network workers have been idle since the broker started, 0 to 1.",
             [("", sum(idle) / len(idle) if idle else 1.0)],
         )
         yield Family(
             "kafkalite_worker_turn_seconds_ago",
             "gauge",
-            "Seconds since a network worker's loop turned.",
+            "Seconds since the last turn of a network worker's event loop.",
             [(labels(networkprocessor=worker.number), max(0.0, now - worker.io.now)) for worker in parts.workers],
         )
         yield Family(
             "kafkalite_worker_longest_turn_seconds",
             "gauge",
-            "Longest turn of a network worker's loop since it first turned.",
+            "Longest turn of a network worker's event loop, in seconds.",
             [(labels(networkprocessor=number), longest_s) for number, (_, longest_s) in turns.items()],
         )
         cpu = {
@@ -155,13 +155,13 @@ class Network:
         yield Family(
             "kafkalite_worker_longest_turn_cpu_seconds",
             "gauge",
-            "CPU time of the longest turn of a network worker's loop since it first turned.",
+            "CPU time of the longest turn of a network worker's event loop, in seconds.",
             [(labels(networkprocessor=number), longest_s) for number, (longest_s, _) in cpu.items()],
         )
         yield Family(
             "kafkalite_worker_turn_cpu_seconds",
             "histogram",
-            "CPU time of the turns of a network worker's loop.",
+            "CPU time per turn of a network worker's event loop, in seconds.",
             [row for number, (_, numbers) in cpu.items() for row in histogram_rows(numbers, networkprocessor=number)],
         )
 
@@ -170,7 +170,7 @@ class Network:
         yield Family(
             "kafkalite_worker_requests",
             "counter",
-            "Requests that a network worker has received.",
+            "Requests received by a network worker.",
             [(labels(networkprocessor=worker.number), worker.io.requests) for worker in parts.workers],
         )
         if parts.pool is not None:
@@ -178,23 +178,23 @@ class Network:
             yield Family(
                 "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
                 "gauge",
-                "Share of the I/O pool's threads that are idle now.",
+                "Share of the I/O pool's threads that are idle, 0 to 1.",
                 [("", 1.0 - busy / size)],
             )
             yield Family(
-                "kafkalite_pool_queued_jobs", "gauge", "Jobs that wait for the I/O pool.", [("", parts.pool.queued)]
+                "kafkalite_pool_queued_jobs", "gauge", "Jobs queued for the I/O pool.", [("", parts.pool.queued)]
             )
         if parts.long_requests is not None:
             yield Family(
                 "kafkalite_long_requests_waiting",
                 "gauge",
-                "Requests that wait for the thread for long requests, or run on it.",
+                "Requests that wait for the thread for long requests or run on it.",
                 [("", parts.long_requests.waiting_count)],
             )
             yield Family(
                 "kafkalite_long_requests",
                 "counter",
-                "Requests that the thread for long requests has served.",
+                "Requests that the thread for long requests has completed.",
                 [("", parts.long_requests.served_count)],
             )
         if parts.sessions is not None:
@@ -225,11 +225,11 @@ def _parked(connections: Iterable[Connection]) -> Iterator[Family]:
     both = [(labels(delayedOperation=name_of(key)), counts[key]) for key in (api.PRODUCE, api.FETCH)]
     prefix = "kafka_server_delayedoperationpurgatory"
     yield Family(f"{prefix}_purgatorysize", "gauge", "Requests that wait for the disk or for data.", both)
-    yield Family(f"{prefix}_numdelayedoperations", "gauge", "The same.", both)
+    yield Family(f"{prefix}_numdelayedoperations", "gauge", "Same as purgatorysize.", both)
     yield Family(
         "kafkalite_parked_requests",
         "gauge",
-        "Requests that wait for the disk, for data or for others.",
+        "Requests that wait for the disk, for data or for other clients.",
         [(labels(request=name_of(key)), count) for key, count in sorted(counts.items())],
     )
 

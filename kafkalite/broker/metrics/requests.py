@@ -20,14 +20,24 @@ if TYPE_CHECKING:
 FETCH_CONSUMER: Final = "FetchConsumer"
 """What Kafka calls fetches of consumers beside those of all; there are no others here."""
 QUEUES: Final = (
-    ("requestqueuetimems", "Milliseconds that requests waited for a thread: there is no such queue here."),
-    ("responsequeuetimems", "Milliseconds that answers waited for a thread: there is no such queue here."),
+    (
+        "requestqueuetimems",
+        "Time that requests waited in a queue, in milliseconds; always 0, because the broker has no request queue.",
+    ),
+    (
+        "responsequeuetimems",
+        "Time that responses waited in a queue, in milliseconds; always 0, because the broker has no response queue.",
+    ),
 )
 TIMES: Final = (
-    ("localtimems", 3, "Milliseconds until a worker was done with a request."),
-    ("remotetimems", 4, "Milliseconds that parked answers waited for the disk, for data or for others."),
-    ("responsesendtimems", 5, "Milliseconds until the socket had the answer."),
-    ("totaltimems", 6, "Milliseconds from the arrival of a request to the end of its answer."),
+    ("localtimems", 3, "Time that a network worker spent on a request, in milliseconds."),
+    (
+        "remotetimems",
+        4,
+        "Time that a deferred response waited for the disk, for data or for other clients, in milliseconds.",
+    ),
+    ("responsesendtimems", 5, "Time to write a response to the socket, in milliseconds."),
+    ("totaltimems", 6, "Time from the arrival of a request to the end of its response, in milliseconds."),
 )
 _SIZE: Final = 2
 _TOTAL: Final = 6
@@ -73,7 +83,7 @@ class Requests:
         yield Family(
             "kafka_network_requestmetrics_errors",
             "counter",
-            "Error codes in answers, NONE for good ones; of Produce and Fetch by partition.",
+            "Responses by error code, NONE for success; Produce and Fetch count each partition.",
             [
                 (labels(request=name_of(key), error=error_name(code)), count)
                 for (key, code), count in sorted(self._errors(numbers).items())
@@ -83,12 +93,17 @@ class Requests:
         yield Family(
             "kafkalite_request_seconds",
             "histogram",
-            "Seconds from the arrival of a request to the end of its answer, by API.",
+            "Time from the arrival of a request to the end of its response, in seconds, by API.",
             [row for key, one in served.items() for row in histogram_rows(one[_TOTAL], request=name_of(key))],
         )
         if self._parts.slow is not None:
             slow = self._parts.slow.count
-            yield Family("kafkalite_slow_requests", "counter", "Requests above request.slow.log.ms.", [("", slow)])
+            yield Family(
+                "kafkalite_slow_requests",
+                "counter",
+                "Requests that took longer than request.slow.log.ms.",
+                [("", slow)],
+            )
 
     def _errors(self, numbers: Mapping[int, ApiNumbers]) -> Mapping[tuple[int, int], int]:
         native = {(key, code): count for key, one in numbers.items() for code, count in one[1].items()}
@@ -133,7 +148,7 @@ class Requests:
         rows = [
             row for key in served for row in _summary_rows(name_of(key), numbers[key, _SIZE], recent[key, _SIZE], 1)
         ]
-        yield Family(f"{prefix}_requestbytes", "summary", "Bytes of requests.", rows)
+        yield Family(f"{prefix}_requestbytes", "summary", "Size of requests, in bytes.", rows)
 
 
 def names_of(key: int) -> tuple[str, ...]:

@@ -88,14 +88,16 @@ def addresses_of(config: BrokerConfig) -> list[Address]:
         raise ConfigError(KEY, str(error)) from None
     for address in addresses:
         if not is_loopback(address.host) and not config.metrics_users:
-            raise ConfigError(KEY, f"{address.url} is open to other machines, so metrics.users has to say who may ask")
+            raise ConfigError(
+                KEY, f"{address.url} is reachable from other machines; set metrics.users to require authentication"
+            )
     return addresses
 
 
 def _tls_of(config: BrokerConfig, addresses: Iterable[Address]) -> Tls | None:
     if not config.metrics_tls_config:
         if any(address.scheme == "https" for address in addresses):
-            raise ConfigError(KEY, "https needs a certificate: metrics.tls.config")
+            raise ConfigError(KEY, "https requires a certificate; set metrics.tls.config")
         return None
     from kafkalite.web.tls import Tls
 

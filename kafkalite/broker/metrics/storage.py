@@ -29,33 +29,31 @@ class Storage:
         yield Family(
             "kafkalite_flush_seconds",
             "histogram",
-            "Seconds that a group commit took, one fdatasync or more.",
+            "Duration of a group commit, in seconds: one or more fdatasync calls.",
             histogram_rows(logs.flusher.durations.numbers()),
         )
         yield Family(
-            "kafkalite_flush_waiting", "gauge", "Answers that wait for a group commit.", [("", logs.flusher.waiting)]
+            "kafkalite_flush_waiting", "gauge", "Responses that wait for a group commit.", [("", logs.flusher.waiting)]
         )
         yield Family(
             "kafkalite_append_deferred_bytes",
             "gauge",
-            "Bytes of batches that wait for the I/O pool.",
+            "Bytes of batches that wait to be appended by the I/O pool.",
             [("", deferred_bytes_now())],
         )
         yield Family("kafkalite_journal_bytes", "gauge", "Size of the metadata journal.", [("", logs.metadata.size())])
-        yield Family(
-            "kafkalite_segments_open", "gauge", "Segments that are open.", [("", logs.services.cache.open_count)]
-        )
+        yield Family("kafkalite_segments_open", "gauge", "Open segments.", [("", logs.services.cache.open_count)])
         yield Family(
             "kafka_server_replicamanager_produceridcount",
             "gauge",
-            "Producers that logs remember.",
+            "Producers whose state the logs keep.",
             [("", sum(len(log.producers) for log in logs.logs() if log.producers is not None))],
         )
         offline = int(not os.path.isdir(logs.directory))
         yield Family(
             "kafka_log_logmanager_offlinelogdirectorycount",
             "gauge",
-            "1 while the data directory cannot be reached.",
+            "1 while the data directory is unreachable, else 0.",
             [("", offline)],
         )
         yield from _clock(logs)
@@ -68,18 +66,21 @@ def _clock(logs: LogManager) -> Iterator[Family]:
     ahead = logs.expiry_time.ahead()
     ahead_s, left_s = (0.0, 0.0) if ahead is None else (ahead.ahead_ms / 1000, ahead.left_ms / 1000)
     yield Family(
-        "kafkalite_expiry_time_seconds", "gauge", "The trusted time, since 1970: things expire by it.", [("", time_s)]
+        "kafkalite_expiry_time_seconds",
+        "gauge",
+        "Trusted time that expiry uses, in seconds since 1970.",
+        [("", time_s)],
     )
     yield Family(
         "kafkalite_clock_ahead_seconds",
         "gauge",
-        "By how much the wall clock is ahead of the trusted time; 0 while it is followed.",
+        "Seconds that the wall clock is ahead of the trusted time; 0 while the trusted time follows it.",
         [("", ahead_s)],
     )
     yield Family(
         "kafkalite_clock_hold_left_seconds",
         "gauge",
-        "Running time after which trusted time follows a wall clock that is ahead.",
+        "Running time until the trusted time follows a wall clock that is ahead, in seconds.",
         [("", left_s)],
     )
 
@@ -90,7 +91,7 @@ def _space(directory: str) -> Iterator[Family]:
     except OSError:
         return
     for name, blocks, text in (
-        ("total", found.f_blocks, "Size of the file system of the data directory."),
-        ("free", found.f_bavail, "Bytes that the broker may still take there."),
+        ("total", found.f_blocks, "Size of the file system of the data directory, in bytes."),
+        ("free", found.f_bavail, "Space left for the broker on the file system of the data directory, in bytes."),
     ):
         yield Family(f"kafkalite_disk_{name}_bytes", "gauge", text, [("", blocks * found.f_frsize)])

@@ -20,22 +20,25 @@ if TYPE_CHECKING:
     from kafkalite.broker.metrics.parts import Parts
 
 TRAFFIC: Final = (
-    ("totalproducerequests", 0, "Batches that were given to logs."),
-    ("failedproducerequests", 1, "Batches that logs refused."),
-    ("invalidmessagecrcrecords", 2, "Batches that were refused since their checksum is wrong."),
-    ("invalidmagicnumberrecords", 10, "Batches that were refused since they are of another format than magic 2."),
+    ("totalproducerequests", 0, "Batches that producers sent."),
+    ("failedproducerequests", 1, "Batches that were refused."),
+    ("invalidmessagecrcrecords", 2, "Batches that were refused because of a wrong checksum."),
+    ("invalidmagicnumberrecords", 10, "Batches that were refused because their format is not magic 2."),
     (
         "invalidoffsetorsequencerecords",
         11,
-        "Batches that were refused for offsets, count or sequence that cannot be, or since brokers alone write them.",
+        (
+            "Batches that were refused because of invalid offsets, counts or sequence numbers, or because only brokers "
+            "may write them."
+        ),
     ),
-    ("nokeycompactedtopicrecords", 12, "Records that a compacted topic refused, since they have no key."),
+    ("nokeycompactedtopicrecords", 12, "Records that compacted topics refused because they have no key."),
     ("messagesin", 3, "Records appended."),
     ("bytesin", 4, "Bytes appended."),
     ("bytesrejected", 5, "Bytes of batches that were refused."),
-    ("totalfetchrequests", 6, "Partitions that were answered to fetches."),
-    ("failedfetchrequests", 7, "Partitions that were answered to fetches with an error."),
-    ("fetchmessageconversions", 8, "Fetched partitions whose records were made from another format."),
+    ("totalfetchrequests", 6, "Partitions in fetch responses."),
+    ("failedfetchrequests", 7, "Partitions in fetch responses that carried an error."),
+    ("fetchmessageconversions", 8, "Fetched partitions whose records were converted from another format."),
     ("bytesout", 9, "Bytes of records sent."),
 )
 """Name behind `kafka_server_brokertopicmetrics_`, place in what sum_traffic gives, help."""
@@ -84,28 +87,32 @@ class Topics:
             (
                 "server_replicamanager_leadercount",
                 len(online),
-                "Partitions that are led here and online.",
+                "Partitions that this broker leads and that are online.",
             ),
             ("server_replicamanager_partitioncount", len(here), "Partitions."),
-            ("server_replicamanager_offlinereplicacount", offline, "Partitions whose storage failed."),
+            (
+                "server_replicamanager_offlinereplicacount",
+                offline,
+                "Partitions that are offline because their storage failed.",
+            ),
             (
                 "server_replicamanager_underreplicatedpartitions",
                 sum(each.under_replicated for each in followed),
-                "Partitions that are led here and have a replica out of sync.",
+                "Partitions that this broker leads with a replica out of sync.",
             ),
             (
                 "server_replicamanager_underminisrpartitioncount",
                 sum(each.under_min for each in followed),
-                "Partitions that are led here, with fewer replicas in sync than min.insync.replicas.",
+                "Partitions that this broker leads with fewer in-sync replicas than min.insync.replicas.",
             ),
             (
                 "server_replicamanager_atminisrpartitioncount",
                 sum(each.at_min for each in followed) + sum(log.core.followers is None for log in online),
-                "Those with just as many; one replica is always just enough.",
+                "Partitions that this broker leads with exactly min.insync.replicas in sync, or with a single replica.",
             ),
         ):
             yield Family(f"kafka_{name}", "gauge", text, [("", value)])
-        text = "0: batches of older formats are refused."
+        text = "Always 0: batches of older formats are refused."
         yield Family("kafka_server_brokertopicmetrics_producemessageconversions", "counter", text, [("", 0)])
         if not self._parts.config.in_cluster:  # which has controllers, who tell of all of it
             yield from self._as_controller(len(topics), len(here), offline)
@@ -113,15 +120,23 @@ class Topics:
     @staticmethod
     def _as_controller(topics: int, partitions: int, offline: int) -> Iterator[Family]:
         for name, value, text in (
-            ("controller_kafkacontroller_activecontrollercount", 1, "1: the only node, which is the controller."),
-            ("controller_kafkacontroller_activebrokercount", 1, "The same."),
-            ("controller_kafkacontroller_offlinepartitionscount", offline, "Partitions whose storage failed."),
+            (
+                "controller_kafkacontroller_activecontrollercount",
+                1,
+                "Always 1: the only broker is also the controller.",
+            ),
+            ("controller_kafkacontroller_activebrokercount", 1, "Always 1: the cluster has one broker."),
+            (
+                "controller_kafkacontroller_offlinepartitionscount",
+                offline,
+                "Partitions that are offline because their storage failed.",
+            ),
             ("controller_kafkacontroller_globaltopiccount", topics, "Topics."),
             ("controller_kafkacontroller_globalpartitioncount", partitions, "Partitions."),
             ("brokers", 1, "Brokers in the cluster."),
         ):
             yield Family(f"kafka_{name}", "gauge", text, [("", value)])
-        text = "0: there is no other replica to elect."
+        text = "Always 0: no other replica could be elected."
         yield Family("kafka_controller_controllerstats_uncleanleaderelections", "counter", text, [("", 0)])
 
     def _partitions(self, topics: Sequence[Topic]) -> Iterator[Family]:
@@ -150,28 +165,32 @@ class Topics:
             dict(zip(GAUGES, zip(*looks, strict=True), strict=True)) if looks else dict.fromkeys(GAUGES, ())
         )
         for name, column, text in (
-            ("log_log_size", columns["size"], "Bytes on the disk."),
-            ("log_log_numlogsegments", columns["segments"], "Files of records."),
-            ("log_log_logstartoffset", columns["start"], "First offset."),
+            ("log_log_size", columns["size"], "Size of the log, in bytes."),
+            ("log_log_numlogsegments", columns["segments"], "Segments of the log."),
+            ("log_log_logstartoffset", columns["start"], "First offset of the log."),
             ("log_log_logendoffset", columns["end"], "Offset of the next record."),
-            ("topic_partition_oldest_offset", columns["start"], "First offset."),
+            ("topic_partition_oldest_offset", columns["start"], "First offset of the log."),
             ("topic_partition_current_offset", columns["end"], "Offset of the next record."),
             ("topic_partition_leader", [node_id] * len(names), "Id of the leader."),
-            ("topic_partition_leader_is_preferred", preferred, "Whether that is the first of its replicas."),
+            ("topic_partition_leader_is_preferred", preferred, "1 if the leader is the preferred replica, else 0."),
             ("topic_partition_replicas", replicas, "Replicas."),
-            ("topic_partition_in_sync_replica", in_sync, "Replicas in sync."),
-            ("topic_partition_under_replicated_partition", behind, "Whether a replica is out of sync or offline."),
+            ("topic_partition_in_sync_replica", in_sync, "In-sync replicas."),
+            ("topic_partition_under_replicated_partition", behind, "1 if a replica is out of sync or offline, else 0."),
             ("cluster_partition_replicascount", replicas, "Replicas."),
-            ("cluster_partition_insyncreplicascount", in_sync, "Replicas in sync."),
-            ("cluster_partition_underreplicated", behind, "Whether a replica is out of sync or offline."),
-            ("cluster_partition_atminisr", at_min, "Whether just as many are in sync as min.insync.replicas asks for."),
-            ("cluster_partition_underminisr", under_min, "Whether fewer are, or the only one is offline."),
+            ("cluster_partition_insyncreplicascount", in_sync, "In-sync replicas."),
+            ("cluster_partition_underreplicated", behind, "1 if a replica is out of sync or offline, else 0."),
+            ("cluster_partition_atminisr", at_min, "1 if exactly min.insync.replicas are in sync, else 0."),
+            (
+                "cluster_partition_underminisr",
+                under_min,
+                "1 if fewer than min.insync.replicas are in sync or the only replica is offline, else 0.",
+            ),
         ):
             yield Family(f"kafka_{name}", "gauge", text, zip(names, column, strict=True))
         yield Family(
             "kafkalite_log_unflushed_bytes",
             "gauge",
-            "Bytes appended and not synced yet.",
+            "Bytes appended and not yet flushed to the disk.",
             [("", sum(columns["unflushed"]))],
         )
 

@@ -175,7 +175,7 @@ class Acceptor:
             found = accept(listener.socket.fileno())
         except OSError as error:
             if not self._stop.is_set():
-                logger.warning("accepting on %s pauses: %s", listener.endpoint, error.strerror)
+                logger.warning("accepting connections on %s is paused: %s", listener.endpoint, error.strerror)
                 if error.errno in _OUT_OF_RESOURCES:
                     self._pause()
             return False
@@ -199,7 +199,9 @@ class Acceptor:
             key, reason = refusal
             self.refused[key] += 1
             held = self._shares.of(network_of(host))
-            logger.warning("refused a connection from %s, which has %d: %s is reached", host, held, reason, kind=key)
+            logger.warning(
+                "refused a connection from %s, which has %d open: %s is reached", host, held, reason, kind=key
+            )
             accepted.close()
         else:
             with self._choice:
@@ -213,7 +215,7 @@ class Acceptor:
     def _hold(self, accepted: AcceptedSocket, host: str, until: float) -> None:
         """Its address is over its quota: nothing is read, and it is closed then."""
         self.refused[CONNECTION_CREATION_RATE] += 1
-        logger.warning("refused a connection from %s: connection_creation_rate is used up", host)
+        logger.warning("refused a connection from %s: its connection_creation_rate quota is used up", host)
         if len(self._held) >= HELD_MAX:
             accepted.close()
         else:
@@ -224,9 +226,12 @@ class Acceptor:
         short = self._total >= self._connections_room
         if short != self._room_is_short:
             self._room_is_short = short
-            state = "pauses" if short else "goes on"
+            state = "is paused" if short else "continues"
             logger.warning(
-                "accepting %s: %d connections, descriptors for %d", state, self._total, self._connections_room
+                "accepting connections %s: %d are open, and descriptors allow %d",
+                state,
+                self._total,
+                self._connections_room,
             )
         return short
 
@@ -258,7 +263,10 @@ class Acceptor:
             if not self._shares.admits(network, self._total, self._connections_max):
                 return MAX_CONNECTIONS, f"max.connections ({self._connections_max})"
             if not self._shares.admits(network, self._total, self._connections_room):
-                return MAX_CONNECTIONS, f"the limit of {self._connections_room} connections by open files (ulimit -n)"
+                return (
+                    MAX_CONNECTIONS,
+                    f"the limit of {self._connections_room} connections that the open file limit allows (ulimit -n)",
+                )
             of_listener = self._per_listener_max.get(listener.name)
             if of_listener is not None and not self._listener_shares.admits(
                 of_both, self._by_listener[listener.name], of_listener

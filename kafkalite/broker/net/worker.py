@@ -36,7 +36,9 @@ HOUSEKEEPING_INTERVAL_S: Final = 1.0
 RECEIVE_BUFFER_IDLE_S: Final = 2.0
 FRAME_S_MAX: Final = 10.0
 """How long a request may take to arrive, once others need the memory that it holds."""
-WITHHELD: Final = "its request is not complete after %g s, and others need the memory that it holds (broker.memory.max)"
+WITHHELD: Final = (
+    "its request is still incomplete after %g s, and other clients need the memory that it holds (broker.memory.max)"
+)
 EVENTS_MAX: Final = 8
 """Connections that are served in a loop turn, of those that are ready; each has up to a millisecond. The others are
 first in the next turn: the kernel moves the ones that it has reported to the end of its list."""
@@ -198,7 +200,7 @@ class Worker:
                 try:
                     connection.on_event(mask)
                 except Exception:
-                    logger.exception("serving %r failed; its connection is closed", connection)
+                    logger.exception("serving %r failed; closed the connection", connection)
                     connection.close()
             if events:
                 brisk = connection if len(events) == 1 else None
@@ -217,7 +219,7 @@ class Worker:
         try:
             return connection.linger()
         except Exception:
-            logger.exception("serving %r failed; its connection is closed", connection)
+            logger.exception("serving %r failed; closed the connection", connection)
             connection.close()
             return False
 
@@ -232,7 +234,7 @@ class Worker:
         try:
             self.io.handle_posted()
         except Exception:
-            logger.exception("finishing parked work failed")
+            logger.exception("completing deferred work failed")
 
     def _housekeeping(self, now: float) -> None:
         """Closes connections that were idle too long and gives back receive buffers nobody uses."""
@@ -241,11 +243,11 @@ class Worker:
         memory_is_needed = self.io.memory_is_needed()
         for connection in list(self._connections.values()):
             if connection.answer_lost:
-                connection.close("there was no memory for an answer")
+                connection.close("no memory for a response")
             elif has_left(connection):
                 connection.close()
             elif connection.idle(now - self._idle_s_max):
-                logger.info("closed %r: idle", connection)
+                logger.info("closed idle connection %r", connection)
                 connection.close()
             elif memory_is_needed and connection.withholds(now - FRAME_S_MAX):
                 connection.close(WITHHELD, FRAME_S_MAX)

@@ -132,7 +132,8 @@ class ClientMetrics:
             elif instance.error not in _ASK_AGAIN:
                 self._counts["throttle"] += 1
                 raise error_for(
-                    ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the client asks again before its interval is over"
+                    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                    "the client requested its subscription again before its interval had passed",
                 )
             instance.error = ErrorCode.NONE
             return instance.subscription
@@ -142,7 +143,7 @@ class ClientMetrics:
     ) -> None:
         """Takes what a client pushed; KafkaError says why not. Decompresses, so not for a network worker."""
         if instance_id in _RESERVED:
-            raise error_for(ErrorCode.INVALID_REQUEST, "no instance has this id")
+            raise error_for(ErrorCode.INVALID_REQUEST, "this client instance id is reserved")
         with self._lock:
             instance = self._instance(instance_id, client)
             code, reason = self._admit(instance, subscription_id, codec, len(data), terminating=terminating)
@@ -163,7 +164,7 @@ class ClientMetrics:
                     self._keep(present, points)
             del points
         if code != ErrorCode.NONE:
-            raise error_for(code, "what the client pushed cannot be read")
+            raise error_for(code, "the pushed metrics cannot be parsed")
 
     def families(self) -> Iterator[Family]:
         """What is told at `/metrics`."""
@@ -175,18 +176,22 @@ class ClientMetrics:
             ]
             counts, dropped = dict(self._counts), self._dropped
         prefix = "kafka_server_client_metrics"
-        yield Family(f"{prefix}_instance_count", "gauge", "Clients that are asked for metrics.", [("", len(told))])
+        yield Family(
+            f"{prefix}_instance_count", "gauge", "Client instances with a metrics subscription.", [("", len(told))]
+        )
         for name, text in (
-            ("unknown_subscription_request", "Pushes for a subscription that is not the present one."),
-            ("throttle", "Requests of clients before their interval was over."),
-            ("plugin_export", "Pushes that were taken."),
-            ("plugin_error", "Pushes that could not be read."),
+            ("unknown_subscription_request", "Pushes for an outdated subscription."),
+            ("throttle", "Requests that clients sent before their interval had passed."),
+            ("plugin_export", "Pushes that were accepted."),
+            ("plugin_error", "Pushes that could not be parsed."),
         ):
             yield Family(f"{prefix}_{name}", "counter", text, [("", counts[name])])
-        yield Family("kafkalite_client_dropped_metrics", "counter", "Clients' numbers left out.", [("", dropped)])
-        text = "Clients' own counters, added up."
+        yield Family(
+            "kafkalite_client_dropped_metrics", "counter", "Metrics in pushes that were dropped.", [("", dropped)]
+        )
+        text = "Counters that clients pushed, as totals."
         yield Family("kafkalite_client_counter", "counter", text, _rows(told, counter=True))
-        text = "Clients' own metrics, as last pushed."
+        text = "Gauges that clients pushed, latest values."
         yield Family("kafkalite_client_metric", "gauge", text, _rows(told, counter=False))
 
     def _instance(self, instance_id: bytes, client: Client) -> _Instance:
@@ -223,7 +228,7 @@ class ClientMetrics:
         oldest = next(iter(self._ids_of.get(holder, ())), None)
         if oldest is None:
             note_refusal(holder, "client metrics instances", INSTANCES_MAX, 0)
-            raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "there are too many clients that push metrics")
+            raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many clients push metrics; retry later")
         self._remove(oldest)
 
     def _forget(self, now: float) -> None:
@@ -249,20 +254,20 @@ class ClientMetrics:
     ) -> tuple[ErrorCode, str]:
         """Whether an instance may push this now, in Kafka's order."""
         if instance.ended:
-            return ErrorCode.INVALID_REQUEST, "the client's last push was its last"
+            return ErrorCode.INVALID_REQUEST, "the client has already sent its final push"
         now, interval_s = self._clock.monotonic(), instance.subscription.interval_ms / 1000
         if instance.asked_s > instance.pushed_s or now - instance.pushed_s >= interval_s:
             instance.pushed_s = now
         elif not terminating:
             self._counts["throttle"] += 1
-            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the client pushes before its interval is over"
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the client pushed before its interval had passed"
         if subscription_id != instance.subscription.subscription_id:
             self._counts["unknown_subscription_request"] += 1
-            return ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "the client's subscription has changed"
+            return ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "the client's subscription has changed; request it again"
         if codec not in (Codec.NONE, *CODECS):
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {codec}"
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec id {codec}"
         if size > self.size_max:
-            return ErrorCode.TELEMETRY_TOO_LARGE, f"a push has at most {self.size_max} bytes"
+            return ErrorCode.TELEMETRY_TOO_LARGE, f"the push is larger than {self.size_max} bytes"
         return ErrorCode.NONE, ""
 
     def _keep(self, instance: _Instance, points: Iterable[otlp.Point]) -> None:

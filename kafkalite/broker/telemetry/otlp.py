@@ -70,9 +70,9 @@ class _Reader:
             elif wire in (_FIXED64, _FIXED32):
                 size = 8 if wire == _FIXED64 else 4
             else:
-                raise OtlpError(f"wire type {wire}")
+                raise OtlpError(f"unsupported wire type {wire}")
             if size > end - at:
-                raise OtlpError("a field is longer than what holds it")
+                raise OtlpError("a field is longer than the message that contains it")
             yield number, wire, data[at : at + size], 0
             at += size
 
@@ -155,11 +155,11 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, at
         shift += 7
-    raise OtlpError("a number is cut off, or too long")
+    raise OtlpError("a varint is truncated or too long")
 
 
 def _text(data: memoryview) -> str:
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError:
-        raise OtlpError("a text is not UTF-8") from None
+        raise OtlpError("a string is not UTF-8") from None

@@ -134,7 +134,7 @@ def test_a_long_request_that_does_not_follow_its_schema_closes_with_one_line(
     with connect(broker) as client:
         client.sendall(struct.pack(">i", len(cut)) + cut)
         assert client.recv(1) == b""
-    lines = [record.getMessage() for record in caplog.records if "does not follow its schema" in record.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "does not match its schema" in record.getMessage()]
     assert len(lines) == 1
     assert "OffsetFetch v8" in lines[0]
 

@@ -141,7 +141,7 @@ def test_what_makes_no_rule(
 def test_a_broker_without_an_authoriser_has_no_rules(capsys: pytest.CaptureFixture[str]) -> None:
     with Broker() as broker:
         assert main(["acls", "list", "-b", broker.bootstrap_servers]) == 1
-        assert "no authoriser" in capsys.readouterr().err
+        assert "no authorizer" in capsys.readouterr().err
 
 
 def test_rules_written_before_the_first_start_hold_at_it(tmp_path: Path) -> None:

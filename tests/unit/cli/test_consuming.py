@@ -205,9 +205,9 @@ def test_until_a_time_that_is_to_come_waits_for_it(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--since", "yesterday"], "'yesterday' is no time"),
-        (["--until", "-1y"], "'-1y' is no time"),
-        (["-o", "@soon"], "--offset 'soon' is no time"),
+        (["--since", "yesterday"], "'yesterday' is not a time"),
+        (["--until", "-1y"], "'-1y' is not a time"),
+        (["-o", "@soon"], "--offset 'soon' is not a time"),
         (["-o", "soon"], "--offset soon: expected beginning, end, N, -N or @TIME"),
         (["-o", "1", "--since", "-1h"], "--offset and --since exclude each other"),
         (["-g", "g", "--until", "-1h"], "--until"),
@@ -320,7 +320,7 @@ def test_recursive_avro_values_are_printed(consume: Consume, client: Client, kaf
     assert (keyed["key"], keyed["value"]) == (printed(6), {"id": 7, "note": None})
     status, lines, said = consume(*arguments)
     assert (status, len(lines)) == (1, 4)
-    assert f"{kafka_topic}-0 offset 4: it ends too early" in said
+    assert f"{kafka_topic}-0 offset 4: it is truncated" in said
 
 
 def test_a_value_that_is_no_avro_ends_it_behind_the_good_ones(consume: Consume, orders: str, registry: str) -> None:

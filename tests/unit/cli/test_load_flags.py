@@ -40,7 +40,7 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--to", "x", "--compact", "--follow", "1"], "cannot --follow"),
         (["--to", "x", "--topics", "t", "--follow", "0"], "'0' is no number of seconds"),
         (["--to", "x", "--topics", "t", "--codec", "lzma"], "invalid choice: 'lzma'"),
-        (["--to", "x", "--topics", "t", "--from", "yesterday"], "--from: 'yesterday' is no time"),
+        (["--to", "x", "--topics", "t", "--from", "yesterday"], "--from: 'yesterday' is not a time"),
         (["--to", "x", "--topics", "t", "--file-size", "0"], "'0' is no whole number"),
         (["--to", "x", "--topics", "t", "-b", "host:port"], "--bootstrap-server"),
         (["--to", "s3://bucket/x", "--topics", "t"], "--to s3://bucket/x is a URL"),

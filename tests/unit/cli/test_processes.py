@@ -121,7 +121,7 @@ def test_settings_from_file_and_command_line(tmp_path: Path) -> None:
                 "--set",
                 "zk.connectiontimeout.ms=200",
             ],
-            "no ZooKeeper answers at 127.0.0.1:1",
+            "no ZooKeeper server at 127.0.0.1:1 answered",
         ),
     ],
 )

@@ -59,13 +59,13 @@ def test_quotas_are_set_listed_changed_and_deleted(quotas: Quotas) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["set", "--producer-byte-rate", "1"], "has to be about"),
+        (["set", "--producer-byte-rate", "1"], "the entity is empty"),
         (["set", "--user", "", "--producer-byte-rate", "1"], "is empty"),
-        (["set", "--user", "a", "--ip", "::1", "--producer-byte-rate", "1"], "for itself"),
+        (["set", "--user", "a", "--ip", "::1", "--producer-byte-rate", "1"], "cannot be combined"),
         (["set", "--user", "a"], "say what to set"),
         (["set", "--user", "a", "--producer-byte-rate", "0"], "above 0"),
         (["set", "--user", "a", "--producer-byte-rate", "1.5"], "whole number"),
-        (["set", "--user", "a", "--connection-creation-rate", "1"], "cannot have"),
+        (["set", "--user", "a", "--connection-creation-rate", "1"], "unknown quota"),
         (["set", "--user", "a", "--producer-byte-rate", "much"], "invalid float"),
         (["set", "--user", "a", "--user-default", "--producer-byte-rate", "1"], "not allowed with"),
         (["delete", "--user", "nobody"], "has no quota"),

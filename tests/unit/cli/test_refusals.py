@@ -333,11 +333,11 @@ def test_passwords_that_are_wrong(refused: Refused, tmp_path_factory: pytest.Tem
         there = broker.bootstrap_servers
         for line in lines_of(SIGNED_IN):
             sentence = refused(f"{line} -b {there} --command-config guess.properties")
-            assert "the credentials were refused" in sentence, line
+            assert "invalid credentials" in sentence, line
         for side, other in (("from", "to"), ("to", "from")):
             line = f"mirror --{side} {there} --{side}-config guess.properties --{other} {NOBODY} --name n -e"
             refused(line)
-        assert "refused" in refused(f"audit --live {there} --live-config guess.properties")
+        assert "invalid credentials" in refused(f"audit --live {there} --live-config guess.properties")
 
 
 def test_files_that_are_wrong_where_a_broker_answers(refused: Refused, kafka_broker: Broker) -> None:

@@ -44,5 +44,5 @@ def test_ten_digits_are_seconds_wherever_a_flag_takes_a_time() -> None:
 
 
 def test_argparse_hears_the_sentence() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="'soon' is no time"):
+    with pytest.raises(argparse.ArgumentTypeError, match="'soon' is not a time"):
         moment("soon")

@@ -163,7 +163,7 @@ cdef class ClassicServer:
         cdef Py_ssize_t count
         cdef int32_t partition = part.partition
         if not self.allows(ACCESS_WRITE, part, topic):
-            self.refusal = "PRODUCE to a topic that the client may not write to"
+            self.refusal = "the client is not authorized to write to the topic"
             return PART_REFUSED
         if topic is None:
             return PART_DEFERS              # it is made first
@@ -171,11 +171,11 @@ cdef class ClassicServer:
         if partition == ANY_PARTITION:
             partition = self.pick(count)
         if partition < 0 or partition >= count:
-            self.refusal = f"PRODUCE to partition {partition} of {topic.name}, which has {count}"
+            self.refusal = f"topic {topic.name} has no partition {partition}; it has {count}"
             return PART_REFUSED
         self.log = <LogCore>(<tuple>topic.cores)[partition]
         if not self.log.format.positional:
-            self.refusal = f"PRODUCE of 0.7 messages to {topic.name}, whose message.format is {self.log.format.name}"
+            self.refusal = f"topic {topic.name} takes no 0.7 messages: its message.format is {self.log.format.name}"
             return PART_REFUSED
         if append_set(self.log, part.data, part.data_size, False, &done) == APPEND_DEFER:
             return PART_DEFERS
@@ -249,8 +249,8 @@ cdef class PendingSets:
         except ValueError as error:
             reason = str(error)
         except Exception:
-            logger.exception("a 0.7 producer's request failed")
-            reason = "a request failed that has no error answer"
+            logger.exception("a 0.7 PRODUCE request failed")
+            reason = "a request failed, and its API has no error response"
         finally:
             deferred_bytes -= self.size
             self.parts = []
@@ -311,7 +311,7 @@ cdef class ClassicConnection(Connection):
             return self.serve_ranges(&c, count, kind == TYPE_MULTIFETCH)
         if kind == TYPE_OFFSETS:
             return self.serve_offsets(&c)
-        return self.refuse("0.7 request type %d, which there is not", (kind,))
+        return self.refuse("unknown 0.7 request type %d", (kind,))
 
     cdef int serve_sets(self, Cursor* c, int32_t count) except -1:
         """PRODUCE and MULTIPRODUCE: the parts in order, up to one that is refused."""
@@ -321,7 +321,7 @@ cdef class ClassicConnection(Connection):
         cdef int32_t i
         cdef int result
         if not server.read_produce_parts(c, count):
-            return self.refuse("a 0.7 PRODUCE that is malformed or over a limit")
+            return self.refuse("malformed or over-limit 0.7 PRODUCE request")
         for i in range(server.part_count):
             part = &server.parts[i]
             result = server.produce_part(part) if pending is None or not pending.parts else PART_DEFERS
@@ -345,7 +345,7 @@ cdef class ClassicConnection(Connection):
             if result == PART_REFUSED:
                 if pending is not None:
                     pending.flush_anyway()
-                return self.refuse("a 0.7 PRODUCE is refused: %s", (server.refusal,))
+                return self.refuse("0.7 PRODUCE request refused: %s", (server.refusal,))
         if pending is None:
             return 0
         if pending.parts:
@@ -390,7 +390,7 @@ cdef class ClassicConnection(Connection):
         cdef list codes = []
         cdef list pieces = []
         if not server.read_fetch_parts(c, count):
-            return self.refuse("a 0.7 FETCH that is malformed or over a limit")
+            return self.refuse("malformed or over-limit 0.7 FETCH request")
         for i in range(server.part_count):
             if self.is_flushing():
                 break
@@ -427,7 +427,7 @@ cdef class ClassicConnection(Connection):
             fill_ranges(answer, codes, pieces, size, multi, self.server.copy_size_max)
             answer.announce()
         except Exception:
-            logger.exception("a 0.7 consumer's request failed")
+            logger.exception("a 0.7 FETCH request failed")
             answer.fail()
 
     cdef int answer_ranges(self, list codes, list pieces, int64_t size, bint multi) except -1:
@@ -449,7 +449,7 @@ cdef class ClassicConnection(Connection):
         cdef int64_t time_ms = read_i64(c)
         cdef int32_t count_max = read_i32(c)
         if c.status != OK or topic_size < 0 or count_max < 0:
-            return self.refuse("a 0.7 OFFSETS request that is malformed")
+            return self.refuse("malformed 0.7 OFFSETS request")
         return self.submit_behind_flush((
             self.offsets_on_pool, self.enqueue(), PyBytes_FromStringAndSize(<const char*>topic, topic_size), partition,
             time_ms, count_max, asker_of(self)))
@@ -470,7 +470,7 @@ cdef class ClassicConnection(Connection):
         except ValueError as error:
             answer.fail("%s", str(error))
         except Exception:
-            logger.exception("a 0.7 client's OFFSETS failed")
+            logger.exception("a 0.7 OFFSETS request failed")
             answer.fail()
 
 

@@ -41,12 +41,12 @@ cdef enum:
     HUGE_PAGES_SIZE = 4 * 1024 * 1024   # a set from which its pages are asked for as huge ones
 
 FAULT_TEXT = {
-    ENTRY_PARTIAL: "the bytes end inside a message",
-    ENTRY_BAD_SIZE: "a message's size is nonsense",
-    ENTRY_BAD_MAGIC: "a message of unknown magic",
-    ENTRY_BAD_CRC: "a message's checksum is wrong",
-    ENTRY_BAD_CODEC: "a message of unknown codec",
-    ENTRY_BAD_CONTENT: "a compressed message does not unpack",
+    ENTRY_PARTIAL: "truncated message",
+    ENTRY_BAD_SIZE: "invalid message size",
+    ENTRY_BAD_MAGIC: "unknown message magic",
+    ENTRY_BAD_CRC: "wrong message checksum",
+    ENTRY_BAD_CODEC: "unknown message codec",
+    ENTRY_BAD_CONTENT: "compressed message cannot be decompressed",
 }
 
 PARTIAL, BAD_SIZE, BAD_MAGIC, BAD_CRC, BAD_CODEC, BAD_CONTENT = (
@@ -57,7 +57,7 @@ class MessageSetError(ValueError):
     """Bytes that are no message set: `fault` is one of the constants above, `offset` where."""
 
     def __init__(self, int fault, int64_t offset):
-        super().__init__(f"{FAULT_TEXT[fault]}, at offset {offset}")
+        super().__init__(f"{FAULT_TEXT[fault]} at offset {offset}")
         self.fault = fault
         self.offset = offset
 

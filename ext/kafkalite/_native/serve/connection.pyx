@@ -81,7 +81,7 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL, MSG_DONTWAIT
 
 cdef str TOO_MANY_HANDSHAKES = (
-    "too many connections whose handshake is not done (connection.authentication.max): the oldest of its address goes")
+    "too many connections are not authenticated yet (connection.authentication.max); closed the oldest of its address")
 
 assert (EVENT_READ, EVENT_WRITE) == (select.EPOLLIN, select.EPOLLOUT)
 
@@ -194,7 +194,7 @@ cdef class WorkerResources(WorkerParts):
         """Closes what did not come to an end in time, some of it in a turn, and what has failed a while ago."""
         cdef int left = OVERDUE_MAX
         while left > 0 and self.handshakes and next(iter(self.handshakes.values())) <= self.now:
-            self.close_oldest("it did not show within %g s who it is", (self.handshake_s_max,))
+            self.close_oldest("it did not authenticate within %g s", (self.handshake_s_max,))
             left -= 1
         self.overdue = left == 0
         while self.failing and self.failing[0][0] <= self.now:
@@ -258,7 +258,7 @@ cdef class WorkerResources(WorkerParts):
                 else:
                     item()
             except Exception:
-                logger.exception("finishing parked work failed: %r", item)
+                logger.exception("completing deferred work failed: %r", item)
                 self.give_up(item)
 
     def end_turns(self):
@@ -795,7 +795,7 @@ cdef class Connection:
         self.charge_buffer(size)
         if is_watched(self.io.ceiling) or frame > self.io.ceiling.calm_max - self.io.ceiling.held:
             if frame > self.io.ceiling.calm_max:
-                return self.refuse("request of %d bytes, for which broker.memory.max is too small", (self.begun,))
+                return self.refuse("request of %d bytes does not fit into broker.memory.max", (self.begun,))
             if not admits(self.find_holding(), frame - size, PASSING):
                 self.starve()
                 return 1
@@ -914,8 +914,8 @@ cdef class Connection:
 
     cdef int refuse_size(self, int32_t size) except -1:
         if self.tls is None and size & ~0xFFFF == TLS_HELLO_SIZE & ~0xFFFF:
-            return self.refuse("TLS on a listener without it (security.protocol of the client?)")
-        return self.refuse("request of %d bytes (socket.request.max.bytes is %d)", (size, self.io.request_size_max))
+            return self.refuse("TLS handshake on a listener without TLS; check the client's security.protocol")
+        return self.refuse("request of %d B exceeds socket.request.max.bytes (%d)", (size, self.io.request_size_max))
 
     cdef int end(self) except -1:
         """The close of a failed connection that was put off."""
@@ -980,9 +980,9 @@ cdef class Connection:
                 if refused == 0:
                     return 0
                 if refused == REFUSED_SILENTLY:
-                    return self.refuse("a Produce request with acks=0 that failed: it has no other answer", (),
+                    return self.refuse("a Produce request with acks=0 failed, and it has no response", (),
                                        client_id_of(frame, size))
-                return self.refuse("Produce v%d that is malformed or over a limit", (version,),
+                return self.refuse("malformed or over-limit Produce v%d request", (version,),
                                    client_id_of(frame, size))
         elif c.status == OK and key == fetch.key and fetch.oldest <= version <= fetch.newest:
             if version >= fetch.flexible_from:
@@ -994,9 +994,9 @@ cdef class Connection:
                         <unsigned char*>c.pos, c.end - c.pos, client_id_of(frame, size))
                 if self.serve_fetch(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos) == 0:
                     return 0
-                return self.refuse("Fetch v%d that is malformed or over a limit", (version,), client_id_of(frame, size))
+                return self.refuse("malformed or over-limit Fetch v%d request", (version,), client_id_of(frame, size))
         if c.status != OK:
-            return self.refuse("a request header that does not follow its schema", (), client_id_of(frame, size))
+            return self.refuse("malformed request header", (), client_id_of(frame, size))
         return self.serve_other(
             key, version, correlation_id,
             None if client_id_size < 0 else PyBytes_FromStringAndSize(<const char*>client_id, client_id_size),
@@ -1244,7 +1244,7 @@ cdef class Connection:
             answer.counted = True
             self.queued_bytes += PyBytes_GET_SIZE(answer.data)
             if self.io.ceiling.held > self.io.ceiling.size_max and PyBytes_GET_SIZE(answer.data) > SMALL_SIZE:
-                self.close("an answer of %d bytes, for which there is no memory (broker.memory.max)",
+                self.close("no memory for a response of %d bytes (broker.memory.max)",
                            PyBytes_GET_SIZE(answer.data))
         return 0
 

@@ -124,7 +124,7 @@ cdef class AdmissionRequest:
             answer = self.gate.admit(
                 self.transactional_id, producer_id, producer_epoch, log.topic, log.partition, self.version)
         except Exception:
-            logger.exception("the gate failed for producer %d on %s-%d", producer_id, log.topic, log.partition)
+            logger.exception("transaction check of producer %d on %s-%d failed", producer_id, log.topic, log.partition)
             answer = UNKNOWN_SERVER_ERROR
         if not isinstance(answer, int):
             if not answer.done:

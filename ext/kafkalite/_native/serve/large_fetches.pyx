@@ -164,7 +164,7 @@ cdef class FetchRun:
         if plan.done:
             return
         if not good or not plan.parse_end(&self.cursor):
-            self.connection.close("Fetch v%d that is malformed or over a limit", plan.version, client_id=self.client_id)
+            self.connection.close("malformed or over-limit Fetch v%d request", plan.version, client_id=self.client_id)
             return
         free(self.frame)
         self.frame = NULL

@@ -41,7 +41,7 @@ class MemoryCeilingReached(Exception):
     """A holder may not hold so much: an answer of `size` bytes does not fit into broker.memory.max."""
 
     def __init__(self, size):
-        super().__init__(f"{size} bytes do not fit into broker.memory.max")
+        super().__init__(f"{size} bytes exceed broker.memory.max")
         self.size = size
 
 

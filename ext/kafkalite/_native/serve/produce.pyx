@@ -524,10 +524,10 @@ cdef RecordFaults find_faults(LogCore log, const unsigned char* records, Py_ssiz
 
 cdef bytes fault_text(RecordFault fault):
     if fault == FAULT_KEY:
-        return b"a record of a compacted topic needs a key"
+        return b"a record of a compacted topic must have a key"
     if fault == FAULT_TIMESTAMP:
-        return b"the timestamp is further from the broker's time than the topic allows"
-    return b"the record is malformed, or its number is not what the batch says"
+        return b"the timestamp differs from the broker's clock by more than the topic allows"
+    return b"the record is malformed, or its offset delta is wrong"
 
 
 cdef int encode_text(OutBuffer out, bytes text, bint flexible) except -1:
@@ -544,7 +544,7 @@ cdef int encode_faults(OutBuffer out, RecordFaults faults, bint flexible) except
         encode_text(out, fault_text(faults.named[i].fault), flexible)
         if flexible:
             out.put_i8(0)
-    encode_text(out, b"%d of %d records are refused" % (faults.fault_count, faults.record_count), flexible)
+    encode_text(out, b"%d of %d records were refused" % (faults.fault_count, faults.record_count), flexible)
     return 0
 
 

@@ -35,7 +35,7 @@ cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 cdef enum:
     SASL_HANDSHAKE = 17
 
-cdef str TOO_MANY_BYTES = "connections that have not signed in keep too many bytes: the oldest of its address goes"
+cdef str TOO_MANY_BYTES = "unauthenticated connections hold too many bytes; closed the oldest of its address"
 
 
 cdef class SaslConnection(Connection):
@@ -95,7 +95,7 @@ cdef class SaslConnection(Connection):
         """
         if self.closed or self.failed:
             return
-        logger.warning("%s:%d (%s) did not sign in: %s", self.client_host, self.client_port,
+        logger.warning("%s:%d (%s) failed to authenticate: %s", self.client_host, self.client_port,
                        self.name_for_log(self.claimed_id), problem, kind=("did not sign in", reason))
         self.sign_in.count_failure(reason)
         self.arrive()
@@ -143,9 +143,9 @@ cdef class SaslConnection(Connection):
         if self.open_until > -INFINITY:
             return Connection.refuse_size(self, size)
         if self.tls is None and size & ~0xFFFF == TLS_HELLO_SIZE & ~0xFFFF:
-            self.fail_sign_in("TLS on a listener without it (security.protocol of the client?)")
+            self.fail_sign_in("TLS handshake on a listener without TLS; check the client's security.protocol")
         else:
-            self.fail_sign_in(f"a frame of {size} bytes (sasl.server.max.receive.size is {self.frame_size_max})")
+            self.fail_sign_in(f"a frame of {size} bytes exceeds sasl.server.max.receive.size ({self.frame_size_max})")
         return 0
 
     cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
@@ -158,7 +158,7 @@ cdef class SaslConnection(Connection):
     cdef int grow_pending(self, Py_ssize_t capacity) except -1:
         """Grows, or fails where what is kept of clients that have not signed in leaves no room for it."""
         if self.awaited and not self.may_keep(capacity):
-            self.fail_sign_in("connections of its address that have not signed in keep too many bytes")
+            self.fail_sign_in("unauthenticated connections of its address hold too many bytes")
             return 0
         return Connection.grow_pending(self, capacity)
 
@@ -212,12 +212,12 @@ cdef class SaslConnection(Connection):
         if self.raw:
             return self.answer(self.sign_in.token(PyBytes_FromStringAndSize(<const char*>frame, size)))
         if size < HEADER_SIZE_MIN:
-            self.fail_sign_in("bytes that are no request")
+            self.fail_sign_in("the bytes are not a request")
             return 0
         cursor_init(&c, frame + 8, size - 8)
         client_id = read_string(&c, False, &client_id_size)
         if c.status != OK:
-            self.fail_sign_in("a request header that does not follow its schema")
+            self.fail_sign_in("malformed request header")
             return 0
         if self.claimed_id is None and client_id_size > 0:
             self.claimed_id = PyBytes_FromStringAndSize(

@@ -21,7 +21,7 @@ cdef class Topic:
     def __init__(self, str name, bytes topic_id, partitions, config, overrides, *, bint internal=False):
         global topics_made
         if len(topic_id) != 16:
-            raise ValueError(f"a topic id has 16 bytes, not {len(topic_id)}")
+            raise ValueError(f"a topic id must have 16 bytes, not {len(topic_id)}")
         self.name = name
         self.name_utf8 = name.encode()
         self.id = topic_id

@@ -36,7 +36,7 @@ from kafkalite.base.logging import RepeatLogger
 
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 
-cdef str NO_ROOM = "an answer of %d bytes, for which its client holds too much memory (broker.memory.max)"
+cdef str NO_ROOM = "no memory for a response of %d bytes, because the client holds too much (broker.memory.max)"
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int fd, void* buf, size_t count, off_t offset)
@@ -190,7 +190,7 @@ cpdef int32_t frame_length(int64_t size) except -1:
     error for: the connection ends, as a length that wrapped around would have the client misread all that follows.
     """
     if size < 0 or size > INT32_MAX:
-        raise OverflowError(f"an answer of {size} bytes does not fit into a frame")
+        raise OverflowError(f"a response of {size} bytes does not fit into a frame")
     return <int32_t>size
 
 
@@ -348,7 +348,7 @@ cdef class Answer:
     def complete(self, bytes data not None):
         """Gives the response frame from any thread; the connection's worker sends it in its turn."""
         if self.ready:
-            raise RuntimeError("an answer can be completed once")
+            raise RuntimeError("a response can be completed only once")
         if (PyBytes_GET_SIZE(data) > SMALL_SIZE and self.holding != NULL
                 and not admits(self.holding, PyBytes_GET_SIZE(data) - self.charged, PASSING)):
             self.fail(NO_ROOM, PyBytes_GET_SIZE(data))
@@ -364,7 +364,7 @@ cdef class Answer:
             self.timing.note_ready()
         self.announce()
 
-    def fail(self, str reason="a request failed that has no error answer", *values, bytes client_id=None):
+    def fail(self, str reason="a request failed, and its API has no error response", *values, bytes client_id=None):
         """Ends a request whose only possible answer is a closed connection, as its `close` does: None logs nothing."""
         if self.connection is not None:
             try:
@@ -564,4 +564,4 @@ cdef class Answer:
             try:
                 abandoned()
             except Exception:
-                logger.exception("what waited for a connection that has ended could not be given up")
+                logger.exception("could not cancel a request of a closed connection")

@@ -220,7 +220,7 @@ cdef class WorkerParts:
             if closed_too or not connection.closed:
                 step()
         except Exception:
-            logger.exception("serving %r failed; its connection is closed", connection)
+            logger.exception("serving %r failed; closed the connection", connection)
             connection.close()
         return 0
 

@@ -38,7 +38,7 @@ def reported(caplog: pytest.LogCaptureFixture, **limits: int | None) -> tuple[in
     caplog.set_level("INFO", "kafkalite")
     given = {"memory_limit": None, "address_space_limit": None, **limits}
     total = budget.report(config(), clients=512 * MIB, partition_count=3, **given)
-    assert "memory that the settings allow" in caplog.text
+    assert "memory budget of the settings" in caplog.text
     return total, [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 

@@ -396,8 +396,8 @@ def test_lingering_notices_the_end_of_the_connection(harness):
 
 CLIENT_ID = b"orders\n7"
 MALFORMED = {
-    "produce": (0, 7, "Produce v7 that is malformed or over a limit"),
-    "fetch": (1, 4, "Fetch v4 that is malformed or over a limit"),
+    "produce": (0, 7, "malformed or over-limit Produce v7 request"),
+    "fetch": (1, 4, "malformed or over-limit Fetch v4 request"),
 }
 
 
@@ -417,12 +417,12 @@ def test_a_produce_request_without_acks_that_fails_is_logged_as_such(harness, ca
     harness.client.sendall(struct.pack(">i", len(body)) + body)
     harness.connection.on_event(READ)
     assert caplog.messages == [
-        "closed 127.0.0.1:1 (client id c): a Produce request with acks=0 that failed: it has no other answer"
+        "closed 127.0.0.1:1 (client id c): a Produce request with acks=0 failed, and it has no response"
     ]
 
 
 def test_a_frame_longer_than_its_length_field_can_say_is_an_error():
     assert frame_length(2**31 - 1) == 2**31 - 1
     for size in (2**31, 2**32 + 7, -1):
-        with pytest.raises(OverflowError, match=f"an answer of {size} bytes does not fit"):
+        with pytest.raises(OverflowError, match=f"a response of {size} bytes does not fit"):
             frame_length(size)

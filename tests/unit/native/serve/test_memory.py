@@ -241,7 +241,7 @@ def test_a_frame_that_can_never_fit_closes_its_connection_with_the_settings_name
     with caplog.at_level(logging.WARNING):
         harness.begin(20 * MIB, have=100_000)
     assert harness.closed == 1
-    assert "broker.memory.max is too small" in caplog.text
+    assert "does not fit into broker.memory.max" in caplog.text
     assert harness.memory.held == harness.memory.of(None).held
 
 

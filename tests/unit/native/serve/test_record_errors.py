@@ -72,9 +72,9 @@ def test_every_bad_record_is_named_in_its_own_partition(broker: Broker, version:
     second = batch([None, b"k"], codec=codec)
     told = produce(broker, "compacted", first, good, second, version=version, acks=acks)
     assert told == [
-        ("INVALID_RECORD", [1, 3], "2 of 4 records are refused"),
+        ("INVALID_RECORD", [1, 3], "2 of 4 records were refused"),
         ("NONE", [], None),
-        ("INVALID_RECORD", [0], "1 of 2 records are refused"),
+        ("INVALID_RECORD", [0], "1 of 2 records were refused"),
     ]
     assert produce(broker, "compacted", good, version=version, acks=acks) == [("NONE", [], None)]
 
@@ -82,20 +82,20 @@ def test_every_bad_record_is_named_in_its_own_partition(broker: Broker, version:
 @pytest.mark.parametrize("codec", [0, GZIP], ids=["plain", "gzip"])
 def test_times_out_of_range_are_named(broker: Broker, codec: int) -> None:
     told = produce(broker, "strict", batch([b"k"] * 5, [0, -2, 0, 2, -9], codec))
-    assert told == [("INVALID_TIMESTAMP", [1, 3, 4], "3 of 5 records are refused")]
+    assert told == [("INVALID_TIMESTAMP", [1, 3, 4], "3 of 5 records were refused")]
     ahead = produce(broker, "plain", batch([b"k"] * 3, [0, 2, 0], codec))
-    assert ahead == [("INVALID_TIMESTAMP", [1], "1 of 3 records are refused")]
+    assert ahead == [("INVALID_TIMESTAMP", [1], "1 of 3 records were refused")]
 
 
 def test_a_malformed_record_is_named_alone(broker: Broker) -> None:
     payload = wire.encode_records([wire.Record(value=b"v")] * 3) + b"\xff" * 9
     told = produce(broker, "compacted", wire.seal_batch(payload, 4))
-    assert told == [("INVALID_RECORD", [3], "1 of 4 records are refused")]
+    assert told == [("INVALID_RECORD", [3], "1 of 4 records were refused")]
 
 
 def test_very_many_bad_records_are_named_up_to_a_limit(broker: Broker) -> None:
     ((code, named, text),) = produce(broker, "compacted", batch([None] * (NAMED_MAX + 5000)))
-    assert (code, text) == ("INVALID_RECORD", f"{NAMED_MAX + 5000} of {NAMED_MAX + 5000} records are refused")
+    assert (code, text) == ("INVALID_RECORD", f"{NAMED_MAX + 5000} of {NAMED_MAX + 5000} records were refused")
     assert named == list(range(NAMED_MAX))
 
 
