@@ -3,6 +3,7 @@
     clock, executors, randomness  time, threads and random numbers as parameters (see below)
     times                       times as people write them
     pool, deferred, wakeup      the I/O pool; an answer that any thread gives later; what wakes a thread in a selector
+    ending                      SIGTERM and Ctrl-C of a program that runs until it gets them
     acls, quota_entities        ACLs and quota entities as the wire has them
     logging, metric_families    log lines; metrics by name and labels, read at a scrape
     forks                       what a forked child keeps of its parent's brokers and clients: nothing

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkalite.cli import EXIT_FAILURE, UsageError, leave_broken_pipe, sentence
-from kafkalite.cli.ending import SIGNALS, Ending
+from kafkalite.base.ending import SIGNALS, Ending
 from kafkalite.cli.output import say
 from kafkalite.errors import StartGivenUp
 

@@ -16,7 +16,7 @@ from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.cli import UsageError
 from kafkalite.cli.classic.common import session
 from kafkalite.cli.common import assignments, count
-from kafkalite.cli.ending import on_ending
+from kafkalite.base.ending import on_ending
 from kafkalite.cli.output import data_stream, note
 from kafkalite.zookeeper.nodes import GroupPaths
 from kafkalite.zookeeper.session import delete_tree

@@ -15,7 +15,7 @@ from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, broker_info, codec, session
 from kafkalite.cli.common import count, natural
-from kafkalite.cli.ending import Ending
+from kafkalite.base.ending import Ending
 from kafkalite.cli.output import note
 from kafkalite.zookeeper.nodes import GroupPaths
 from kafkalite.zookeeper.session import delete_tree

@@ -10,7 +10,7 @@ TIMEOUT_S = 60.0
 
 
 def run(body: str) -> subprocess.CompletedProcess[str]:
-    text = "import os, signal, sys, threading, time\nfrom kafkalite.cli.ending import Ending\n" + body
+    text = "import os, signal, sys, threading, time\nfrom kafkalite.base.ending import Ending\n" + body
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=TIMEOUT_S)
 
 
@@ -93,7 +93,7 @@ def test_work_that_may_be_killed_ends_at_once_and_says_its_last_word() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         done = run(
             f"""
-from kafkalite.cli.ending import ended_at_once
+from kafkalite.base.ending import ended_at_once
 with ended_at_once(lambda: print("so far 7", flush=True)):
     try:
         os.kill(os.getpid(), {number})
@@ -108,7 +108,7 @@ with ended_at_once(lambda: print("so far 7", flush=True)):
 def test_work_that_is_done_leaves_the_handlers_as_they_were() -> None:
     done = run(
         """
-from kafkalite.cli.ending import ended_at_once
+from kafkalite.base.ending import ended_at_once
 before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 with ended_at_once(lambda: 1 / 0):
     pass
