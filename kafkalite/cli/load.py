@@ -174,8 +174,8 @@ def told(error: Exception) -> str | None:
     from kafkalite.avro.schema import SchemaError
     from kafkalite.client import ClientError
     from kafkalite.errors import KafkaError
+    from kafkalite.load.selection import OptionError
     from kafkalite.load.storage import LoadError
-    from kafkalite.spark.options import OptionError
     from kafkalite.spark.sentences import any_sentence_of, is_sparks
 
     if isinstance(error, KafkaError):

@@ -7,4 +7,6 @@ compaction  few large files in place of many small ones
 contents    files, positions and datasets of a directory, by its manifests
 letters     records that could not be used, to a topic of dead letters
 positions   positions as JSON
+selection   which partitions are read, and where they start and end; shares: how much of each at a time
+plan        what a load reads next; loading: its loop of rounds and commits; leftovers: reading what was not lost
 """

@@ -17,7 +17,8 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructField, StructType
 
 from kafkalite.client.columns.arrow import COLUMNS
-from kafkalite.spark.options import OptionError, SourceOptions, StreamOptions, includes_headers, log_without_effect
+from kafkalite.load.selection import OptionError
+from kafkalite.spark.options import SourceOptions, StreamOptions, includes_headers, log_without_effect
 from kafkalite.spark.sink.options import SinkOptions
 from kafkalite.spark.source.batch import TYPES, KafkaliteReader, PushdownReader, columns_of
 

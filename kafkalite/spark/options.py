@@ -12,7 +12,6 @@ Thread rule: pure functions and frozen values.
 from __future__ import annotations
 
 import difflib
-import json
 import logging
 import re
 from dataclasses import field
@@ -21,7 +20,18 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.base.dataclass import dataclass
 from kafkalite.client import Security, parse_bootstrap
 from kafkalite.errors import StartupError
-from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, topic_name_error
+from kafkalite.load.selection import (
+    INT32_MAX,
+    INT64_MAX,
+    OffsetBound,
+    OptionError,
+    Subscription,
+    assigned_partitions,
+    offset_bound,
+    partition_numbers,
+    require_topic,
+)
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST
 from kafkalite.spark.java_clients import JAVA_FLAGS, JAVA_NAMES, JAVA_NUMBERS, SECURITY_NAMES
 
 if TYPE_CHECKING:
@@ -31,46 +41,8 @@ logger = logging.getLogger(__name__)
 
 TRIGGER_DELAY_S: Final = 15 * 60.0
 UNITS_S: Final = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 TLS_PREFIX: Final = "kafka.ssl."
 """Of names that `kafkalite.client.security` checks."""
-
-
-class OptionError(ValueError):
-    """An option that cannot be meant; the message is one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """Which partitions: exactly one of the three."""
-
-    assigned: tuple[TopicPartition, ...] = ()
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    whole_name: bool = False
-    """Whether the pattern has to match a whole name, not a part of it."""
-
-    def wants(self, topic: str) -> bool:
-        """Whether a topic is read. A pattern is looked for in the name, as by Spark's own connector."""
-        if self.pattern is not None:
-            match = re.fullmatch if self.whole_name else re.search
-            return match(self.pattern, topic) is not None
-        return topic in self.topics or any(key.topic == topic for key in self.assigned)
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetBound:
-    """Where ranges begin or end, before any broker was asked. One of the first three is set."""
-
-    everywhere: int | None = None
-    """OFFSET_EARLIEST or OFFSET_LATEST in every partition."""
-    offsets: Mapping[TopicPartition, int] | None = None
-    """An offset a partition, or OFFSET_EARLIEST, OFFSET_LATEST."""
-    timestamps: int | Mapping[TopicPartition, int] | None = None
-    """The first record that is not older, in ms since 1970: everywhere or a partition."""
-    option: str = field(default="a bound", compare=False)
-    """The option that said so, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +351,7 @@ def subscription(given: GivenOptions) -> Subscription:
 def starting_bound(given: GivenOptions, default: int) -> OffsetBound:
     """Where reading begins: by time, by times of partitions, or by offsets, the first of these that is set."""
     by_time = timestamp_bound(given, "startingTimestamp", "startingOffsetsByTimestamp")
-    return offset_bound(given, "startingOffsets", default) if by_time is None else by_time
+    return offset_bound("startingOffsets", given.text("startingOffsets"), default) if by_time is None else by_time
 
 
 def ending_bound(given: GivenOptions) -> OffsetBound:
@@ -387,7 +359,7 @@ def ending_bound(given: GivenOptions) -> OffsetBound:
     by_time = timestamp_bound(given, "endingTimestamp", "endingOffsetsByTimestamp")
     if by_time is not None:
         return by_time
-    found = offset_bound(given, "endingOffsets", OFFSET_LATEST)
+    found = offset_bound("endingOffsets", given.text("endingOffsets"), OFFSET_LATEST)
     if OFFSET_EARLIEST in (found.everywhere, *(found.offsets or {}).values()):
         raise OptionError("option endingOffsets: a batch that ends at the earliest offset would read nothing")
     return found
@@ -404,81 +376,7 @@ def timestamp_bound(given: GivenOptions, everywhere: str, by_partition: str) -> 
     )
 
 
-def offset_bound(given: GivenOptions, name: str, default: int) -> OffsetBound:
-    """earliest, latest or JSON."""
-    text = given.text(name)
-    if text is None:
-        return OffsetBound(everywhere=default, option=name)
-    words = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
-    if text.strip().lower() in words:
-        return OffsetBound(everywhere=words[text.strip().lower()], option=name)
-    return OffsetBound(offsets=partition_numbers(name, text, OFFSET_EARLIEST), option=name)
-
-
 # --- JSON of options --------------------------------------------------------------------------------------------------
-
-
-def assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
-    """{"topic": [0, 1]}, in order and each once."""
-    example = 'it is like {"topic": [0, 1]}'
-    found = set()
-    for topic, numbers in json_object("assign", text, example).items():
-        require_topic("assign", topic)
-        if not isinstance(numbers, list):
-            raise OptionError(f"option assign: partitions of {topic} are no list; {example}")
-        for number in numbers:
-            if type(number) is not int or not 0 <= number <= INT32_MAX:
-                raise OptionError(f"option assign: {topic} has no partition {number!r}")
-            found.add(TopicPartition(topic, number))
-    if not found:
-        raise OptionError("option assign names no partition")
-    return tuple(sorted(found))
-
-
-def partition_numbers(name: str, text: str, low: int) -> dict[TopicPartition, int]:
-    """{"topic": {"0": 17}}, a number >= `low` for each partition."""
-    example = 'it is like {"topic": {"0": 17}}'
-    found = {}
-    for topic, numbers in json_object(name, text, example).items():
-        require_topic(name, topic)
-        if not isinstance(numbers, dict):
-            raise OptionError(f"option {name}: what {topic} has is no object; {example}")
-        for partition, number in numbers.items():
-            if not re.fullmatch(r"[0-9]{1,10}", partition) or int(partition) > INT32_MAX:
-                raise OptionError(f"option {name}: {topic} has no partition {partition!r}")
-            key = TopicPartition(topic, int(partition))
-            if key in found:
-                raise OptionError(f"option {name} names {key} twice")
-            if type(number) is not int or not low <= number <= INT64_MAX:
-                raise OptionError(f"option {name}: {key} has {number!r}, not a number from {low} on")
-            found[key] = number
-    return found
-
-
-def json_object(name: str, text: str, example: str) -> dict[str, Any]:
-    """An object without a key that comes twice."""
-    try:
-        value = json.loads(text, object_pairs_hook=once_each)
-    except (ValueError, RecursionError) as error:
-        raise OptionError(f"option {name} is no JSON ({error}); {example}") from None
-    if not isinstance(value, dict):
-        raise OptionError(f"option {name} is no JSON object; {example}")
-    return value
-
-
-def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. ValueError for a key that comes twice: one of both would be dropped in silence."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key comes twice")
-    return found
-
-
-def require_topic(name: str, topic: str) -> None:
-    """OptionError for what no topic can be called."""
-    why = topic_name_error(topic)
-    if why is not None:
-        raise OptionError(f"option {name}: {why}")
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:

@@ -1,7 +1,6 @@
 """What a load reads next, against a broker and without Spark: rounds by bytes, new partitions, what is gone."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,18 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.client.history import marks_at
 from kafkalite.load.manifest import Change, LoadState
+from kafkalite.load.plan import LoadPlan, LoadSource, starting_bound
+from kafkalite.load.selection import OffsetBound, Subscription
 from kafkalite.load.storage import LoadError
-from kafkalite.model import OFFSET_LATEST, TopicPartition
-from kafkalite.spark.load.plan import LoadPlan, starting_at
-from kafkalite.spark.options import OffsetBound, SourceOptions
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.spark.options import ClientSettings
+from kafkalite.spark.source.plan import client_for
 from tests.kit.processes.broker import BrokerProcess
 from tests.kit.processes.restored import grow_after_backup, produce, put_back
 
 pytestmark = pytest.mark.integration
+
+EARLIEST = OffsetBound(everywhere=OFFSET_EARLIEST)
 
 
 @pytest.fixture
@@ -37,18 +40,16 @@ def topic(client: Client, kafka_topic: str) -> str:
 
 
 def plan(
-    broker: Broker | BrokerProcess, topic: str, *, commit_size: int = 1 << 30, skips: bool = False, **changes: object
+    broker: Broker | BrokerProcess,
+    topic: str,
+    *,
+    commit_size: int = 1 << 30,
+    skips: bool = False,
+    starting: OffsetBound = EARLIEST,
 ) -> LoadPlan:
-    options = SourceOptions.parse(
-        {
-            "kafka.bootstrap.servers": broker.bootstrap
-            if isinstance(broker, BrokerProcess)
-            else broker.bootstrap_servers,
-            "subscribePattern": topic,
-            "failOnDataLoss": "false" if skips else "true",
-        }
-    )
-    return LoadPlan(replace(options, **changes), commit_size=commit_size)
+    servers = broker.bootstrap if isinstance(broker, BrokerProcess) else broker.bootstrap_servers
+    source = LoadSource(Subscription(pattern=topic), starting, fail_on_data_loss=not skips)
+    return LoadPlan(client_for(ClientSettings(servers)), source, commit_size=commit_size)
 
 
 def correct(made: LoadPlan, state: LoadState) -> dict[TopicPartition, int]:
@@ -71,7 +72,6 @@ def test_rounds_cover_everything_once(client: Client, kafka_broker: Broker, topi
     while (part := made.following(state)) is not None:
         assert part.starts == {key: state.positions[key] for key in part.ends}
         assert all(part.starts[key] < end for key, end in part.ends.items())
-        assert f'"{topic}": [' in part.options()["assign"]
         state.positions |= part.ends
         sizes.append(part.size)
     assert state.positions == {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}, "what was there first"
@@ -85,11 +85,8 @@ def test_partitions_begin_where_it_is_said(kafka_broker: Broker, topic: str) -> 
     state = LoadState()
     assert correct(latest, state) == {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}
     assert latest.following(state) is None
-    earliest = SourceOptions.parse(
-        {"kafka.bootstrap.servers": kafka_broker.bootstrap_servers, "subscribePattern": topic}
-    )
     for time_ms, offsets in ((1_000, (0, 0)), (2**62, (300, 50))):
-        by_time = LoadPlan(starting_at(earliest, {}, time_ms), commit_size=1 << 30)
+        by_time = plan(kafka_broker, topic, starting=starting_bound(time_ms))
         first, second = (TopicPartition(topic, partition) for partition in (0, 1))
         assert correct(by_time, LoadState()) == dict(zip((first, second), offsets, strict=True))
     given = plan(kafka_broker, topic, starting=OffsetBound(offsets={TopicPartition(topic, 0): 17}))

@@ -9,8 +9,9 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import Client, RangeUnavailable
 from kafkalite.errors import UnknownTopicOrPartition
+from kafkalite.load.selection import OptionError
 from kafkalite.model import TopicPartition
-from kafkalite.spark.options import OptionError, SourceOptions
+from kafkalite.spark.options import SourceOptions
 from kafkalite.spark.source import plan
 from kafkalite.spark.source.offsets import DataLoss
 from kafkalite.spark.source.pushdown import Narrowing

@@ -11,25 +11,31 @@ import functools
 import json
 import math
 import os
-import time
-from collections import Counter
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from kafkalite.base.dataclass import dataclass
-from kafkalite.client.history import marks_at
 from kafkalite.load.contents import paths
-from kafkalite.load.letters import LetterTopic, deliver, prepare, publish_with
-from kafkalite.load.manifest import Change, DataFile, Target
-from kafkalite.load.parquet import CODECS, FILE_SIZE, NEEDED, RESULT, Writing, folder_of, write
+from kafkalite.load.letters import LetterTopic, deliver, prepare
+from kafkalite.load.loading import (
+    COMMIT_SIZE,
+    Published,
+    Summary,
+    prefix_of,
+    publish_rows,
+    require_load,
+    require_settings,
+    run,
+)
+from kafkalite.load.manifest import Change, Target
+from kafkalite.load.parquet import FILE_SIZE, NEEDED, RESULT, Writing, write
 from kafkalite.load.places import storage_of
+from kafkalite.load.plan import LoadPlan, LoadSource, starting_bound
+from kafkalite.load.positions import to_json
 from kafkalite.load.storage import LoadError
-from kafkalite.model import TopicPartition
-from kafkalite.spark.load.plan import LoadPlan, starting_at
 from kafkalite.spark.options import SourceOptions, log_without_effect
 from kafkalite.spark.sentences import sentence_of
-from kafkalite.spark.source.plan import client_of
+from kafkalite.spark.source.plan import client_for, client_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,10 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from kafkalite.client import Client
-    from kafkalite.spark.load.plan import LoadRound
+    from kafkalite.load.plan import LoadRound
 
-COMMIT_SIZE: Final = 1024 * 1024 * 1024
-"""Bytes on the wire, about, that a load publishes at a time."""
 OWN_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss", "kafka.bootstrap.servers")
 """How options of the source begin that a load sets itself."""
 NO_WEBHDFS: Final = "jersey.internal.RuntimeDelegateImpl"
@@ -52,57 +56,8 @@ CHECKPOINT: Final = "_checkpoint"
 UNREAD: Final = "unread"
 """A topic's name for options that only name a cluster."""
 OVERLAPS: Final = ("error", "skip", "load")
-LOSSES: Final = ("fail", "skip")
 BAD: Final = {"avro_error": "kafkalite.avro.DecodeError", "json_error": "json.JSONDecodeError"}
 """Columns that say why a row is bad → what a letter says of it."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """A change that readers see from now on: the number of its manifest, and what it has added."""
-
-    number: int
-    files: Sequence[DataFile]
-    positions: Mapping[TopicPartition, int]
-    letters: Mapping[str, int] = field(default_factory=dict)
-    """Topic → records of it that went to the topic of dead letters."""
-
-    @property
-    def rows(self) -> int:
-        """Records."""
-        return sum(file.rows for file in self.files)
-
-    @property
-    def size(self) -> int:
-        """Bytes of files."""
-        return sum(file.size for file in self.files)
-
-
-@dataclass
-class Summary:
-    """What a load has done. `lag` counts the offsets that came after its end meanwhile."""
-
-    topics: list[str]
-    rows: int = 0
-    size: int = 0
-    files: int = 0
-    commits: int = 0
-    seconds: float = 0.0
-    lag: int = 0
-    lags: dict[str, int] = field(default_factory=dict)
-    """The same by topic."""
-    letters: int = 0
-    """Records that went to the topic of dead letters."""
-    losses: list[str] = field(default_factory=list)
-    """What was skipped (on_data_loss="skip"), a sentence each."""
-
-    def add(self, published: Published) -> None:
-        """One more change."""
-        self.rows += published.rows
-        self.size += published.size
-        self.files += len(published.files)
-        self.commits += 1
-        self.letters += sum(published.letters.values())
 
 
 _cores: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
@@ -141,43 +96,28 @@ def load(
     LoadError when it cannot go on, with `on_data_loss="skip"` not for records that are gone; OptionError, KafkaError.
     """
     require_settings(codec, file_size)
-    if on_data_loss not in LOSSES or commit_size < 1:
-        raise ValueError(f"on_data_loss is {on_data_loss!r} and may be {' or '.join(LOSSES)}; commit_size is above 0")
-    began = time.monotonic()
+    require_load(on_data_loss, commit_size)
     given = source_options(bootstrap_servers, topics, pattern, on_data_loss, options)
     parsed = SourceOptions.parse({**given, "startingOffsets": "earliest"})
-    parsed = replace(parsed, subscription=replace(parsed.subscription, whole_name=True))
     log_without_effect(parsed.without_effect)
     given = {name: text for name, text in given.items() if name.lower() not in map(str.lower, parsed.without_effect)}
-    plan = LoadPlan(starting_at(parsed, given, starting), commit_size=commit_size)
+    source = LoadSource(
+        replace(parsed.subscription, whole_name=True),
+        starting_bound(starting),
+        parsed.client.isolation_level,
+        parsed.fail_on_data_loss,
+    )
+    plan = LoadPlan(client_for(parsed.client), source, commit_size=commit_size)
     target = path if isinstance(path, Target) else Target(path)
-    summary = Summary(plan.topics, losses=plan.losses)
     topic = LetterTopic(dead_letters) if isinstance(dead_letters, str) else dead_letters
-    if topic is not None:
-        prepare(plan.client, topic)
-    while True:
-        with target.writing() as staging:
-            deliver(target.storage, plan.client)
-            corrections = plan.corrections(target.state)
-            if corrections is not None:
-                target.commit(corrections, {})
-            part = plan.following(target.state)
-            if part is None:
-                break
-            frame = frame_of(spark, given, part, file_size)
-            if transform is not None:
-                frame = transform(frame)
-            writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside_of(frame, topic))
-            change = Change("load", positions=part.ends)
-            letters = None if topic is None else (plan.client, topic)
-            published = publish(target, frame, writing, change, letters, plan.client)
-        summary.add(published)
-        if on_commit is not None:
-            on_commit(published)
-    summary.lags = plan.lags(target.state.positions)
-    summary.lag = sum(summary.lags.values())
-    summary.seconds = time.monotonic() - began
-    return summary
+
+    def engine(part: LoadRound, staging: str) -> list[str]:
+        frame = frame_of(spark, given, part, file_size)
+        if transform is not None:
+            frame = transform(frame)
+        return written(frame, Writing(staging, prefix_of(target), codec, file_size, {}, False, aside_of(frame, topic)))
+
+    return run(target, plan, engine, letters=topic, on_commit=on_commit)
 
 
 def source_options(
@@ -207,8 +147,20 @@ def frame_of(spark: SparkSession, given: Mapping[str, str], part: LoadRound, fil
     """The records of one round, in about as many tasks as are worth it: a task writes its own files."""
     cores = parallelism(spark)
     named = {name: text for name, text in given.items() if not name.startswith("subscribe")}
-    frame = spark.read.format("kafkalite").options(**named, **part.options()).load()
+    frame = spark.read.format("kafkalite").options(**named, **options_of(part)).load()
     return frame.coalesce(max(cores, math.ceil(part.size / file_size)))
+
+
+def options_of(part: LoadRound) -> dict[str, str]:
+    """How `format("kafkalite")` is told."""
+    topics: dict[str, list[int]] = {}
+    for key in sorted(part.ends):
+        topics.setdefault(key.topic, []).append(key.partition)
+    return {
+        "assign": json.dumps(topics),
+        "startingOffsets": json.dumps(to_json(part.starts)),
+        "endingOffsets": json.dumps(to_json(part.ends)),
+    }
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -238,38 +190,9 @@ def publish(
 ) -> Published:
     """Write a frame's rows into files, commit the change with them, and send letters. Under the target's lock.
 
-    `source` is the cluster of the records: it is asked which batches precede the positions. None: they are not marked.
+    `source` as for `publish_rows`.
     """
-    added, staged, bad = [], {}, []
-    for row in written(frame, writing):
-        value = json.loads(row)
-        if "letters" in value:
-            bad.append(value)
-            continue
-        file = DataFile.from_json(value)
-        name = f"{folder_of(file.topic, file.date, file.hour)}/{file.path.rpartition('/')[2]}"
-        staged[name] = file.path
-        added.append(file._replace(path=name))
-    added.sort(key=lambda file: (file.topic, file.date or "", file.hour or 0, min(file.partitions.items())))
-    reached = dict(change.positions)
-    for file in added:
-        for partition, share in file.partitions.items():
-            key = TopicPartition(file.topic, partition)
-            reached[key] = max(reached.get(key, 0), share.last + 1)
-    counts: Counter[str] = Counter()
-    for topic, partition, end, count in (row for value in bad for row in value["ends"]):
-        key = TopicPartition(topic, partition)
-        reached[key] = max(reached.get(key, 0), end)
-        counts[topic] += count
-    marks = {} if source is None else marks_at(source, reached)
-    change = replace(change, added=added, positions=reached, marks=marks)
-    if not bad or letters is None:
-        return Published(target.commit(change, staged), added, reached)
-    client, topic_of_letters = letters
-    folder, files = publish_with(target.storage, client, topic_of_letters, [value["letters"] for value in bad])
-    number = target.commit(replace(change, letters=folder), staged, files)
-    deliver(target.storage, client, fresh=folder)
-    return Published(number, added, reached, counts)
+    return publish_rows(target, written(frame, writing), change, letters, source)
 
 
 def aside_of(frame: DataFrame, topic: LetterTopic | None) -> dict[str, str]:
@@ -295,19 +218,6 @@ def written(frame: DataFrame, writing: Writing) -> list[str]:
             raise
         raise LoadError(reason) from error
     return [row.file for row in rows]
-
-
-def prefix_of(target: Target) -> str:
-    """Of names of files: the number of the change that they come with."""
-    return f"part-{target.state.number + 1:08d}"
-
-
-def require_settings(codec: str, file_size: int) -> None:
-    """ValueError for what no file can be written with."""
-    if codec not in CODECS:
-        raise ValueError(f"codec is {codec!r}; it may be {', '.join(CODECS)}")
-    if file_size < 1:
-        raise ValueError(f"files of {file_size} bytes")
 
 
 # --- as a stream ------------------------------------------------------------------------------------------------------

@@ -15,14 +15,12 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.base.dataclass import dataclass
+from kafkalite.load.selection import INT32_MAX, OptionError, require_topic
 from kafkalite.spark import options as source
 from kafkalite.spark.java_clients import JAVA_NAMES, SECURITY_NAMES
 from kafkalite.spark.options import (
     CLIENT_TIMES,
-    INT32_MAX,
     GivenOptions,
-    OptionError,
-    require_topic,
     servers_and_client,
 )
 from kafkalite.wire.record.compression import LEVELS, Codec

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from kafkalite.client.columns.arrow import COLUMNS
-from kafkalite.spark.options import OptionError, SourceOptions
+from kafkalite.load.selection import OptionError
 from kafkalite.spark.source.plan import EVERYTHING, client_for, plan_tasks
 from kafkalite.spark.source.pushdown import narrowed
 from kafkalite.spark.source.reading import read_task
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql.datasource import Filter
+
+    from kafkalite.spark.options import SourceOptions
 
 HEADERS_TYPE: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 TYPES: Final = {

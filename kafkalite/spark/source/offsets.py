@@ -1,9 +1,8 @@
 """Which offsets a query reads, and in how many pieces: pure functions.
 
-    OffsetBound (earliest, offsets, times) ─▶ resolve ─▶ Positions ─▶ checked_ranges ─▶ split_range ─▶ split_to_count
-    backlog, limit ─▶ fair_shares ─▶ how much each partition gives to a micro-batch
+    Positions (kafkalite.load.selection) ─▶ checked_ranges ─▶ split_range ─▶ split_to_count
 
-Thread rule: pure functions; `resolve` asks through the function that it is given.
+Thread rule: pure functions.
 """
 
 from __future__ import annotations
@@ -12,14 +11,10 @@ import heapq
 import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.model import OFFSET_LATEST, TopicPartition
-from kafkalite.spark.options import OptionError
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from kafkalite.client import OffsetRange
-    from kafkalite.spark.options import OffsetBound
+    from kafkalite.model import TopicPartition
 
     Positions = Mapping[TopicPartition, int]
 
@@ -35,64 +30,6 @@ class Piece(NamedTuple):
     start: int
     end: int
     size: int
-
-
-def resolve(
-    bound: OffsetBound,
-    partitions: Iterable[TopicPartition],
-    look_up: Callable[[Positions], Positions],
-    *,
-    missing: str,
-) -> dict[TopicPartition, int]:
-    """The offset that a bound means in each partition.
-
-    `look_up` answers with an offset for a time in ms or a marker (OFFSET_EARLIEST, OFFSET_LATEST), -1 for none;
-    `missing` says what a time means that is later than all records: "error" or "latest". OptionError names the option.
-    """
-    keys = sorted(partitions)
-    if bound.everywhere is not None:
-        return dict(look_up(dict.fromkeys(keys, bound.everywhere)))
-    if bound.offsets is not None:
-        require_same(bound.option, keys, bound.offsets)
-        markers = {key: offset for key, offset in bound.offsets.items() if offset < 0}
-        return {**bound.offsets, **(look_up(markers) if markers else {})}
-    assert bound.timestamps is not None, "a bound is one of three"
-    if isinstance(bound.timestamps, int):
-        stamps = dict.fromkeys(keys, bound.timestamps)
-    else:
-        require_same(bound.option, keys, bound.timestamps)
-        stamps = dict(bound.timestamps)
-    found = dict(look_up(stamps))
-    late = [key for key in keys if found[key] < 0]
-    if late and missing == "error":
-        raise OptionError(
-            f"option {bound.option}: no record of {late[0]} is as young as {stamps[late[0]]} ms; "
-            "set startingOffsetsByTimestampStrategy to latest where that may be"
-        )
-    return {**found, **(look_up(dict.fromkeys(late, OFFSET_LATEST)) if late else {})}
-
-
-def require_same(name: str, wanted: Iterable[TopicPartition], given: Iterable[TopicPartition]) -> None:
-    """OptionError unless an option names the partitions that are read, no more and no fewer."""
-    expected, named = set(wanted), set(given)
-    if expected - named:
-        raise OptionError(
-            f"option {name} says nothing about {min(expected - named)}; it has to name every partition that is read "
-            "(-2 is the earliest offset, -1 the latest)"
-        )
-    if named - expected:
-        raise OptionError(
-            f"option {name} names {min(named - expected)}, which is not among the partitions that are read"
-        )
-
-
-def beyond_the_end(starting: OffsetBound, starts: Positions, ends: Positions) -> list[str]:
-    """A sentence for each partition that begins after its end, in order: none of its records could be read."""
-    return [
-        f"option {starting.option}: {key} begins at offset {starts[key]}, after its end {ends[key]}"
-        for key in sorted(ends)
-        if starts[key] > ends[key]
-    ]
 
 
 def checked_ranges(
@@ -122,42 +59,6 @@ REMEDY: Final = "begin at offsets that are there, or set failOnDataLoss to false
 
 
 # --- how much at once -------------------------------------------------------------------------------------------------
-
-
-def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPartition, int]:
-    """What each partition gives of `limit`, in the same unit as its backlog: `limit` in all, or everything there is.
-
-    Every partition with a backlog gives something, the rest goes by backlog. With a limit below their number they take
-    turns: `turn` is a number that rises by `limit` from one time to the next (the sum of all positions does).
-    """
-    waiting = sorted(key for key, size in backlog.items() if size > 0)
-    total = sum(backlog[key] for key in waiting)
-    if total <= limit:
-        return {key: backlog[key] for key in waiting}
-    if limit < len(waiting):
-        first = turn % len(waiting)
-        return dict.fromkeys(sorted((waiting[first:] + waiting[:first])[:limit]), 1)
-    rest, room = limit - len(waiting), total - len(waiting)
-    shares = {}
-    passed = given = 0
-    for key in waiting:  # the sum up to each partition is rounded, so that all of them together are exact
-        passed += backlog[key] - 1
-        upto = rest * passed // room
-        shares[key] = 1 + upto - given
-        given = upto
-    return shares
-
-
-def end_at_size(pieces: Sequence[OffsetRange], size: int) -> int:
-    """Up to which offset a range has about `size` bytes: at least one offset, at most all of them."""
-    assert pieces, "a range that is not empty has a piece"
-    left = size
-    for piece in pieces:
-        if left < piece.size:
-            cut = piece.start + (piece.end - piece.start) * left // piece.size
-            return max(cut, pieces[0].start + 1)
-        left -= piece.size
-    return pieces[-1].end
 
 
 def split_to_offsets(pieces: Iterable[Piece], limit: int) -> list[Piece]:

@@ -17,26 +17,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client import ISOLATIONS, Client, split_by_size
 from kafkalite.errors import OffsetOutOfRange
+from kafkalite.load.selection import Offsets, OptionError, beyond_the_end, discover, partitions_of, resolve
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
-from kafkalite.spark.options import OptionError, log_without_effect
-from kafkalite.spark.source.offsets import (
-    REMEDY,
-    DataLoss,
-    Piece,
-    beyond_the_end,
-    checked_ranges,
-    resolve,
-    split_to_count,
-    split_to_offsets,
-)
+from kafkalite.spark.options import log_without_effect
+from kafkalite.spark.source.offsets import REMEDY, DataLoss, Piece, checked_ranges, split_to_count, split_to_offsets
 from kafkalite.spark.source.pushdown import Narrowing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalite.client import TopicDescription
-    from kafkalite.spark.options import ClientSettings, SourceOptions, Subscription
-    from kafkalite.spark.source.offsets import Positions
+    from kafkalite.spark.options import ClientSettings, SourceOptions
 
 logger = logging.getLogger(__name__)
 
@@ -77,44 +67,6 @@ def client_for(settings: ClientSettings) -> Client:
             clients.pop(next(iter(clients))).close()
     clients[settings] = client  # the last to be closed
     return client
-
-
-def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescription]:
-    """The topics that are read, by name. UnknownTopicOrPartition; OptionError for a partition that is not there."""
-    if subscription.pattern is not None:
-        found = client.topics()
-        return {name: row for name, row in found.items() if not row.is_internal and subscription.wants(name)}
-    names = subscription.topics or sorted({key.topic for key in subscription.assigned})
-    described = {name: client.topic(name) for name in names}
-    for key in subscription.assigned:
-        count = len(described[key.topic].partitions)
-        if key.partition >= count:
-            raise OptionError(f"option assign: topic {key.topic} has {count} partitions and no number {key.partition}")
-    return described
-
-
-def partitions_of(subscription: Subscription, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
-    """The partitions that are read, in order."""
-    if subscription.assigned:
-        return list(subscription.assigned)
-    return [TopicPartition(name, row.partition) for name in sorted(topics) for row in topics[name].partitions]
-
-
-class Offsets:
-    """Looks offsets up, and gives one answer only for where a partition begins and ends, however often it is asked."""
-
-    def __init__(self, client: Client, isolation: int) -> None:
-        self._client = client
-        self._isolation = isolation
-        self._known: dict[tuple[TopicPartition, int], int] = {}
-
-    def __call__(self, stamps: Positions) -> dict[TopicPartition, int]:
-        """For each partition the offset of a time in ms, -1 for none, or of a marker."""
-        asked = {key: at for key, at in stamps.items() if (key, at) not in self._known}
-        if asked:
-            answers = self._client.list_offsets(asked, isolation=self._isolation)
-            self._known |= {(key, asked[key]): row.offset for key, row in answers.items()}
-        return {key: self._known[key, at] for key, at in stamps.items()}
 
 
 def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING) -> list[ReadTask]:

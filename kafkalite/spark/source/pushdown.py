@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.base.dataclass import dataclass
-from kafkalite.spark.options import INT64_MAX
+from kafkalite.load.selection import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

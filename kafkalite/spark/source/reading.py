@@ -12,9 +12,10 @@ import gc
 import logging
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.client import ColumnReader, RangeUnavailable
+from kafkalite.client import ColumnReader
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
+from kafkalite.load.leftovers import what_is_left
 from kafkalite.spark.source.offsets import REMEDY, DataLoss
 from kafkalite.spark.source.plan import client_for
 
@@ -56,35 +57,10 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: ReadTask) ->
 
     if not options.fail_on_data_loss:
         with_offset = columns if "offset" in columns else [*columns, "offset"]
-        for batch in what_is_left(reader(with_offset), task):
+        for batch in what_is_left(reader(with_offset), key, start, end, topic_id, logger.warning):
             yield batch if with_offset is columns else batch.select(list(columns))
         return
     try:
         yield from reader(columns).read(key.topic, key.partition, start, end, topic_id=topic_id)
     except (OffsetOutOfRange, InconsistentTopicId, UnknownTopicOrPartition) as error:
         raise DataLoss(f"offsets {start} to {end} of {key} cannot be read any more ({error}); {REMEDY}") from error
-
-
-def what_is_left(reader: ColumnReader, task: ReadTask) -> Iterator[Any]:
-    """The records of a piece that are still there; what is gone is warned of. `reader` has the column offset."""
-    (key, at, end, _), topic_id = task
-    while at < end:
-        try:
-            for batch in reader.read(key.topic, key.partition, at, end, topic_id=topic_id):
-                at = batch.column("offset")[-1].as_py() + 1
-                yield batch
-            break
-        except (InconsistentTopicId, UnknownTopicOrPartition) as error:
-            logger.warning("offsets %d to %d of %s are gone: %s", at, end, key, error)
-            break
-        except (OffsetOutOfRange, RangeUnavailable):
-            earliest = reader.offsets_for([key], "earliest")[key]
-            latest = reader.offsets_for([key], "latest")[key]
-            if at < earliest:
-                logger.warning("offsets %d to %d of %s have aged out", at, min(earliest, end), key)
-                at = earliest
-            elif latest < end:
-                logger.warning("%s ends at offset %d: there is nothing up to %d", key, latest, end)
-                end = latest
-            else:
-                raise

@@ -31,18 +31,12 @@ from kafkalite.client.history import find_divergences, marks_at
 from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.errors import KafkaError, OffsetOutOfRange
 from kafkalite.load.positions import from_json, to_json
-from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, uuid_bytes, uuid_text
+from kafkalite.load.selection import Offsets, beyond_the_end, discover, ids_of, partitions_of, resolve
+from kafkalite.load.shares import ESTIMATE_PIECE, end_at_size, fair_shares
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_bytes
 from kafkalite.spark.options import log_without_effect
-from kafkalite.spark.source.offsets import (
-    REMEDY,
-    DataLoss,
-    beyond_the_end,
-    checked_ranges,
-    end_at_size,
-    fair_shares,
-    resolve,
-)
-from kafkalite.spark.source.plan import Offsets, ReadTask, client_for, discover, partitions_of, split_ranges
+from kafkalite.spark.source.offsets import REMEDY, DataLoss, checked_ranges
+from kafkalite.spark.source.plan import ReadTask, client_for, split_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,8 +51,6 @@ COMMIT_TIMEOUT_S: Final = 2.0
 SETTLE_ATTEMPTS: Final = 3
 SETTLE_S: Final = 0.2
 """How often, and after how long, a partition is looked at again that seems to have become shorter."""
-ESTIMATE_PIECE: Final = 1 << 20
-"""Bytes between the places at which an estimate of sizes may interpolate, at least."""
 
 
 class StreamPosition(NamedTuple):
@@ -337,11 +329,6 @@ class StreamPlanner:
             logger.warning("the offsets of group %s could not be committed: %s", group, error)
         else:
             self._committed = dict(at.offsets)
-
-
-def ids_of(topics: Mapping[str, Any]) -> dict[str, str]:
-    """Topic → its id as text, where the brokers have ids."""
-    return {name: uuid_text(row.topic_id) for name, row in topics.items() if row.topic_id != ZERO_UUID}
 
 
 def marks_before(client: Client, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Mark]:

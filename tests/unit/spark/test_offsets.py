@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 
 from kafkalite.client import OffsetRange
 from kafkalite.load.positions import from_json, to_json
+from kafkalite.load.selection import OffsetBound, OptionError, resolve
+from kafkalite.load.shares import end_at_size, fair_shares
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kafkalite.spark.options import OffsetBound, OptionError
-from kafkalite.spark.source.offsets import (
-    DataLoss,
-    Piece,
-    checked_ranges,
-    end_at_size,
-    fair_shares,
-    resolve,
-    split_to_count,
-    split_to_offsets,
-)
+from kafkalite.spark.source.offsets import DataLoss, Piece, checked_ranges, split_to_count, split_to_offsets
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

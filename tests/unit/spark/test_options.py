@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalite.load.selection import OffsetBound, OptionError, Subscription
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.spark.java_clients import JAVA_FLAGS, JAVA_NAMES, JAVA_NUMBERS
 from kafkalite.spark.options import (
@@ -15,11 +16,8 @@ from kafkalite.spark.options import (
     OF_STREAMS,
     REFUSED,
     REFUSED_BY_STREAMS,
-    OffsetBound,
-    OptionError,
     SourceOptions,
     StreamOptions,
-    Subscription,
     includes_headers,
     log_without_effect,
 )

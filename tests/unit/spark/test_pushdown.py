@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalite.load.selection import INT64_MAX
 from kafkalite.model import TopicPartition
-from kafkalite.spark.options import INT64_MAX
 from kafkalite.spark.source.pushdown import EPOCH, Narrowing, narrowed
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from kafkalite.load.selection import OptionError
 from kafkalite.spark.java_clients import JAVA_FLAGS, JAVA_NAMES, JAVA_NUMBERS, SECURITY_NAMES
-from kafkalite.spark.options import GivenOptions, OptionError
+from kafkalite.spark.options import GivenOptions
 from kafkalite.spark.sink import options as sink_options
 from kafkalite.spark.sink.options import HEADERS, HONOURED, KNOWN, REFUSED, WITHOUT_EFFECT, SinkOptions
 from kafkalite.wire.record.compression import Codec

@@ -1,7 +1,7 @@
 """What a load reads next: from where the manifests end to where the topics ended when it began, some bytes at a time.
 
     topics ─▶ ends, fixed at the first look
-    manifests' positions ─▶ starts ─▶ is it still there? ─▶ up to `commit_size` bytes ─▶ Spark's options for that batch
+    manifests' positions ─▶ starts ─▶ is it still there? ─▶ up to `commit_size` bytes ─▶ a LoadRound for an engine
 
 A position whose records have aged out, or whose topic was recreated, ends the load (on_data_loss="fail"), or is moved
 to what is there ("skip"), and said in the summary.
@@ -11,21 +11,27 @@ Thread rule: one thread at a time.
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.base.dataclass import dataclass
 from kafkalite.client import ISOLATIONS, split_by_size
 from kafkalite.client.history import find_divergences, marks_at
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.load.manifest import Change
-from kafkalite.load.positions import to_json
+from kafkalite.load.selection import (
+    OffsetBound,
+    Offsets,
+    Subscription,
+    beyond_the_end,
+    discover,
+    ids_of,
+    offset_bound,
+    partitions_of,
+    resolve,
+)
+from kafkalite.load.shares import ESTIMATE_PIECE, end_at_size, fair_shares
 from kafkalite.load.storage import LoadError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kafkalite.spark.options import GivenOptions, OffsetBound, offset_bound
-from kafkalite.spark.source.offsets import beyond_the_end, end_at_size, fair_shares, resolve
-from kafkalite.spark.source.plan import Offsets, client_for, discover, partitions_of
-from kafkalite.spark.source.stream_plan import ESTIMATE_PIECE, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,9 +39,18 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.client.read.marks import Divergence
     from kafkalite.load.manifest import LoadState
-    from kafkalite.spark.options import SourceOptions
 
 REMEDY: Final = 'on_data_loss="skip" (--on-data-loss skip) loads what is left'
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSource:
+    """What a load reads. `starting` applies to partitions that were never loaded."""
+
+    subscription: Subscription
+    starting: OffsetBound
+    isolation_level: str = "read_committed"
+    fail_on_data_loss: bool = True
 
 
 class LoadRound(NamedTuple):
@@ -45,35 +60,21 @@ class LoadRound(NamedTuple):
     ends: dict[TopicPartition, int]
     size: int
 
-    def options(self) -> dict[str, str]:
-        """How `format("kafkalite")` is told."""
-        topics: dict[str, list[int]] = {}
-        for key in sorted(self.ends):
-            topics.setdefault(key.topic, []).append(key.partition)
-        return {
-            "assign": json.dumps(topics),
-            "startingOffsets": json.dumps(to_json(self.starts)),
-            "endingOffsets": json.dumps(to_json(self.ends)),
-        }
-
 
 class LoadPlan:
     """See the module. `losses` are sentences about what was skipped."""
 
-    def __init__(self, options: SourceOptions, *, commit_size: int) -> None:
-        self._options = options
+    def __init__(self, client: Client, source: LoadSource, *, commit_size: int) -> None:
+        self.client = client
+        self.source = source
         self._commit_size = commit_size
-        self._isolation = ISOLATIONS[options.client.isolation_level]
-        topics = discover(self.client, options.subscription)
-        self._keys = partitions_of(options.subscription, topics)
-        self._topic_ids = ids_of(topics)
+        self._isolation = ISOLATIONS[source.isolation_level]
+        topics = discover(client, source.subscription)
+        self._keys = partitions_of(source.subscription, topics)
+        self.topic_ids = ids_of(topics)
+        """Topic → its id as text, without topics of brokers that have no ids."""
         self._bounds = self._latest()
         self.losses: list[str] = []
-
-    @property
-    def client(self) -> Client:
-        """The client of what is loaded."""
-        return client_for(self._options.client)
 
     @property
     def topics(self) -> list[str]:
@@ -116,7 +117,7 @@ class LoadPlan:
             checked = self._checked(key, earliest[key], latest[key], state, parted.get(key))
             if checked != state.positions[key]:
                 found[key] = checked
-        ids = {name: text for name, text in self._topic_ids.items() if state.topic_ids.get(name) != text}
+        ids = {name: text for name, text in self.topic_ids.items() if state.topic_ids.get(name) != text}
         if not found and not ids:
             return None
         return Change("load", positions=found, topic_ids=ids, marks=marks_at(self.client, found))
@@ -128,7 +129,7 @@ class LoadPlan:
         return {found.partition: found for found in find_divergences(self.client, kept)}
 
     def _first(self, keys: list[TopicPartition], look_up: Offsets) -> dict[TopicPartition, int]:
-        starting = self._options.starting
+        starting = self.source.starting
         if starting.offsets is not None:  # said when the load was new; a partition that came later has no say in it
             given = {key: starting.offsets.get(key, OFFSET_EARLIEST) for key in keys}
             markers = {key: offset for key, offset in given.items() if offset < 0}
@@ -137,14 +138,14 @@ class LoadPlan:
             for why in beyond_the_end(starting, starts, latest):
                 self._lost(why)
             return {key: min(start, latest[key]) for key, start in starts.items()}
-        return resolve(starting, keys, look_up, missing=self._options.timestamp_strategy)
+        return resolve(starting, keys, look_up, missing="latest")
 
     def _checked(
         self, key: TopicPartition, earliest: int, latest: int, state: LoadState, parted: Divergence | None
     ) -> int:
         """A position, or where to go on when what follows it is gone."""
         position = state.positions[key]
-        then, now = state.topic_ids.get(key.topic), self._topic_ids.get(key.topic)
+        then, now = state.topic_ids.get(key.topic), self.topic_ids.get(key.topic)
         if then is not None and now is not None and then != now:
             self._lost(f"topic {key.topic} was deleted and recreated after {key} was loaded up to offset {position}")
             return earliest
@@ -162,7 +163,7 @@ class LoadPlan:
         return position
 
     def _lost(self, why: str) -> None:
-        if self._options.fail_on_data_loss:
+        if self.source.fail_on_data_loss:
             raise LoadError(f"{why}; {REMEDY}")
         if why not in self.losses:
             self.losses.append(why)
@@ -185,9 +186,11 @@ class LoadPlan:
         return cut, sum(shares.values())
 
 
-def starting_at(parsed: SourceOptions, given: Mapping[str, str], starting: str | int) -> SourceOptions:
-    """The options with a start for what was never loaded: the latest too, which a batch query cannot begin at."""
+def starting_bound(starting: str | int) -> OffsetBound:
+    """The start of partitions that were never loaded: a word or JSON as in startingOffsets, or ms since 1970.
+
+    Unlike a batch query, a load may begin at the latest offset. OptionError.
+    """
     if isinstance(starting, int):
-        return replace(parsed, starting=OffsetBound(timestamps=starting), timestamp_strategy="latest")
-    bound = offset_bound(GivenOptions({**given, "startingOffsets": starting}, {}), "startingOffsets", -2)
-    return replace(parsed, starting=bound)
+        return OffsetBound(timestamps=starting)
+    return offset_bound("startingOffsets", starting, OFFSET_EARLIEST)

@@ -1,0 +1,51 @@
+"""Reads what is left of a range after retention, truncation or a recreated topic.
+
+Thread rule: the thread of the reader's Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.client import RangeUnavailable
+from kafkalite.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kafkalite.client import ColumnReader
+    from kafkalite.model import TopicPartition
+
+
+def what_is_left(
+    reader: ColumnReader,
+    key: TopicPartition,
+    at: int,
+    end: int,
+    topic_id: bytes | None,
+    on_loss: Callable[[str], object],
+) -> Iterator[Any]:
+    """Yield the record batches of [at, end) that still exist; `on_loss` gets a sentence for each part that is gone.
+
+    `reader` has the column offset.
+    """
+    while at < end:
+        try:
+            for batch in reader.read(key.topic, key.partition, at, end, topic_id=topic_id):
+                at = batch.column("offset")[-1].as_py() + 1
+                yield batch
+            break
+        except (InconsistentTopicId, UnknownTopicOrPartition) as error:
+            on_loss(f"offsets {at} to {end} of {key} are gone: {error}")
+            break
+        except (OffsetOutOfRange, RangeUnavailable):
+            earliest = reader.offsets_for([key], "earliest")[key]
+            latest = reader.offsets_for([key], "latest")[key]
+            if at < earliest:
+                on_loss(f"offsets {at} to {min(earliest, end)} of {key} have aged out")
+                at = earliest
+            elif latest < end:
+                on_loss(f"{key} ends at offset {latest}: there is nothing up to {end}")
+                end = latest
+            else:
+                raise

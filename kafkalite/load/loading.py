@@ -1,0 +1,186 @@
+"""The loop of a load, whichever engine moves the records: rounds, commits, dead letters, a summary.
+
+    plan ─▶ corrections ─▶ commit
+         ─▶ round ─▶ engine: files in the staging folder ─▶ commit: files, positions, letters ─▶ the next round
+
+An engine is a function that writes the records of one round into files and returns the rows of
+`kafkalite.load.parquet.write`. It publishes nothing, so a crash in an engine leaves only files that the next writer
+removes.
+
+Thread rule: one thread at a time, that of the plan's Client.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.base.dataclass import dataclass
+from kafkalite.client.history import marks_at
+from kafkalite.load.letters import LetterTopic, deliver, prepare, publish_with
+from kafkalite.load.manifest import Change, DataFile
+from kafkalite.load.parquet import CODECS, folder_of
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kafkalite.client import Client
+    from kafkalite.load.manifest import Target
+    from kafkalite.load.plan import LoadPlan, LoadRound
+
+    Engine = Callable[[LoadRound, str], Iterable[str]]
+    """(round, staging folder) → rows of `kafkalite.load.parquet.write`."""
+
+COMMIT_SIZE: Final = 1024 * 1024 * 1024
+"""Bytes on the wire, about, that a load publishes at a time."""
+LOSSES: Final = ("fail", "skip")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A change that readers see from now on: the number of its manifest, and what it has added."""
+
+    number: int
+    files: Sequence[DataFile]
+    positions: Mapping[TopicPartition, int]
+    letters: Mapping[str, int] = field(default_factory=dict)
+    """Topic → records of it that went to the topic of dead letters."""
+
+    @property
+    def rows(self) -> int:
+        """Records."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes of files."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass
+class Summary:
+    """What a load has done. `lag` counts the offsets that came after its end meanwhile."""
+
+    topics: list[str]
+    rows: int = 0
+    size: int = 0
+    files: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    lag: int = 0
+    lags: dict[str, int] = field(default_factory=dict)
+    """The same by topic."""
+    letters: int = 0
+    """Records that went to the topic of dead letters."""
+    losses: list[str] = field(default_factory=list)
+    """What was skipped (on_data_loss="skip"), a sentence each."""
+
+    def add(self, published: Published) -> None:
+        """One more change."""
+        self.rows += published.rows
+        self.size += published.size
+        self.files += len(published.files)
+        self.commits += 1
+        self.letters += sum(published.letters.values())
+
+
+def run(
+    target: Target,
+    plan: LoadPlan,
+    engine: Engine,
+    *,
+    letters: LetterTopic | None = None,
+    on_commit: Callable[[Published], None] | None = None,
+) -> Summary:
+    """Load what the plan covers and the target does not have, a round at a time. LoadError, OptionError, KafkaError."""
+    began = time.monotonic()
+    summary = Summary(plan.topics, losses=plan.losses)
+    if letters is not None:
+        prepare(plan.client, letters)
+    while True:
+        with target.writing() as staging:
+            deliver(target.storage, plan.client)
+            corrections = plan.corrections(target.state)
+            if corrections is not None:
+                target.commit(corrections, {})
+            part = plan.following(target.state)
+            if part is None:
+                break
+            change = Change("load", positions=part.ends)
+            rows = engine(part, staging)
+            to = None if letters is None else (plan.client, letters)
+            published = publish_rows(target, rows, change, to, plan.client)
+        summary.add(published)
+        if on_commit is not None:
+            on_commit(published)
+    summary.lags = plan.lags(target.state.positions)
+    summary.lag = sum(summary.lags.values())
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+def publish_rows(
+    target: Target,
+    rows: Iterable[str],
+    change: Change,
+    letters: tuple[Client, LetterTopic] | None = None,
+    source: Client | None = None,
+) -> Published:
+    """Commit a change with the files that an engine wrote, and send letters. Under the target's lock.
+
+    `rows` are those of `kafkalite.load.parquet.write`. `source` is the cluster of the records, which knows the batches
+    before the positions. Without it, they are not marked.
+    """
+    added, staged, bad = [], {}, []
+    for row in rows:
+        value = json.loads(row)
+        if "letters" in value:
+            bad.append(value)
+            continue
+        file = DataFile.from_json(value)
+        name = f"{folder_of(file.topic, file.date, file.hour)}/{file.path.rpartition('/')[2]}"
+        staged[name] = file.path
+        added.append(file._replace(path=name))
+    added.sort(key=lambda file: (file.topic, file.date or "", file.hour or 0, min(file.partitions.items())))
+    reached = dict(change.positions)
+    for file in added:
+        for partition, share in file.partitions.items():
+            key = TopicPartition(file.topic, partition)
+            reached[key] = max(reached.get(key, 0), share.last + 1)
+    counts: Counter[str] = Counter()
+    for topic, partition, end, count in (row for value in bad for row in value["ends"]):
+        key = TopicPartition(topic, partition)
+        reached[key] = max(reached.get(key, 0), end)
+        counts[topic] += count
+    marks = {} if source is None else marks_at(source, reached)
+    change = replace(change, added=added, positions=reached, marks=marks)
+    if not bad or letters is None:
+        return Published(target.commit(change, staged), added, reached)
+    client, topic_of_letters = letters
+    folder, files = publish_with(target.storage, client, topic_of_letters, [value["letters"] for value in bad])
+    number = target.commit(replace(change, letters=folder), staged, files)
+    deliver(target.storage, client, fresh=folder)
+    return Published(number, added, reached, counts)
+
+
+def prefix_of(target: Target) -> str:
+    """Of names of files: the number of the change that they come with."""
+    return f"part-{target.state.number + 1:08d}"
+
+
+def require_settings(codec: str, file_size: int) -> None:
+    """ValueError for what no file can be written with."""
+    if codec not in CODECS:
+        raise ValueError(f"codec is {codec!r}; it may be {', '.join(CODECS)}")
+    if file_size < 1:
+        raise ValueError(f"files of {file_size} bytes")
+
+
+def require_load(on_data_loss: str, commit_size: int) -> None:
+    """ValueError for what no load can be run with."""
+    if on_data_loss not in LOSSES or commit_size < 1:
+        raise ValueError(f"on_data_loss is {on_data_loss!r} and may be {' or '.join(LOSSES)}; commit_size is above 0")

@@ -1,0 +1,243 @@
+"""Which partitions a load or a query reads, and where it starts and ends: what both engines share.
+
+    Subscription ─▶ discover ─▶ partitions_of
+    OffsetBound (earliest, offsets, times) ─▶ resolve ─▶ an offset in each partition
+
+Thread rule: functions and frozen values; an Offsets belongs to the thread of its Client.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.base.dataclass import dataclass
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, topic_name_error, uuid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.client import Client, TopicDescription
+
+    Positions = Mapping[TopicPartition, int]
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+class OptionError(ValueError):
+    """An option that cannot be meant; the message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which partitions: exactly one of the three."""
+
+    assigned: tuple[TopicPartition, ...] = ()
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    whole_name: bool = False
+    """Whether the pattern has to match a whole name, not a part of it."""
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is read. A pattern is looked for in the name, as by Spark's own connector."""
+        if self.pattern is not None:
+            match = re.fullmatch if self.whole_name else re.search
+            return match(self.pattern, topic) is not None
+        return topic in self.topics or any(key.topic == topic for key in self.assigned)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetBound:
+    """Where ranges begin or end, before any broker was asked. One of the first three is set."""
+
+    everywhere: int | None = None
+    """OFFSET_EARLIEST or OFFSET_LATEST in every partition."""
+    offsets: Mapping[TopicPartition, int] | None = None
+    """An offset a partition, or OFFSET_EARLIEST, OFFSET_LATEST."""
+    timestamps: int | Mapping[TopicPartition, int] | None = None
+    """The first record that is not older, in ms since 1970: everywhere or a partition."""
+    option: str = field(default="a bound", compare=False)
+    """The option that said so, for messages."""
+
+
+# --- in a cluster -----------------------------------------------------------------------------------------------------
+
+
+def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescription]:
+    """The topics that are read, by name. UnknownTopicOrPartition; OptionError for a partition that is not there."""
+    if subscription.pattern is not None:
+        found = client.topics()
+        return {name: row for name, row in found.items() if not row.is_internal and subscription.wants(name)}
+    names = subscription.topics or sorted({key.topic for key in subscription.assigned})
+    described = {name: client.topic(name) for name in names}
+    for key in subscription.assigned:
+        count = len(described[key.topic].partitions)
+        if key.partition >= count:
+            raise OptionError(f"option assign: topic {key.topic} has {count} partitions and no number {key.partition}")
+    return described
+
+
+def partitions_of(subscription: Subscription, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    """The partitions that are read, in order."""
+    if subscription.assigned:
+        return list(subscription.assigned)
+    return [TopicPartition(name, row.partition) for name in sorted(topics) for row in topics[name].partitions]
+
+
+def ids_of(topics: Mapping[str, Any]) -> dict[str, str]:
+    """Topic → its id as text, where the brokers have ids."""
+    return {name: uuid_text(row.topic_id) for name, row in topics.items() if row.topic_id != ZERO_UUID}
+
+
+class Offsets:
+    """Looks offsets up, and gives one answer only for where a partition begins and ends, however often it is asked."""
+
+    def __init__(self, client: Client, isolation: int) -> None:
+        self._client = client
+        self._isolation = isolation
+        self._known: dict[tuple[TopicPartition, int], int] = {}
+
+    def __call__(self, stamps: Positions) -> dict[TopicPartition, int]:
+        """For each partition the offset of a time in ms, -1 for none, or of a marker."""
+        asked = {key: at for key, at in stamps.items() if (key, at) not in self._known}
+        if asked:
+            answers = self._client.list_offsets(asked, isolation=self._isolation)
+            self._known |= {(key, asked[key]): row.offset for key, row in answers.items()}
+        return {key: self._known[key, at] for key, at in stamps.items()}
+
+
+def resolve(
+    bound: OffsetBound,
+    partitions: Iterable[TopicPartition],
+    look_up: Callable[[Positions], Positions],
+    *,
+    missing: str,
+) -> dict[TopicPartition, int]:
+    """The offset that a bound means in each partition.
+
+    `look_up` answers with an offset for a time in ms or a marker (OFFSET_EARLIEST, OFFSET_LATEST), -1 for none;
+    `missing` says what a time means that is later than all records: "error" or "latest". OptionError names the option.
+    """
+    keys = sorted(partitions)
+    if bound.everywhere is not None:
+        return dict(look_up(dict.fromkeys(keys, bound.everywhere)))
+    if bound.offsets is not None:
+        require_same(bound.option, keys, bound.offsets)
+        markers = {key: offset for key, offset in bound.offsets.items() if offset < 0}
+        return {**bound.offsets, **(look_up(markers) if markers else {})}
+    assert bound.timestamps is not None, "a bound is one of three"
+    if isinstance(bound.timestamps, int):
+        stamps = dict.fromkeys(keys, bound.timestamps)
+    else:
+        require_same(bound.option, keys, bound.timestamps)
+        stamps = dict(bound.timestamps)
+    found = dict(look_up(stamps))
+    late = [key for key in keys if found[key] < 0]
+    if late and missing == "error":
+        raise OptionError(
+            f"option {bound.option}: no record of {late[0]} is as young as {stamps[late[0]]} ms; "
+            "set startingOffsetsByTimestampStrategy to latest where that may be"
+        )
+    return {**found, **(look_up(dict.fromkeys(late, OFFSET_LATEST)) if late else {})}
+
+
+def require_same(name: str, wanted: Iterable[TopicPartition], given: Iterable[TopicPartition]) -> None:
+    """OptionError unless an option names the partitions that are read, no more and no fewer."""
+    expected, named = set(wanted), set(given)
+    if expected - named:
+        raise OptionError(
+            f"option {name} says nothing about {min(expected - named)}; it has to name every partition that is read "
+            "(-2 is the earliest offset, -1 the latest)"
+        )
+    if named - expected:
+        raise OptionError(
+            f"option {name} names {min(named - expected)}, which is not among the partitions that are read"
+        )
+
+
+def beyond_the_end(starting: OffsetBound, starts: Positions, ends: Positions) -> list[str]:
+    """A sentence for each partition that begins after its end, in order: none of its records could be read."""
+    return [
+        f"option {starting.option}: {key} begins at offset {starts[key]}, after its end {ends[key]}"
+        for key in sorted(ends)
+        if starts[key] > ends[key]
+    ]
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+
+def offset_bound(name: str, text: str | None, default: int) -> OffsetBound:
+    """earliest, latest or JSON."""
+    if text is None:
+        return OffsetBound(everywhere=default, option=name)
+    words = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
+    if text.strip().lower() in words:
+        return OffsetBound(everywhere=words[text.strip().lower()], option=name)
+    return OffsetBound(offsets=partition_numbers(name, text, OFFSET_EARLIEST), option=name)
+
+
+def assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
+    """{"topic": [0, 1]}, in order and each once."""
+    example = 'it is like {"topic": [0, 1]}'
+    found = set()
+    for topic, numbers in json_object("assign", text, example).items():
+        require_topic("assign", topic)
+        if not isinstance(numbers, list):
+            raise OptionError(f"option assign: partitions of {topic} are no list; {example}")
+        for number in numbers:
+            if type(number) is not int or not 0 <= number <= INT32_MAX:
+                raise OptionError(f"option assign: {topic} has no partition {number!r}")
+            found.add(TopicPartition(topic, number))
+    if not found:
+        raise OptionError("option assign names no partition")
+    return tuple(sorted(found))
+
+
+def partition_numbers(name: str, text: str, low: int) -> dict[TopicPartition, int]:
+    """{"topic": {"0": 17}}, a number >= `low` for each partition."""
+    example = 'it is like {"topic": {"0": 17}}'
+    found = {}
+    for topic, numbers in json_object(name, text, example).items():
+        require_topic(name, topic)
+        if not isinstance(numbers, dict):
+            raise OptionError(f"option {name}: what {topic} has is no object; {example}")
+        for partition, number in numbers.items():
+            if not re.fullmatch(r"[0-9]{1,10}", partition) or int(partition) > INT32_MAX:
+                raise OptionError(f"option {name}: {topic} has no partition {partition!r}")
+            key = TopicPartition(topic, int(partition))
+            if key in found:
+                raise OptionError(f"option {name} names {key} twice")
+            if type(number) is not int or not low <= number <= INT64_MAX:
+                raise OptionError(f"option {name}: {key} has {number!r}, not a number from {low} on")
+            found[key] = number
+    return found
+
+
+def json_object(name: str, text: str, example: str) -> dict[str, Any]:
+    """An object without a key that comes twice."""
+    try:
+        value = json.loads(text, object_pairs_hook=once_each)
+    except (ValueError, RecursionError) as error:
+        raise OptionError(f"option {name} is no JSON ({error}); {example}") from None
+    if not isinstance(value, dict):
+        raise OptionError(f"option {name} is no JSON object; {example}")
+    return value
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. ValueError for a key that comes twice: one of both would be dropped in silence."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
+def require_topic(name: str, topic: str) -> None:
+    """OptionError for what no topic can be called."""
+    why = topic_name_error(topic)
+    if why is not None:
+        raise OptionError(f"option {name}: {why}")
