@@ -17,10 +17,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.base.ending import on_ending
 from kafkalite.cli import EXIT_FAILURE, CommandError, UsageError, sentence
 from kafkalite.cli.audit_plan import grace, plan_of, refusals, spans, window_text
 from kafkalite.cli.common import say_isolation
-from kafkalite.base.ending import on_ending
 from kafkalite.cli.metrics_page import metrics_page
 from kafkalite.cli.output import note, print_json, say
 

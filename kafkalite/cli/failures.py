@@ -21,9 +21,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.ending import on_ending
 from kafkalite.cli import CommandError, Parser, UsageError
 from kafkalite.cli.common import add_client_arguments, count, natural, open_client, say_isolation, security_from
-from kafkalite.base.ending import on_ending
 from kafkalite.cli.output import note, print_json, print_table, say
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.ending import ended_at_once, on_ending
 from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, STDERR, CommandError, UsageError
 from kafkalite.cli.common import Progress, add_client_arguments, assignments, count, open_client, quantity, seconds
-from kafkalite.base.ending import ended_at_once, on_ending
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.cli.output import STDOUT, note, print_json, print_table, say
 from kafkalite.cli.times import moment

@@ -27,9 +27,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.base.ending import on_ending
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.common import Progress, add_config_argument, count, open_client, quantity, say_isolation, seconds
-from kafkalite.base.ending import on_ending
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.cli.output import note, print_json, print_table, say
 from kafkalite.client.errors import UNREACHED

@@ -18,8 +18,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from kafkalite.cli import EXIT_FAILURE, UsageError, leave_broken_pipe, sentence
 from kafkalite.base.ending import SIGNALS, Ending
+from kafkalite.cli import EXIT_FAILURE, UsageError, leave_broken_pipe, sentence
 from kafkalite.cli.output import say
 from kafkalite.errors import StartGivenUp
 

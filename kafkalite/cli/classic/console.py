@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from kafkalite.base import plugins
+from kafkalite.base.ending import on_ending
 from kafkalite.classic.config import LARGEST, SMALLEST, ConsumerConfig, ProducerConfig
 from kafkalite.classic.consumer import Consumer
 from kafkalite.classic.errors import ClassicError, ConsumerTimeout
@@ -16,7 +17,6 @@ from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.cli import UsageError
 from kafkalite.cli.classic.common import session
 from kafkalite.cli.common import assignments, count
-from kafkalite.base.ending import on_ending
 from kafkalite.cli.output import data_stream, note
 from kafkalite.zookeeper.nodes import GroupPaths
 from kafkalite.zookeeper.session import delete_tree

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.ending import Ending
 from kafkalite.classic.config import SMALLEST, ConsumerConfig, ProducerConfig
 from kafkalite.classic.consumer import Consumer
 from kafkalite.classic.errors import ConsumerTimeout
@@ -15,7 +16,6 @@ from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, broker_info, codec, session
 from kafkalite.cli.common import count, natural
-from kafkalite.base.ending import Ending
 from kafkalite.cli.output import note
 from kafkalite.zookeeper.nodes import GroupPaths
 from kafkalite.zookeeper.session import delete_tree
