@@ -24,10 +24,7 @@ CLASS_METHODS_MAX = 50
 CLASS_LINES_MAX = 900
 BLOB_SIZE_MAX = 100 * 1024
 
-LARGE_CLASSES = {
-    "ext/kafkalite/_native/serve/connection.pyx:Connection lines": 1086,
-    "ext/kafkalite/_native/serve/connection.pyx:Connection methods": 76,
-}
+LARGE_CLASSES: dict[str, int] = {}
 """`path:class methods` or `path:class lines` → how many, of classes over a limit. The list may only shrink: a number
 that a change has lowered is lowered here too, and no class is added.
 """

@@ -248,9 +248,8 @@ class Dispatcher:
         except ValueError as error:
             connection.close(NO_REQUEST, row.name, version, error, client_id=client_id)
             return None
-        context = RequestContext(
-            self._services, connection, key, version, name, connection.throttle_ms, connection.request_meter()
-        )
+        throttle_ms, meter = (0, None) if connection.throttle is None else connection.throttle.of_request()
+        context = RequestContext(self._services, connection, key, version, name, throttle_ms, meter)
         try:
             if not long:
                 short = len(body) <= SHORT_SIZE and row.unnamed is None

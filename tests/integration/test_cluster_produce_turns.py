@@ -225,7 +225,7 @@ def test_request_behind_a_fetch_that_waits_is_not_appended_yet(
 
 
 def parked(broker: Broker) -> int:
-    return sum(each.in_flight for worker in broker._parts.workers for each in worker._connections.values())
+    return sum(each.answers.in_flight for worker in broker._parts.workers for each in worker._connections.values())
 
 
 def test_wait_that_is_over_lets_the_next_request_in(broker: Broker, connection: Connection) -> None:

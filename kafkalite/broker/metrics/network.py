@@ -220,8 +220,8 @@ def _parked(connections: Iterable[Connection]) -> Iterator[Family]:
     """Requests that wait for the disk, for data or for others: in Kafka they are in a purgatory."""
     counts = Counter[int]()
     for connection in connections:
-        if connection.in_flight:
-            counts.update(connection.parked())
+        if connection.answers.in_flight:
+            counts.update(connection.answers.parked())
     both = [(labels(delayedOperation=name_of(key)), counts[key]) for key in (api.PRODUCE, api.FETCH)]
     prefix = "kafka_server_delayedoperationpurgatory"
     yield Family(f"{prefix}_purgatorysize", "gauge", "Requests that wait for the disk or for data.", both)

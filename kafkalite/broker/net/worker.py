@@ -255,7 +255,7 @@ class Worker:
                 connection.trim(now - RECEIVE_BUFFER_IDLE_S)
 
     def _drained(self, now: float) -> bool:
-        return now >= self._drain_until or not any(c.in_flight for c in self._connections.values())
+        return now >= self._drain_until or not any(c.answers.in_flight for c in self._connections.values())
 
     def _close_all(self) -> None:
         for connection in list(self._connections.values()):

@@ -270,14 +270,11 @@ def test_a_request_does_not_overtake_one_that_moves_from_the_pool_meanwhile() ->
 
     class Connection:
         share = None
-        throttle_ms = 0
+        throttle = None
         principal, client_host = "User:a", "127.0.0.1"
 
         def affords(self, _cost_us: float, _limit_us: float) -> bool:
             return True
-
-        def request_meter(self) -> None:
-            return None
 
         def park(self, _size: int, *, decoded: bool) -> None:
             assert decoded

@@ -32,7 +32,7 @@ from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.log.log_slice cimport LogSlice
 from kafkalite._native.log.segment_read cimport READ_DEFER, READ_REFUSED, ReadResult
 from kafkalite._native.serve.access cimport ACCESS_READ, ACCESS_WRITE, AccessView
-from kafkalite._native.serve.connection cimport Connection
+from kafkalite._native.serve.connection cimport Connection, access_of
 from kafkalite._native.serve.request_parts cimport add_part
 from kafkalite._native.serve.topic_table cimport Topic
 from kafkalite._native.serve.memory cimport PARKED_SIZE, REQUESTS
@@ -214,7 +214,7 @@ cdef class ClassicServer:
 
 cdef object asker_of(Connection connection):
     """(principal, host) of the client, for what the I/O pool does; None where there is no authoriser."""
-    cdef AccessView view = connection.access()
+    cdef AccessView view = access_of(connection)
     return None if view is None else (view.principal, view.host)
 
 
@@ -300,7 +300,7 @@ cdef class ClassicConnection(Connection):
         cdef int32_t count = 1
         self.io.requests += 1
         if self.io.access is not None:
-            self.server.access = self.access()
+            self.server.access = access_of(self)
             self.server.now = self.io.now
         cursor_init(&c, frame + 2, size - 2)
         if kind == TYPE_MULTIFETCH or kind == TYPE_MULTIPRODUCE:
@@ -439,7 +439,7 @@ cdef class ClassicConnection(Connection):
             return self.requeue_out(start)
         answer = self.enqueue()
         fill_ranges(answer, codes, pieces, size, multi, self.server.copy_size_max)
-        return self.count(answer)
+        return self.answers.count(answer)
 
     cdef int serve_offsets(self, Cursor* c) except -1:
         """OFFSETS: it asks the file system for the ages of segments, so the I/O pool answers."""

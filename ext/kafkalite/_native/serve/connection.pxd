@@ -2,10 +2,11 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessView
+from kafkalite._native.serve.answer_queue cimport AnswerQueue
+from kafkalite._native.serve.frame_buffer cimport FrameBuffer
 from kafkalite._native.serve.receive_threshold cimport LowWater
-from kafkalite._native.serve.memory cimport Holding
-from kafkalite._native.serve.produce cimport ProduceRun, ProduceServer
-from kafkalite._native.serve.quota cimport BoundClient
+from kafkalite._native.serve.produce cimport ProduceRun
+from kafkalite._native.serve.throttle cimport Throttle
 from kafkalite._native.serve.transfer cimport Answer
 from kafkalite._native.serve.worker_parts cimport WorkerParts
 from kafkalite._native.tls.tls_session cimport TlsSession
@@ -21,12 +22,10 @@ cdef enum:
     LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
     LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
     LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
-    PENDING_CAPACITY_MIN = 4096
     CLIENT_ID_SHOWN_MAX = 100           # bytes of a client id in a log line
     REFUSED_REQUEST = 1                 # serving a request: it is malformed or over a limit
     REFUSED_SILENTLY = 2                # it failed, and its client asked for no answer
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
-    GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     WATCHED_SIZE = 40960                # received at once near the ceiling: a larger frame is asked for before it comes
     RECEIVED_MAX = 1048576              # bytes that are received of one connection in a loop turn
     TURN_BYTES_MAX = 4194304            # bytes that are sent to one in a loop turn
@@ -75,12 +74,9 @@ cdef class Connection:
     cdef AccessView view                    # what that may do; of the principal at the last look
     cdef public str software_name           # from ApiVersions 3+, "" before
     cdef public str software_version
-    cdef unsigned char* pending             # received and not served yet; NULL while there is none
-    cdef Py_ssize_t pending_size
-    cdef Py_ssize_t pending_capacity
-    cdef object queue                       # deque of Answer, in request order; None: nothing has waited of late
-    cdef int64_t queued_bytes               # kept in memory for ready answers in the queue
-    cdef readonly int32_t in_flight         # answers in the queue
+    cdef FrameBuffer received               # and not served yet
+    cdef readonly AnswerQueue answers       # that are owed
+    cdef readonly Throttle throttle         # None: no quota has counted, and it was never muted
     cdef list plans                         # FetchPlan objects that may still be parked; None: there were none
     cdef int interest                       # events of epoll asked for; 0: it is not asked
     cdef int32_t in_flight_max              # above it the connection is not read
@@ -88,7 +84,6 @@ cdef class Connection:
     cdef int32_t frame_size_max
     cdef bint paused                        # not reading: too much is owed, it is muted, or the next request is early
     cdef bint waits_turn                    # paused until nothing is owed
-    cdef const void* sole                   # the one log to whose writes all is owed that is; NULL: not so
     cdef readonly bint closed
     cdef public bint answer_lost            # there was no memory for an answer: its worker closes it soon
     cdef readonly double last_active        # monotonic seconds of the last byte received or sent
@@ -96,85 +91,52 @@ cdef class Connection:
     cdef bint brisk                         # the client asks again within LINGER_NS of its answer
     cdef TlsSession tls                     # None on a listener without TLS
     cdef readonly tuple tls_suite           # (protocol, cipher suite) agreed on, where requests are counted
-    cdef BoundClient client                 # to whom quotas count; None: there were none yet
-    cdef bint bounded                       # the present request is one to which quotas count
-    cdef readonly int32_t throttle_ms       # what its client is told to wait
-    cdef double muted_until                 # monotonic seconds; 0: it is not muted
-    cdef bytearray held                     # a request that is served when it is not muted any more
     cdef bint failed                        # it waits for its close, and is neither read nor served
     cdef bint awaited                       # it is one of `handshake_count`
     cdef LowWater low_water                 # of the socket, with TLS
-    cdef Py_ssize_t room_min                # of what is received into `pending`
     cdef double turn_of                     # `io.now` of the loop turn that the next two are of
     cdef int64_t turn_left_ns               # of this connection's share of it
     cdef bint first                         # the request being served is the first of what was received together
     cdef public InlineShare share           # of its holder; None: it has asked for nothing that is charged
     cdef bint gives_way                     # paused until the other connections had their turn
-    cdef bint moved                         # `pending` is another buffer than when its frames began to be served
     cdef ProduceRun run                     # the request that is served in turns; None: none is
-    cdef Holding* holding                   # of its holder; NULL: nothing was charged yet
-    cdef object held_as                     # the principal that it is of
-    cdef int64_t charged                    # of its buffer, and of a cut frame that is larger
-    cdef int64_t begun                      # size of a frame that is not complete; 0: there is none
-    cdef double begun_at                    # monotonic seconds, since when it has been waited for
     cdef bint starved                       # paused until its holder holds less
     cdef bint filled                        # the last recv took as much as it could: there may be more
 
-    cdef AccessView access(self)
     cdef int on_readable(self) except -1
-    cdef int set_low_water(self, int64_t received) except -1
     cdef int serve_received(self, Py_ssize_t size) except -1
     cdef int note_pace(self, Py_ssize_t received) except -1
     cdef int set_brisk(self, bint brisk) except -1
     cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2
     cdef Py_ssize_t open_sealed(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -2
     cdef int admit(self) except -1
-    cdef int arrive(self) except -1
     cdef int fail(self, str problem) except -1
     cdef int pause(self) except -1
-    cdef Holding* find_holding(self) except NULL
-    cdef int charge_buffer(self, int64_t size) except -1
-    cdef Py_ssize_t roomier(self) noexcept
     cdef int note_frame(self) except -1
-    cdef bint is_short(self) except -1
     cdef int starve(self) except -1
     cdef int give_way(self) except -1
-    cdef unsigned char* take_bytes(self, unsigned char* data, Py_ssize_t size, void** owner) except NULL
-    cdef int begin_run(self, ProduceServer server, int16_t version, int32_t correlation_id, unsigned char* body,
-                       Py_ssize_t size) except -1
-    cdef int queue_run(self) except -1
-    cdef int continue_run(self) except -1
-    cdef bint put_off(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int refuse_size(self, int32_t size) except -1
     cdef int end(self) except -1
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1
-    cdef int serve_bounded(self, unsigned char* frame, Py_ssize_t size) except -1
-    cdef int serve_throttled(self, unsigned char* frame, Py_ssize_t size) except -1
-    cdef int throttle(self, int16_t key, int32_t ms, int32_t before) except -1
-    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size) except -1
-    cdef int serve_counted(self, unsigned char* frame, Py_ssize_t size) except -1
-    cdef int serve_watched(self, unsigned char* frame, Py_ssize_t size) except -1
-    cdef int serve_request(self, unsigned char* frame, Py_ssize_t size) except -1
-    cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
-                           Py_ssize_t size) except -1
-    cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
+    cdef int throttle_for(self, int16_t key, int32_t ms, int32_t before) except -1
     cdef int serve_other(self, int16_t key, int16_t version, int32_t correlation_id, bytes client_id,
                          unsigned char* body, Py_ssize_t size) except -1
     cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1
     cdef int grow_pending(self, Py_ssize_t capacity) except -1
     cdef Answer enqueue(self)
-    cdef int count(self, Answer answer) except -1
     cdef int requeue_out(self, Py_ssize_t start) except -1
     cdef int serve_pending(self) except -1
     cdef int write_out(self) except -1
-    cdef int write_sealed(self) except -1
-    cdef int keep_rest(self, Py_ssize_t sent) except -1
+    cdef Py_ssize_t write_sealed(self) except -1
     cdef int settle(self) except -1
     cdef int refuse(self, str reason, tuple values=*, bytes client_id=*) except -1
-    cdef str name_for_log(self, bytes client_id)
-    cdef int gather(self) except -1
     cdef int drain_queue(self) except -1
     cdef bint told(self, int result) except -1
-    cdef int forget_head(self, Answer answer) except -1
     cdef int set_interest(self, int events) except -1
+
+
+# The view of what the client may do; None: there is no authoriser.
+cdef AccessView access_of(Connection connection)
+# What the client calls itself, for a log line.
+cdef str name_for_log(Connection connection, bytes client_id)

@@ -12,7 +12,7 @@ cdef class SaslConnection(Connection):
     cdef bint holding                   # a step is done elsewhere: neither read nor served meanwhile
     cdef bytes claimed_id               # the client id of its first request
     cdef bytes farewell                 # what a failed one is told at its close
-    cdef Py_ssize_t counted_bytes       # of `pending`, while nobody is signed in
+    cdef Py_ssize_t counted_bytes       # of `received`, while nobody is signed in
 
     cdef bint refrains(self) noexcept
     cdef int answer(self, bytes frame) except -1

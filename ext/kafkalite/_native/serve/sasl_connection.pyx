@@ -21,8 +21,9 @@ from libc.stdint cimport int16_t, int32_t
 import logging
 
 from kafkalite._native.serve.connection cimport (
-    CLIENT_ID_SHOWN_MAX, EVENT_READ, PENDING_CAPACITY_MIN, TLS_HELLO_SIZE, Connection,
+    CLIENT_ID_SHOWN_MAX, EVENT_READ, TLS_HELLO_SIZE, Connection, name_for_log,
 )
+from kafkalite._native.serve.frame_buffer cimport PENDING_CAPACITY_MIN
 from kafkalite._native.serve.transfer cimport OutBuffer
 from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, Cursor, cursor_init, load_i16, load_i32, read_string
 from kafkalite._native.wire.status cimport OK
@@ -57,7 +58,7 @@ cdef class SaslConnection(Connection):
         self.raw = False
         self.frame_size_min = HEADER_SIZE_MIN
         self.frame_size_max = self.io.request_size_max
-        self.arrive()
+        self.io.end_handshake(self)
         self.count_bytes(0)
 
     def shut(self):
@@ -96,9 +97,9 @@ cdef class SaslConnection(Connection):
         if self.closed or self.failed:
             return
         logger.warning("%s:%d (%s) failed to authenticate: %s", self.client_host, self.client_port,
-                       self.name_for_log(self.claimed_id), problem, kind=("did not sign in", reason))
+                       name_for_log(self, self.claimed_id), problem, kind=("did not sign in", reason))
         self.sign_in.count_failure(reason)
-        self.arrive()
+        self.io.end_handshake(self)
         self.failed = True
         self.paused = True
         self.holding = False
@@ -151,7 +152,7 @@ cdef class SaslConnection(Connection):
     cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
         if self.failed:
             return 0
-        if self.pending_capacity < size + PENDING_CAPACITY_MIN:
+        if self.received.capacity < size + PENDING_CAPACITY_MIN:
             self.grow_pending(size + max(<Py_ssize_t>PENDING_CAPACITY_MIN, size))
         return 0 if self.failed else Connection.keep(self, data, size)
 

@@ -1,0 +1,133 @@
+"""Keep the answers that one connection owes in the order of its requests, and count the bytes of those that are ready.
+
+    parked request, or one after it ─▶ add ─▶ [ head … tail ] ─▶ gather ─▶ out buffer
+    what the socket did not take ─▶ put_first ─▶ ┘           └─▶ sent by the connection ─▶ forget_head
+
+An answer that is ready while the queue is empty never enters it: its bytes stay in the worker's out buffer.
+
+Thread rule: everything but parked() runs on the connection's worker.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+from collections import deque
+
+from kafkalite._native.base.debug cimport kl_assert
+from kafkalite._native.serve.memory cimport SMALL_SIZE, Holding
+from kafkalite._native.serve.transfer cimport Answer, OutBuffer
+from kafkalite._native.serve.worker_parts cimport RECEIVE_CAPACITY, WorkerParts
+
+
+@cython.final
+cdef class AnswerQueue:
+    """The queue of one connection. The connection sends from its head."""
+
+    def __cinit__(self, WorkerParts io not None):
+        self.io = io
+
+    def parked(self):
+        """Return API key → number of requests that wait for their answer, of those that are counted. Any thread."""
+        cdef dict found = {}
+        cdef Answer answer
+        for answer in list(self.queue or ()):
+            if not answer.ready and answer.timing is not None:
+                found[answer.timing.key] = found.get(answer.timing.key, 0) + 1
+        return found
+
+    cdef Answer new_answer(self, object connection, Holding* holding):
+        cdef Answer answer = Answer.__new__(Answer)
+        answer.connection = connection
+        answer.mailbox = self.io.mailbox
+        answer.hold_for(holding)
+        return answer
+
+    cdef Answer add(self, object connection, Holding* holding):
+        """Append the place of the current request's answer; `holding` is charged for it."""
+        cdef Answer answer = self.new_answer(connection, holding)
+        kl_assert(self.in_flight >= 0)
+        if self.queue is None:
+            self.queue = deque()
+        self.queue.append(answer)
+        self.in_flight += 1
+        self.sole = NULL
+        if self.io.counters is not None:
+            answer.timing = self.io.counters.park()
+        return answer
+
+    cdef int move_out(self, Answer answer, Py_ssize_t start) except -1:
+        """Give `answer` the frame that was written to the out buffer at `start`."""
+        cdef OutBuffer out = self.io.out
+        kl_assert(0 <= start)
+        kl_assert(start <= out.size)
+        answer.fill(PyBytes_FromStringAndSize(<const char*>out.data + start, out.size - start), None, None)
+        out.size = start
+        return self.count(answer)
+
+    cdef int put_first(self, object connection, Holding* holding, Py_ssize_t sent) except -1:
+        """Put what the socket did not take of the out buffer before the answers still owed."""
+        cdef OutBuffer out = self.io.out
+        cdef Answer rest = self.new_answer(connection, holding)
+        rest.fill(PyBytes_FromStringAndSize(<const char*>out.data + sent, out.size - sent), None, None)
+        self.queue = deque((rest, *(self.queue or ())))
+        self.in_flight += 1
+        return self.count(rest)
+
+    cdef int count(self, Answer answer) except -1:
+        """Count the bytes of a ready answer; close the connection if there is no memory for them."""
+        if not answer.counted and not answer.silent:
+            answer.counted = True
+            self.queued_bytes += PyBytes_GET_SIZE(answer.data)
+            if self.io.ceiling.held > self.io.ceiling.size_max and PyBytes_GET_SIZE(answer.data) > SMALL_SIZE:
+                answer.connection.close("no memory for a response of %d bytes (broker.memory.max)",
+                                        PyBytes_GET_SIZE(answer.data))
+        return 0
+
+    cdef bint waits(self):
+        """Whether the first answer is not ready."""
+        return self.in_flight > 0 and not (<Answer>self.queue[0]).ready
+
+    cdef int gather(self) except -1:
+        """Move small ready answers from the head of the queue into the out buffer, so that one send takes them all."""
+        cdef OutBuffer out = self.io.out
+        cdef Answer answer
+        while self.in_flight > 0 and out.size < RECEIVE_CAPACITY:
+            answer = <Answer>self.queue[0]
+            if not answer.ready:
+                break
+            if not answer.silent:
+                if answer.slices is not None or answer.sent > 0 or answer.size > GATHER_SIZE_MAX:
+                    break
+                out.put(<const unsigned char*>PyBytes_AS_STRING(answer.data), PyBytes_GET_SIZE(answer.data))
+            self.forget_head(answer)
+        return 0
+
+    cdef int forget_head(self, Answer answer) except -1:
+        """Remove the first answer, which is sent or in the out buffer."""
+        self.queue.popleft()
+        self.in_flight -= 1
+        if answer.counted:
+            self.queued_bytes -= PyBytes_GET_SIZE(answer.data)
+        kl_assert(self.in_flight >= 0)
+        kl_assert(self.queued_bytes >= 0)
+        if answer.timing is not None:
+            self.io.counters.finish(answer.timing, answer.connection)
+        answer.drop()
+        return 0
+
+    cdef int trim(self) except -1:
+        """Free the memory of an empty queue."""
+        if self.in_flight == 0:
+            self.queue = None
+        return 0
+
+    cdef int drop(self) except -1:
+        """Give up all answers, since the connection is closed."""
+        cdef Answer answer
+        cdef object dropped = self.queue
+        self.queue = None
+        self.in_flight = 0
+        self.queued_bytes = 0
+        for answer in dropped or ():
+            answer.drop()
+        return 0
