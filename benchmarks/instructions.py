@@ -246,14 +246,14 @@ def write_rules(data_dir: Path, count: int, asker: str = ANONYMOUS, topics: str 
     needed = (AclOperation.WRITE, AclOperation.READ, AclOperation.CREATE)
     acls = [rule(topics, asker, operation, PatternType.PREFIXED) for operation in needed]
     acls += [rule(f"topic-{i}", f"User:u{i % 10}", AclOperation.READ) for i in range(count - len(acls))]
-    with open_journal(str(data_dir)) as journal:
+    with open_journal(str(data_dir), make=True) as journal:
         journal.record(acls_change(acls, []))
 
 
 def write_quotas(data_dir: Path) -> None:
     """Quotas of any user, which no client reaches, in a data directory that is not used yet."""
     keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
-    with open_journal(str(data_dir)) as journal:
+    with open_journal(str(data_dir), make=True) as journal:
         journal.record(quotas_change([Change(((USER, None),), key, UNREACHED) for key in keys]))
 
 
