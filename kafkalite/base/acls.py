@@ -1,10 +1,10 @@
-"""Access control lists as Kafka's protocol has them: who, from where, may or may not do what with which resources.
+"""Access control lists as in Kafka's protocol: which principal may perform which operation on which resources.
 
-    Acl        one rule: a pattern of resources, a principal, a host, an operation, allowed or denied
-    AclFilter  which rules are meant, when they are listed or deleted
+    Acl        one ACL: a resource pattern, a principal, a host, an operation, allow or deny
+    AclFilter  selects the ACLs to list or delete
 
-The numbers are those of the wire, the names those of Kafka's tools. What follows from rules is
-decided in `kafkalite.broker.security.acl_check`; the broker, the client and the command line share this module.
+The numbers are those of the protocol and the names those of Kafka's tools. `kafkalite.broker.security.acl_check`
+decides requests from ACLs; the broker, the client and the command line share this module.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final, NamedTuple, Self
 from kafkalite.errors import InvalidRequest
 
 ANY_NAME: Final = "*"
-"""A literal pattern of this name means every resource of its type; a host of this name every host."""
+"""As a literal pattern it matches every resource of its type, as a host every host."""
 ANY_USER: Final = "User:*"
 CLUSTER_NAME: Final = "kafka-cluster"
 """The one resource of type CLUSTER."""
 
 
 class _Number(IntEnum):
-    """A number of the wire; one that has no name is UNKNOWN, as in Kafka."""
+    """A number of the protocol; one that has no name becomes UNKNOWN, as in Kafka."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -30,7 +30,7 @@ class _Number(IntEnum):
 
 
 class ResourceType(_Number):
-    """What a rule is about (Kafka's ResourceType)."""
+    """The type of resource that an ACL applies to (Kafka's ResourceType)."""
 
     UNKNOWN = 0
     ANY = 1
@@ -43,7 +43,7 @@ class ResourceType(_Number):
 
 
 class PatternType(_Number):
-    """How a rule names resources (Kafka's PatternType). ANY and MATCH are for filters."""
+    """How an ACL's name matches resources (Kafka's PatternType). ANY and MATCH are only for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -53,7 +53,7 @@ class PatternType(_Number):
 
 
 class AclOperation(_Number):
-    """What is done (Kafka's AclOperation); an operation's bit in a field of authorised operations is 1 << number."""
+    """An operation (Kafka's AclOperation). Its bit in a field of authorized operations is 1 << number."""
 
     UNKNOWN = 0
     ANY = 1
@@ -74,7 +74,7 @@ class AclOperation(_Number):
 
 
 class AclPermission(_Number):
-    """Whether a rule denies or allows (Kafka's AclPermissionType). ANY is for filters."""
+    """Whether an ACL denies or allows (Kafka's AclPermissionType). ANY is only for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -113,19 +113,19 @@ OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
-"""The operations that each type of resource knows (Kafka's AclEntry.supportedOperations)."""
+"""The operations that apply to each resource type (Kafka's AclEntry.supportedOperations)."""
 
 OPERATIONS_NOT_ASKED: Final = -(1 << 31)
-"""A field of authorised operations that nobody asked for."""
+"""The value of a field of authorized operations that the client did not request."""
 
 
 def operation_bits(operations: tuple[AclOperation, ...]) -> int:
-    """The field of authorised operations that says these."""
+    """Return the bit field of these authorized operations."""
     return sum(1 << operation for operation in operations)
 
 
 class Acl(NamedTuple):
-    """One rule (Kafka's AclBinding). Two of equal fields are the same rule."""
+    """One ACL (Kafka's AclBinding). Two with equal fields are the same ACL."""
 
     resource_type: ResourceType
     name: str
@@ -136,7 +136,7 @@ class Acl(NamedTuple):
     permission: AclPermission
 
     def check(self) -> None:
-        """Raises InvalidRequest unless this can be a rule, as Kafka's AclApis and AclControlManager have it."""
+        """Raise InvalidRequest if this is not a valid ACL, as Kafka's AclApis and AclControlManager do."""
         if self.resource_type is ResourceType.CLUSTER and self.name != CLUSTER_NAME:
             raise InvalidRequest(f"resource type CLUSTER has only one resource, {CLUSTER_NAME!r}")
         if not self.name:
@@ -157,7 +157,7 @@ class Acl(NamedTuple):
             raise InvalidRequest(f"principal {self.principal[:64]!r} is not of the form type:name, such as User:alice")
 
     def texts(self) -> list[str]:
-        """As a list of texts, which `from_texts` reads."""
+        """Return the fields as strings, which `from_texts` reads."""
         return [
             self.resource_type.name,
             self.name,
@@ -170,7 +170,7 @@ class Acl(NamedTuple):
 
     @classmethod
     def from_texts(cls, texts: object) -> Self:
-        """What `texts` made; ValueError for anything else, and for what cannot be a rule."""
+        """Parse the result of `texts`. ValueError for anything else, and for an invalid ACL."""
         if not isinstance(texts, list) or len(texts) != len(cls._fields) or {*map(type, texts)} != {str}:
             raise ValueError(f"{texts!r:.200} is not an ACL")
         kind, name, pattern, principal, host, operation, permission = texts
@@ -193,7 +193,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which rules are meant (Kafka's AclBindingFilter): None and ANY stand for all."""
+    """Selects ACLs (Kafka's AclBindingFilter). None and ANY match everything."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -205,11 +205,11 @@ class AclFilter(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it asks for something that has no name."""
+        """Whether it has an UNKNOWN field."""
         return not (self.resource_type and self.pattern_type and self.operation and self.permission)
 
     def matches(self, acl: Acl) -> bool:
-        """Whether a rule is meant."""
+        """Return whether an ACL is selected."""
         return (
             self.resource_type in {ResourceType.ANY, acl.resource_type}
             and self.operation in {AclOperation.ANY, acl.operation}

@@ -1,6 +1,6 @@
-"""Find out how much memory this process can count on: the machine's, or what a container or service manager allows.
+"""Find the memory that this process can use: the machine's, or the limit of its container or service.
 
-Sources are the kernel's files, as proc(5) and the kernel's documentation of cgroups describe them.
+The sources are the kernel's files, as documented in proc(5) and the kernel's cgroup documentation.
 """
 
 from __future__ import annotations

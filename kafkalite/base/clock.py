@@ -1,8 +1,8 @@
-"""Time as a parameter: whoever needs to know the time is handed a Clock, so that a test can hand over its own.
+"""Time as a parameter: a part that needs the time takes a Clock, so that a test can pass its own.
 
-Two clocks, never mixed: wall-clock time for what is stored or sent (record timestamps, retention), monotonic time for
-measuring how long something took or has to wait. A jump of the wall clock must not expire a session or a timer, nor,
-before an operator could set it right, what is kept for a certain time: see ExpiryTime.
+The two clocks are never mixed: wall-clock time for what is stored or sent (record timestamps, retention), monotonic
+time for durations and timeouts. A jump of the wall clock must not expire a session or a timer. Nor may it expire stored
+data before an operator could correct the clock; see ExpiryTime.
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ from kafkalite._native.base import native_time as time
 logger = logging.getLogger(__name__)
 
 JUMP_MS_MIN: Final = 60_000
-"""How far the wall clock may get ahead of the trusted time before that counts as a jump. A restart takes less."""
+"""How far the wall clock may be ahead of the trusted time before that counts as a jump. A restart takes less."""
 
 
 class Clock(Protocol):
-    """What the broker asks of a clock. Any thread may call it."""
+    """The time source of a broker. Any thread may call it."""
 
     def time_ms(self) -> int:
-        """Wall-clock time: milliseconds since 1970-01-01 UTC. It may jump either way."""
+        """Return the wall-clock time in milliseconds since 1970-01-01 UTC. It may jump either way."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment of this process's life. It never goes back."""
+        """Return seconds since a fixed moment in this process. It never goes back."""
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's clocks."""
 
     __slots__ = ()
 
     def time_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
+        """Return the wall-clock time in milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds on the clock that `selectors` and `threading` time-outs run on."""
+        """Return seconds on the clock that `selectors` and `threading` use for timeouts."""
         return time.monotonic()
 
 
 class StoredTime(NamedTuple):
-    """What a data directory keeps of the trusted time between two runs. All in ms."""
+    """The part of the trusted time that a data directory keeps between two runs. All in ms."""
 
     time_ms: int
     """The trusted time when it was stored, since 1970-01-01 UTC."""
     ahead_ms: int = 0
-    """By how much the wall clock was ahead; 0: it was followed."""
+    """How far the wall clock was ahead of it; 0 while the trusted time followed."""
     held_ms: int = 0
-    """Running time for which it had been ahead by that."""
+    """Running time for which the wall clock had been ahead by that amount."""
 
 
 class Ahead(NamedTuple):
-    """A wall clock that is not followed yet. All in ms."""
+    """How far the wall clock is ahead of the trusted time, and for how long that is still ignored. All in ms."""
 
     ahead_ms: int
     """By how much it is ahead of the trusted time."""
     left_ms: int
-    """Running time after which it is followed, if it stays ahead by the same amount."""
+    """Running time until the trusted time follows, if the wall clock stays ahead by the same amount."""
 
 
 class _Jump(NamedTuple):
     ahead_ms: int  # of the wall clock, since this process saw the jump
-    accepted_ms: int  # what of it is accepted after the hold: less where downtime came on top
+    accepted_ms: int  # the part that is accepted after the hold: less if downtime was added to it
     held_before_ms: int  # running time in earlier processes
     since: float  # monotonic
 
@@ -74,16 +74,16 @@ class _Jump(NamedTuple):
 
 
 class ExpiryTime:
-    """The trusted time: wall-clock time for deciding what is too old to be kept.
+    """The trusted time: the time by which the broker decides that something has expired.
 
-    Retention compares times of records with the present. A clock that is years ahead would make it delete everything,
-    and nothing brings that back. So while the wall clock is ahead, trusted time advances with the monotonic clock, and
+    Retention compares the times of records with the present. If the wall clock is years ahead, it would delete
+    everything, irrevocably. So while the wall clock is ahead, the trusted time advances with the monotonic clock. It
     follows once the wall clock has been ahead by the same amount for `hold_ms` of running time. It is never ahead of
-    the wall clock: a clock set back is followed at once, which only keeps things longer.
+    the wall clock: a clock that is set back is followed at once, which only keeps data longer.
 
-    A start begins with the earlier of the wall clock and the stored time (`resume`). To it, downtime is a jump like any
-    other. It does not restart the hold of an earlier jump: a broker that never runs for `hold_ms` at a stretch would
-    otherwise keep everything forever. That hold then accepts the amount that it was for, and the downtime is held next.
+    A start begins with the earlier of the wall clock and the stored time (`resume`), so downtime is a jump like any
+    other. Downtime does not restart the hold of an earlier jump: a broker that never runs for `hold_ms` at a stretch
+    would otherwise keep everything forever. That hold accepts the amount that it was for; the downtime is held next.
 
     Thread-safe.
     """
@@ -97,7 +97,7 @@ class ExpiryTime:
         self._jump: _Jump | None = None
 
     def resume(self, stored: StoredTime) -> None:
-        """Begins with what an earlier process has stored."""
+        """Continue from the time that an earlier process stored."""
         with self._lock:
             now_ms, now = self._clock.time_ms(), self._clock.monotonic()
             self._trusted_ms, self._trusted_at = min(now_ms, stored.time_ms), now
@@ -109,12 +109,12 @@ class ExpiryTime:
             self._look_locked()
 
     def time_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC, as far as they are trusted."""
+        """Return the trusted time in milliseconds since 1970-01-01 UTC."""
         with self._lock:
             return self._look_locked()
 
     def ahead(self) -> Ahead | None:
-        """The wall clock where it is ahead and not followed; None where it is followed."""
+        """Return how far the wall clock is ahead, or None while the trusted time follows it."""
         with self._lock:
             time_ms = self._look_locked()
             if self._jump is None:
@@ -123,7 +123,7 @@ class ExpiryTime:
             return Ahead(self._clock.time_ms() - time_ms, max(self._hold_ms - held_ms, 0))
 
     def to_store(self) -> StoredTime:
-        """What the next start resumes with."""
+        """Return the state for the next start's `resume`."""
         with self._lock:
             time_ms = self._look_locked()
             if self._jump is None:
@@ -155,7 +155,7 @@ class ExpiryTime:
         if left_ms <= JUMP_MS_MIN:
             self._jump = None
             return self._set(now_ms, now)
-        self._jump = _Jump(left_ms, left_ms, 0, jump.since)  # it has been ahead by this for as long
+        self._jump = _Jump(left_ms, left_ms, 0, jump.since)  # it has been ahead by this for the same time
         self._log_ahead(self._jump, now)
         return self._set(now_ms - left_ms, now)
 

@@ -1,8 +1,8 @@
-"""`dataclass` of the standard library, without most of what makes it slow to define a class.
+"""Define data classes faster than the standard library does.
 
-The library compiles each method of each class from a text of its own, 70 µs apiece, which for the classes of a broker
-was a quarter of its start. Here `__repr__`, `__eq__` and `__hash__` are the same few functions for all of them; they
-say and compare what the library's would. Everything else is the library's.
+The library compiles each method of each class from source text, which takes 70 µs each and was a quarter of a broker's
+start. Here all classes share the same functions for `__repr__`, `__eq__` and `__hash__`, with the same results. The
+rest is the library's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, repr=True, eq=True, frozen=False, **others):  # noqa: A002  # the library's names
-        """dataclasses.dataclass; takes neither `order` nor `unsafe_hash`, whose methods are not here."""
+        """Define a data class as dataclasses.dataclass does, without support for `order` and `unsafe_hash`."""
         if not {"order", "unsafe_hash"}.isdisjoint(others):
             raise TypeError("kafkalite.base.dataclass does not support order and unsafe_hash")
 
@@ -27,7 +27,7 @@ else:
             own = vars(cls)
             if repr and "__repr__" not in own:
                 cls.__repr__ = _repr
-            if eq and own.get("__hash__") is None:  # with an __eq__ of its own, Python has set None already
+            if eq and own.get("__hash__") is None:  # Python sets None if the class defines __eq__
                 cls.__hash__ = _hash if frozen else None
             if eq and "__eq__" not in own:
                 cls.__eq__ = _eq
@@ -70,7 +70,7 @@ def _hashed(cls: Any) -> Callable[[object], object]:
 
 
 def _values(names: list[str]) -> Callable[[object], object]:
-    """The values of these attributes of an object, as a tuple."""
+    """Return a function that returns these attributes of an object as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda of: tuple(getattr(of, name) for name in names)

@@ -1,15 +1,15 @@
-"""An answer that comes later: what a handler returns when it may not wait.
+"""A response that is completed later: what a handler returns when it must not wait.
 
     handler ─▶ Deferred ─▶ dispatch parks the request ─▶ deliver(response)
                   ▲
                   └─ complete(response), once, from any thread, before or after
 
-Nobody's thread is held meanwhile. What is never completed holds the answers after it on the same connection, so
-whoever makes a Deferred sees to its end, at the broker's stop too. One that may wait for as long as a client likes has
-`abandoned`, which is called when that client has gone.
+No thread is blocked meanwhile. A Deferred that is never completed holds up the later responses of its connection, so
+its creator must complete it in every case, also when the broker stops. If it may wait as long as a client likes, it has
+an `abandoned` callback, which is called when that client has gone.
 
-Thread rule: `complete` and `then` from any thread, each once. The function given to `then` is called with no lock of
-ours held, on the thread that completes, or at once when that was earlier.
+Thread rule: call `complete` and `then` from any thread, each once. The function given to `then` is called without any
+of our locks held: on the completing thread, or at once if the response is already there.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _lock = threading.Lock()
-"""Guards the hand-over in every Deferred: a few instructions, never held while calling anything."""
+"""Guards the hand-over in every Deferred: for a few instructions, never during a call."""
 
 
 class Deferred(Generic[T]):
-    """A response to be."""
+    """A response that may not exist yet."""
 
     __slots__ = ("_deliver", "_done", "_response", "abandoned")
 
     def __init__(self, abandoned: Callable[[], object] | None = None) -> None:
-        """`abandoned`: to be called when nobody is there any more who would be answered."""
+        """Create one; `abandoned` is called when no client waits for the response any more."""
         self.abandoned = abandoned
         self._done = False
         self._response: T | None = None
@@ -41,22 +41,22 @@ class Deferred(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether it was completed."""
+        """Whether it has been completed."""
         return self._done
 
     @property
     def response(self) -> T:
-        """What it was completed with; RuntimeError before."""
+        """The response. RuntimeError before `complete`."""
         if not self._done:
             raise RuntimeError("the deferred answer is not complete yet")
         return self._response  # type: ignore[return-value]  # done, so it is a T
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """The one whose response is `function` of this one's, called at its delivery. Takes the place of `then`."""
+        """Return a Deferred of `function(response)`, which is called at its delivery. Replaces `then`."""
         return _Mapped(self, function)
 
     def complete(self, response: T) -> bool:
-        """Gives the response; False, and nothing happens, when there is one already."""
+        """Set the response. Return False and change nothing if there is one already."""
         with _lock:
             if self._done:
                 return False
@@ -69,7 +69,7 @@ class Deferred(Generic[T]):
         return True
 
     def then(self, deliver: Callable[[T], object]) -> None:
-        """Names the one who gets the response."""
+        """Set the function that is called with the response."""
         with _lock:
             if not self._done:
                 self._deliver = deliver
@@ -77,12 +77,12 @@ class Deferred(Generic[T]):
         deliver(self._response)  # type: ignore[arg-type]  # done, so it is a T
 
     def then_make(self, deliver: Callable[[Callable[[], T]], object]) -> None:
-        """As `then`, with what makes the response in its place: what `map` adds to it is done by whoever calls that."""
+        """Like `then`, but pass a function that makes the response, so that its caller runs the functions of `map`."""
         self.then(lambda response: deliver(lambda: response))
 
 
 class _Mapped(Deferred[U], Generic[T, U]):
-    """What `map` gives. It has no state but its source's, and the response once it was made."""
+    """The result of `map`: its source, the function, and the response once it has been made."""
 
     __slots__ = ("_function", "_source")
 
@@ -113,14 +113,14 @@ class _Mapped(Deferred[U], Generic[T, U]):
 
 
 def completed(response: T) -> Deferred[T]:
-    """One that need not be waited for."""
+    """Return a Deferred that is already completed."""
     done: Deferred[T] = Deferred()
     done.complete(response)
     return done
 
 
 def gathered(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
-    """Completed when all of them are, with their responses in their order."""
+    """Return a Deferred that is completed with the responses of all parts, in their order."""
     givers_up = [part.abandoned for part in parts if part.abandoned is not None]
 
     def abandon() -> None:

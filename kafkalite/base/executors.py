@@ -1,13 +1,12 @@
-"""Who runs what stands beside the caller: threads here, one seeded scheduler in a simulation.
+"""Run work concurrently: on threads in a broker, under one seeded scheduler in a simulation.
 
-    worker(name, turn)      a turn after the other, when called for or when its time has come
-    job(name, work)         something that is done once
-    each(name, ...)         the same for many things, side by side, before the caller goes on
-    event()                 something that happens once, and can be waited for
+    worker(name, turn)      runs one turn after another, when called or when the next turn is due
+    job(name, work)         runs something once
+    each(name, ...)         runs a function for many items concurrently and waits for all results
+    event()                 something that happens once and can be waited for
 
-Parts of a broker are handed their executors as they are handed their clock. What they wait for they wait for here: a
-turn ends instead of waiting for more work, and locks are only held for as long as something takes. So one thread can
-run all of them, in any order.
+Parts of a broker take their executors as a parameter, like their clock, and wait only here: a turn ends instead of
+waiting for more work, and a lock is held only while code runs. So one thread can run all of them, in any order.
 """
 
 from __future__ import annotations
@@ -25,88 +24,88 @@ Result = TypeVar("Result")
 
 
 class Event(Protocol):
-    """As threading.Event."""
+    """Like threading.Event."""
 
     def set(self) -> None:
-        """It has happened."""
+        """Mark it as happened."""
 
     def clear(self) -> None:
-        """It has not."""
+        """Mark it as not happened."""
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """Return whether it has happened."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Returns when it has, or after so many seconds; whether it has."""
+        """Wait until it has happened or `timeout` seconds have passed; return whether it has happened."""
 
 
 class Worker(Protocol):
-    """Takes its turns one at a time, the first of them when it is started."""
+    """Runs its turns one at a time, the first when it is started."""
 
     lock: threading.Lock
-    """For what the turns and those who call for them share. A leaf."""
+    """Guards what the turns and their callers share. A leaf lock."""
 
     def start(self) -> None:
-        """Begins with a first turn, soon."""
+        """Schedule the first turn."""
 
     def call_locked(self) -> None:
-        """There is work: another turn begins soon, after the one that may be running. The caller holds `lock`."""
+        """Schedule another turn, after the one that may be running. The caller holds `lock`."""
 
     def stop(self) -> None:
-        """Returns when no turn runs nor will: none begins any more, but the one that is called for already.
+        """Wait until no turn runs. No turn begins after that, except one that is already scheduled.
 
-        From a turn of its own it returns at once.
+        Called from one of its own turns, it returns at once.
         """
 
 
 class Job(Protocol):
-    """Something that runs once."""
+    """Work that runs once."""
 
     def join(self) -> None:
-        """Returns when it is done."""
+        """Wait until it is done."""
 
 
 class Executors(Protocol):
-    """What a part of a broker is handed."""
+    """What a part of a broker runs its work with."""
 
     def worker(self, name: str, turn: Callable[[], float | None]) -> Worker:
-        """A worker that is not started. A turn returns the seconds until the next one, None: when it is called for."""
+        """Create a worker, not started. A turn returns the seconds until the next one, or None to wait for a call."""
 
     def job(self, name: str, work: Callable[[], object]) -> Job:
-        """Has something done, from now on."""
+        """Start running `work`."""
 
     def each(self, name: str, count: int, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results for all items in their order, `count` of them made at a time."""
+        """Return the results for all items in order, computing `count` at a time."""
 
     def event(self) -> Event:
-        """Something that has not happened."""
+        """Create an event that has not happened."""
 
 
 class ThreadWorker:
-    """A worker with a daemon thread of its own."""
+    """A worker with its own daemon thread."""
 
     def __init__(self, name: str, turn: Callable[[], float | None]) -> None:
         self._name = name
         self._turn = turn
         self.lock = threading.Lock()
         self._ready = threading.Condition(self.lock)
-        self._called = False  # guarded by lock, as the next
+        self._called = False  # guarded by lock, like the next one
         self._stopping = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begins with a first turn, soon."""
+        """Schedule the first turn."""
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
     def call_locked(self) -> None:
-        """There is work: another turn begins soon, after the one that may be running. The caller holds `lock`."""
+        """Schedule another turn, after the one that may be running. The caller holds `lock`."""
         if not self._called:
             self._called = True
             self._ready.notify()
 
     def stop(self) -> None:
-        """Returns when no turn runs nor will: none begins any more, but the one that is called for already."""
+        """Wait until no turn runs. No turn begins after that, except one that is already scheduled."""
         with self.lock:
             self._stopping = True
             self._ready.notify()
@@ -128,31 +127,31 @@ class ThreadWorker:
 
 
 class Threads:
-    """Executors that are threads."""
+    """Executors that use threads."""
 
     __slots__ = ()
 
     def worker(self, name: str, turn: Callable[[], float | None]) -> Worker:
-        """A worker that is not started. A turn returns the seconds until the next one, None: when it is called for."""
+        """Create a worker, not started. A turn returns the seconds until the next one, or None to wait for a call."""
         return ThreadWorker(name, turn)
 
     def job(self, name: str, work: Callable[[], object]) -> Job:
-        """Has something done, from now on."""
+        """Start running `work`."""
         thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         return thread
 
     def each(self, name: str, count: int, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results for all items in their order, `count` of them made at a time."""
+        """Return the results for all items in order, computing `count` at a time."""
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(count, name) as pool:
             return list(pool.map(function, items))
 
     def event(self) -> Event:
-        """Something that has not happened."""
+        """Create an event that has not happened."""
         return threading.Event()
 
 
 THREADS: Final[Executors] = Threads()
-"""What runs in a broker."""
+"""The executors of a broker outside a simulation."""

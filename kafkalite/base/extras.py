@@ -1,7 +1,7 @@
-"""Names the command that installs one of kafkalite's extras in this installation: from its clone, wheel or by packages.
+"""Build the command that installs one of kafkalite's extras into this installation, from a clone, a wheel or packages.
 
-kafkalite has no release on a package index, so a distribution of that name there would be a stranger's. No message,
-document or file installs it from an index while `RELEASE_INDEX` is None; a test holds all tracked files to it.
+kafkalite has no release on a package index, so a distribution with that name there would be someone else's. While
+`RELEASE_INDEX` is None, no message, document or file installs it from an index; a test checks all tracked files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 RELEASE_INDEX: Final[str | None] = None
-"""URL of the package index that has the releases; None while there is none."""
+"""URL of the package index with the releases; None while there is none."""
 
 DISTRIBUTION: Final = "kafkalite"
 CONDITION: Final = re.compile(r"extra == ['\"]([\w-]+)['\"]")
@@ -28,12 +28,12 @@ OWN_EXTRA: Final = re.compile(rf"{DISTRIBUTION}\[([\w,-]+)\]")
 
 
 def needs_extra(what: str, extra: str) -> str:
-    """The sentence for a user who lacks an extra: what is missing, and the command that installs it."""
+    """Return a message for a user who lacks an extra: what is missing, and the command that installs it."""
     return f"{what}: {install_command(extra)}"
 
 
 def install_command(extra: str) -> str:
-    """A command for the shell that adds the extra's packages to this installation."""
+    """Return a shell command that adds the extra's packages to this installation."""
     place = Path(__file__).resolve().parent.parent.parent
     words = pip_arguments(extra, place, _distribution(), (*site.getsitepackages(), site.getusersitepackages()))
     return shlex.join([sys.executable or "python", "-m", "pip", "install", *words])
@@ -49,11 +49,11 @@ def _distribution() -> Distribution | None:
 
 
 def pip_arguments(extra: str, place: Path, distribution: Distribution | None, sites: Iterable[str]) -> list[str]:
-    """The arguments of `pip install`: the package is in the directory `place`, the interpreter's own are `sites`.
+    """Return the arguments of `pip install`. The package is in `place`; `sites` are the interpreter's own directories.
 
-    A clone is installed in place. A copy comes with the extra from the wheel, directory or repository that it was
-    installed from (PEP 610). Where that is not recorded, or gone, the extra's packages are named one by one; they go
-    beside a copy that is outside of the interpreter's own directories, such as that of the Debian package.
+    A clone is installed in place. An installed copy gets the extra from the wheel, directory or repository that it came
+    from (PEP 610). If that is not recorded or gone, the arguments name the extra's packages one by one. They are
+    installed next to a copy outside the interpreter's own directories, such as that of the Debian package.
     """
     if (place / "pyproject.toml").is_file() and (place / "setup.py").is_file():
         return ["-e", f"{place}[{extra}]"]
@@ -69,7 +69,7 @@ def pip_arguments(extra: str, place: Path, distribution: Distribution | None, si
 
 
 def _origin(distribution: Distribution, extra: str) -> str | None:
-    """The extra from where the distribution was installed (PEP 610); None where that is not recorded, or gone."""
+    """Return the extra at the origin of the distribution (PEP 610), or None if that is not recorded or gone."""
     try:
         recorded = json.loads(distribution.read_text("direct_url.json") or "null")
         url = urlsplit(str(recorded["url"]))
@@ -85,7 +85,7 @@ def _origin(distribution: Distribution, extra: str) -> str | None:
 
 
 def packages_of(extra: str, requirements: list[str]) -> list[str]:
-    """The requirements of an extra in a distribution's metadata, those of our other extras that it names included."""
+    """Return an extra's requirements from a distribution's metadata, including those of extras that it names."""
     found: dict[str, None] = {}
     for line in requirements:
         requirement, _, marker = (part.strip() for part in line.partition(";"))

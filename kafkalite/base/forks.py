@@ -1,17 +1,17 @@
-"""What a forked process keeps of its parent's brokers and clients: nothing.
+"""Make a forked child give up its parent's brokers and clients.
 
     fork ─▶ in the child: leave() of everything registered ─▶ abandon(): its descriptors become /dev/null
 
-The child has the objects, but none of the threads behind them, and its descriptors share sockets, locks and files with
-the parent's. Closing a descriptor would not do: the object that has it closes it again later, when its number may be
-another file's. So /dev/null replaces it. EPOLL_CTL_DEL, shutdown and close_notify would reach the parent's sockets,
-so the child uses none of them.
+The child has the objects but none of their threads, and its descriptors share sockets, locks and files with the
+parent's. Closing a descriptor is not enough: its object closes it again later, when the number may belong to another
+file. So /dev/null replaces it. EPOLL_CTL_DEL, shutdown and close_notify would reach the parent's sockets, so the child
+uses none of them.
 
-A C program's fork does not run the hook. So a part also compares process ids (`Origin`) before it stops, flushes or
-sends.
+The fork of a C program does not run the hook. So a part also compares process ids (`Origin`) before it stops, flushes
+or sends.
 
-A module that another thread was importing at the fork can never be imported in the child: that thread holds its lock.
-So a fork waits for imports that a broker does by itself (`importing`).
+If another thread was importing a module at the fork, the child can never import that module, because that thread holds
+its lock. So a fork waits for the imports that the broker itself starts (`importing`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 DESCRIPTORS: Final = "/proc/self/fd"
 IMPORT_S_MAX: Final = 10.0
-"""How long a fork waits. The import may itself wait for a module of the forking thread."""
+"""How long a fork waits for imports. An import may itself wait for a module of the forking thread."""
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared, not bound
 
 
 class Inherited(Protocol):
-    """What a child must let go."""
+    """A part that a child must give up."""
 
     def leave(self) -> None:
-        """Called in the child, by its only thread, before the fork returns there. Must not wait for a lock."""
+        """Give up the part. Called in the child, by its only thread, before fork returns. Must not wait for a lock."""
 
 
 _imports = threading.RLock()
@@ -45,17 +45,17 @@ _registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
 def register(part: Inherited) -> None:
-    """A child of this process will leave the part to the parent. The registration does not keep the part alive."""
+    """Have a child of this process give up the part. The registration does not keep the part alive."""
     _registered.add(part)
 
 
 def unregister(part: Inherited) -> None:
-    """A part that has ended by itself has nothing to leave. Idempotent."""
+    """Stop tracking a part that has ended. Idempotent."""
     _registered.discard(part)
 
 
 class Origin:
-    """The process that made a part."""
+    """The process that created a part."""
 
     __slots__ = ("_process",)
 
@@ -64,11 +64,11 @@ class Origin:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this process, and not its parent."""
+        """Whether that is this process, and not its parent."""
         return self._process == os.getpid()
 
     def refusal(self, part: str) -> str:
-        """Why a child may not use the part."""
+        """Return the error message for a child that uses the part."""
         here = os.getpid()
         return (
             f"this {part} belongs to process {self._process} and cannot be used in process {here}; create a new one "
@@ -77,13 +77,13 @@ class Origin:
 
 
 def abandon(descriptors: Iterable[int]) -> None:
-    """Replaces descriptors with /dev/null without telling their peers. Skips -1."""
+    """Replace descriptors with /dev/null without any effect on their peers. Skips -1."""
     wanted = [descriptor for descriptor in descriptors if descriptor >= 0]
     if not wanted:
         return
     try:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:  # the process has as many as it may have
+    except OSError:  # the process is at its descriptor limit
         os.close(wanted[0])
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for descriptor in wanted:
@@ -94,7 +94,7 @@ def abandon(descriptors: Iterable[int]) -> None:
 
 
 def keep_alive(part: object) -> None:
-    """Never destroys an object: its destructors might wait for locks that threads of the parent held."""
+    """Never destroy an object: its destructors might wait for locks that threads of the parent held."""
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
@@ -108,12 +108,12 @@ def importing() -> Iterator[None]:
 
 
 def open_below(directories: Iterable[str], addresses: Iterable[tuple[str, int]]) -> list[int]:
-    """This process's descriptors of files in these directories, and of sockets bound to these (host, port)."""
+    """Return this process's descriptors of files in these directories and of sockets bound to these (host, port)."""
     roots = [os.path.realpath(directory) for directory in directories]
     bound = set(addresses)
     found = []
     for name in os.listdir(DESCRIPTORS):
-        with contextlib.suppress(OSError):  # the directory's own, which is closed by now
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself, which is closed by now
             link = os.readlink(f"{DESCRIPTORS}/{name}")
             if link.startswith("socket:"):
                 matches = _is_bound_to(int(name), bound)
@@ -138,7 +138,7 @@ def _is_bound_to(descriptor: int, addresses: set[tuple[str, int]]) -> bool:
 
 def _after_fork() -> None:
     for part in list(_registered):
-        with contextlib.suppress(OSError, ValueError):  # it is just being closed; the others are left all the same
+        with contextlib.suppress(OSError, ValueError):  # it is being closed; give up the others anyway
             part.leave()
 
 

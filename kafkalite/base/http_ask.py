@@ -1,12 +1,12 @@
-"""One question over HTTP, to a server that is not trusted with anybody's time, memory or secrets.
+"""Send one HTTP request with limits on time and size, to a server that is not trusted.
 
-Looking up its name, connecting, status line, headers and body together take so long at most, however little comes at a
-time; a body that is too large is not read to its end; a redirect is not followed, so that what is sent goes to nobody
-but whom it is for. No error's text has anything of the address, in which a secret may stand.
+One deadline covers the name lookup, the connection, the headers and the body, even if bytes arrive one at a time. A
+body above the size limit is not read to its end. Redirects are not followed, so that the request's data reaches only
+the server that it is for. No error message contains any part of the URL, which may hold a secret.
 
-A question is asked on a thread of its own: the system's resolver takes as long as it likes, and cannot be stopped.
+Each request runs on its own thread, because the system's resolver can take any time and cannot be stopped.
 
-Proxies are those of the environment, as urllib has them.
+Proxies come from the environment, as in urllib.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ASKED_AT_A_TIME_MAX: Final = 64
-"""Questions, those counted whose resolver has not come back though nobody waits for it any more."""
+"""Concurrent requests, including abandoned ones whose resolver has not returned."""
 _room: Final = threading.BoundedSemaphore(ASKED_AT_A_TIME_MAX)
 
 
 class _TimedFile(io.RawIOBase):
-    """What a socket gives, until a moment by time.monotonic(); TimeoutError after it."""
+    """The bytes of a socket until a deadline on time.monotonic(), then TimeoutError."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection = connection
@@ -57,7 +57,7 @@ class _TimedFile(io.RawIOBase):
 
 
 class _TimedSocket:
-    """As much of a socket as an HTTPResponse uses."""
+    """The part of a socket that an HTTPResponse uses."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection = connection
@@ -69,13 +69,13 @@ class _TimedSocket:
 
 
 def timed_response(until: float, connection: socket.socket, *arguments: Any, **more: Any) -> HTTPResponse:
-    """A connection's `response_class`, once it is given `until`: an answer that is whole by then, or a TimeoutError."""
+    """Return a response that must be complete by `until`, or raises TimeoutError: a connection's `response_class`."""
     timed: Any = _TimedSocket(connection, until)
     return HTTPResponse(timed, *arguments, **more)
 
 
 class _Timed(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens connections whose answers have to be whole by a moment."""
+    """Opens connections whose responses must be complete by a deadline."""
 
     def __init__(self, until: float, context: ssl.SSLContext | None) -> None:
         urllib.request.HTTPSHandler.__init__(self, context=context)
@@ -84,7 +84,7 @@ class _Timed(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
     def _connection(self, kind: type[HTTPConnection], host: str, **more: Any) -> HTTPConnection:
         made = kind(host, **more)
-        answer: Any = partial(timed_response, self._until)  # it is called, and nothing else
+        answer: Any = partial(timed_response, self._until)  # it is only called
         made.response_class = answer
         return made
 
@@ -110,11 +110,12 @@ def read(
     size_max: int,
     context: ssl.SSLContext | None = None,
 ) -> bytes:
-    """The body of the answer to a GET, or with `data` to a POST of it. `connect_s` is for the connection, `whole_s` for
-    all together; `context` says whom to trust, None whom the system does.
+    """Return the body of the response to a GET, or to a POST of `data`.
 
-    ValueError: it is larger than `size_max`, or the URL is neither http nor https; urllib.error.HTTPError: another
-    status than success, a redirect too; OSError, http.client.HTTPException: there is no whole answer.
+    `connect_s` limits the connection, `whole_s` everything together. `context` has the trusted certificates; None means
+    the system's. ValueError: the body is larger than `size_max`, or the URL is neither http nor https.
+    urllib.error.HTTPError: the status is not success, including redirects. OSError, http.client.HTTPException: the
+    response did not arrive completely.
     """
 
     def ask() -> bytes:
@@ -124,7 +125,7 @@ def read(
         if len(body) > size_max:
             limit = f"larger than {size_max >> 20} MiB" if size_max >> 20 else f"over {size_max} B"
             raise ValueError(f"the response is {limit}")
-        if missing:  # read() of so many bytes does not tell
+        if missing:  # read() with a size does not raise this itself
             raise IncompleteRead(body, missing)
         return body
 
@@ -133,7 +134,7 @@ def read(
 
 
 def tell(url: str, data: bytes, *, headers: Mapping[str, str], connect_s: float, whole_s: float) -> None:
-    """POSTs it, and wants nothing back but success, whose headers are whole in time. Errors are those of `read`."""
+    """POST `data` and wait only for the headers of a successful response. Errors are those of `read`."""
 
     def ask() -> None:
         _opened(url, data, headers, min(connect_s, whole_s), until, None).close()
@@ -143,7 +144,7 @@ def tell(url: str, data: bytes, *, headers: Mapping[str, str], connect_s: float,
 
 
 def _in_time(ask: Callable[[], T], until: float) -> T:
-    """What it returns or raises, if that is soon enough; TimeoutError."""
+    """Return or raise what `ask` does, or raise TimeoutError after `until`."""
     if not _room.acquire(timeout=max(0.0, until - time.monotonic())):
         raise TimeoutError(f"{ASKED_AT_A_TIME_MAX} HTTP requests are already running, and none finished in time")
     outcome: Future[T] = Future()
@@ -151,7 +152,7 @@ def _in_time(ask: Callable[[], T], until: float) -> T:
     def work() -> None:
         try:
             outcome.set_result(ask())
-        except BaseException as error:  # noqa: BLE001  # it is raised where it was asked
+        except BaseException as error:  # noqa: BLE001  # raised on the caller's thread
             outcome.set_exception(error)
         finally:
             _room.release()
@@ -179,11 +180,11 @@ def _opened(
         raise ValueError("the URL must begin with http:// or https://")
     opener = urllib.request.build_opener(_Timed(until, context), _NoRedirect)
     try:
-        request = urllib.request.Request(url, data, dict(headers))  # noqa: S310  # looked at above
+        request = urllib.request.Request(url, data, dict(headers))  # noqa: S310  # the scheme is checked above
         answer: HTTPResponse = opener.open(request, timeout=connect_s)
     except urllib.error.HTTPError as error:
         error.close()
         raise
-    except (InvalidURL, ValueError):  # their texts quote what is wrong
+    except (InvalidURL, ValueError):  # their messages quote the URL
         raise InvalidURL("the URL or a header contains characters that HTTP does not allow") from None
     return answer

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when first used (PEP 562), so that importing the package costs nothing."""
+"""Import the names of a package when they are first used (PEP 562), so that importing the package costs nothing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def lazy_names(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for `package`, whose names are in the modules that `where` gives, by full name.
+    """Return `__getattr__` and `__dir__` for `package`; `where` maps each name to the full name of its module.
 
-    A name that was used is a plain attribute from then on.
+    After its first use, a name is a plain attribute.
     """
     module = sys.modules[package]
 

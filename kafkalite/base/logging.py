@@ -1,14 +1,14 @@
-"""How the broker's log looks: one line an event, for people or as JSON, never more than a bounded number of lines.
+"""Format the broker's log, one line per event for people or as JSON, and bound the number of lines.
 
     2026-11-21T09:50:00.123Z INFO  kafkalite.broker.log.manager topic created topic=orders partitions=3
     {"time": "2026-11-21T09:50:00.123Z", "level": "INFO", "logger": "kafkalite.broker.log.manager", "message": ..., ...}
 
-Rooms log through the standard library (`logging.getLogger(__name__)`) and hand over structure with `fields`. A library
+Modules log through the standard library (`logging.getLogger(__name__)`) and pass structure with `fields`. A library
 must not configure logging: only the command line calls `configure`; embedded, the application decides. Any thread may
-log. Text that a client chose goes through `escaped`: here, and where it becomes a label of a metric.
+log. Text that a client chose goes through `escaped`, here and in labels of metrics.
 
-What a client can cause again and again is logged through a `RepeatLogger`: one line a minute of each kind, and a count
-of the others. `RepeatFilter` bounds every other line.
+Events that a client can cause repeatedly are logged through a `RepeatLogger`: one line per minute of each kind, with a
+count of the suppressed ones. `RepeatFilter` bounds all other lines.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 ROOT: Final = "kafkalite"
 LINES_PER_SECOND_MAX: Final = 50
-"""Lines of one message text let through each second; the rest are counted and the count is told."""
+"""Lines with the same message that are written each second; the rest are counted, and the count is logged."""
 TEXTS_MAX: Final = 1024
-"""Message texts that RepeatFilter keeps count of."""
+"""Messages that RepeatFilter counts."""
 REPEAT_INTERVAL_S: Final = 60.0
-"""The time in which a RepeatLogger writes the lines of one kind that it is allowed."""
+"""The interval in which a RepeatLogger writes its allowed number of lines of each kind."""
 EVENT_LINES: Final = 10
-"""Lines in that time of what a client may cause in the ordinary course: a topic that is created, a rebalance."""
+"""Lines per interval for events that clients cause in normal operation: a topic is created, a group rebalances."""
 KINDS_MAX: Final = 1024
-"""Kinds of lines of one logger that RepeatLogger keeps apart; those above it share one count."""
+"""Kinds of lines that each RepeatLogger counts separately; further kinds share one count."""
 MESSAGE_SIZE_MAX: Final = 4096
 VALUE_SIZE_MAX: Final = 1024
-"""Characters of a message and of a field's value; what is longer is cut."""
+"""Characters of a message and of a field's value; longer ones are cut."""
 
 
 def escaped(text: str, size_max: int | None = None) -> str:
-    """Text that a client may have chosen, fit for a line: without a line break, a control character or another that
-    does not print, which might forge a second line or speak to a terminal; cut to `size_max` characters."""
+    """Escape line breaks, control characters and unprintable characters of a text that a client may have chosen, which
+    might forge a log line or control a terminal; cut it to `size_max` characters."""
     cut = text if size_max is None or len(text) <= size_max else text[:size_max] + "…"
     if cut.isprintable():
         return cut
@@ -50,31 +50,31 @@ def escaped(text: str, size_max: int | None = None) -> str:
 
 
 def fields(**values: object) -> Mapping[str, Any]:
-    """Structure for a log line: `logger.info("topic created", extra=fields(topic=name))`."""
+    """Return structured fields for a log line: `logger.info("topic created", extra=fields(topic=name))`."""
     return {"fields": values}
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: time in UTC, level, logger, message, `key=value` pairs."""
+    """Format a line for people: time in UTC, level, logger, message, `key=value` pairs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and the traceback below it when there is one."""
+        """Return the line, followed by the traceback if there is one."""
         message = escaped(record.getMessage(), MESSAGE_SIZE_MAX)
         parts = [_time_text(record), f"{record.levelname:<7}", record.name, message]
         parts += [f"{key}={_quoted(value)}" for key, value in _fields_of(record).items()]
         line = " ".join(parts)
         if not record.exc_info:
             return line
-        # An error's text may be a client's: each of its lines stands further in than any line of the log.
+        # An error's text may come from a client, so each of its lines is indented.
         traceback = self.formatException(record.exc_info).splitlines()
         return "\n".join([line, *(f"  {escaped(part, MESSAGE_SIZE_MAX)}" for part in traceback)])
 
 
 class JsonFormatter(logging.Formatter):
-    """A line for machines: one JSON object."""
+    """Format a line for machines: one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object, with the traceback as `error` when there is one."""
+        """Return the object, with the traceback as `error` if there is one."""
         line: dict[str, object] = {
             "time": _time_text(record),
             "level": record.levelname,
@@ -88,10 +88,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Lets LINES_PER_SECOND_MAX lines of one text through each second, and tells how many it held back.
+    """Writes LINES_PER_SECOND_MAX lines of one message each second, and logs how many it suppressed.
 
-    Owned by its handler, whose lock is not held while filtering: the counts may be off by a few under contention, which
-    is all right for a count of dropped lines.
+    Its handler calls it without holding its lock, so the counts may be off by a few under contention, which is
+    acceptable for a count of suppressed lines.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class RepeatFilter(logging.Filter):
         self._counts: dict[tuple[str, object], tuple[int, int]] = {}  # (logger, text) -> (second, lines in it)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this line is written."""
+        """Return whether to write this line."""
         key = (record.name, record.msg)
         second = int(record.created)
         last_second, count = self._counts.get(key, (second, 0))
@@ -114,7 +114,7 @@ class RepeatFilter(logging.Filter):
 
 
 class _Repeats:
-    """The lines of one kind: when the present interval began, and how many it has let through and held back."""
+    """The state of one kind: when the current interval began, and how many lines were written and suppressed."""
 
     __slots__ = ("held", "since", "written")
 
@@ -133,7 +133,7 @@ class _Kinds:
         self._swept_at = 0.0
 
     def get(self, kind: Hashable, now: float) -> _Repeats:
-        """Return the lines of a kind; of a new one above KINDS_MAX, those that all such kinds share."""
+        """Return the state of a kind; new kinds above KINDS_MAX share one state."""
         repeats = self._of.get(kind)
         if repeats is not None:
             return repeats
@@ -146,24 +146,24 @@ class _Kinds:
 
 
 _repeats: dict[str, _Kinds] = {}
-"""Logger's name → its kinds."""
+"""Logger name → its kinds."""
 _repeats_lock = threading.Lock()
 
 
 def forget_repeats() -> None:
-    """Make the next line of every kind come at once, as in a process that has just started. A broker that starts calls
-    it, as several may follow each other in one process."""
+    """Reset all counts, as in a new process. A starting broker calls it, because several brokers may run one after
+    another in one process."""
     with _repeats_lock:
         _repeats.clear()
 
 
 class RepeatLogger:
-    """A logger for lines that a client can cause again and again: a request, a connection, a mistake.
+    """A logger for lines that a client can cause repeatedly: a request, a connection, a mistake.
 
     It writes the first `lines` of a kind at once, then as many in each REPEAT_INTERVAL_S; the first of these says how
-    many were held back before. The kind is the message before its values are filled in, so it has to be a constant.
+    many were suppressed before. The kind is the message before its values are filled in, so it must be a constant.
 
-    Logging never raises MemoryError: a line for which there is no memory is lost, and what it reports is done.
+    Logging never raises MemoryError: if there is no memory for a line, the line is lost.
     """
 
     __slots__ = ("_lines", "_logger")
@@ -173,11 +173,11 @@ class RepeatLogger:
         self._lines = lines
 
     def debug(self, message: str, *values: object, **options: Any) -> None:
-        """Log for debugging; see `info`."""
+        """Log a debug line; see `info`."""
         self._log(logging.DEBUG, message, values, options)
 
     def info(self, message: str, *values: object, **options: Any) -> None:
-        """Log for information. Options: `extra`, as of any logger, and `kind`, instead of the message."""
+        """Log a line. Options: `extra`, as in any logger, and `kind`, which replaces the message as the kind."""
         self._log(logging.INFO, message, values, options)
 
     def warning(self, message: str, *values: object, **options: Any) -> None:
@@ -207,7 +207,7 @@ class RepeatLogger:
             return
 
     def _held_before(self, kind: Hashable) -> int | None:
-        """Return how many lines were held back before this one, or None when this one is held back, too."""
+        """Return how many lines were suppressed before this one, or None if this one is suppressed, too."""
         now = time.monotonic()
         with _repeats_lock:
             repeats = _repeats.setdefault(self._logger.name, _Kinds()).get(kind, now)
@@ -222,7 +222,7 @@ class RepeatLogger:
 
 
 def configure(*, level: str = "INFO", json_lines: bool = False, stream: TextIO | None = None) -> None:
-    """Sends this package's log to `stream` (stderr by default); a second call replaces the first."""
+    """Write this package's log to `stream` (stderr by default). A second call replaces the first."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if json_lines else TextFormatter())
     handler.addFilter(RepeatFilter())

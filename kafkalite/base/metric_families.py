@@ -1,16 +1,16 @@
-"""What the parts of a broker tell of themselves: numbers with a name and labels, read when somebody asks for them.
+"""Metrics that the parts of a broker provide: numbers with a name and labels, collected at each scrape.
 
-A part that has something to tell keeps plain counts where it works, and hands over a `Source`: a function that makes
-families of them. The broker collects sources in `BrokerServices.metric_sources`; nobody calls them unless
-`metrics.listeners` is set, then each scrape does, on a thread of the HTTP server.
+A part keeps plain counters where it works and provides a `Source`: a function that yields families of them. The broker
+collects the sources in `BrokerServices.metric_sources`. Without `metrics.listeners` nothing calls them; with it, each
+scrape does, on a thread of the HTTP server.
 
     def families(self) -> Iterator[Family]:
         yield Family("kafkalite_queue_jobs", "gauge", "Jobs that …", [(labels(queue=name), 12), …])
 
     services.metric_sources.append(queues.families)
 
-Rules. A source must not wait for a disk, and takes leaf locks alone. Labels whose values clients choose (client ids,
-users) are bounded by `most`. Names are Prometheus's: the name of a counter stands here without its `_total`.
+Rules: a source must not wait for a disk, and takes only leaf locks. Labels whose values clients choose (client ids,
+users) are bounded by `most`. Names follow Prometheus, but the name of a counter is given here without its `_total`.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from typing import Final, Literal, NamedTuple
 from kafkalite.base.logging import escaped
 
 LABELLED_MAX: Final = 100
-"""How many values of a label that clients choose are told; the rest are told together, as OTHERS."""
+"""How many values of a label that clients choose are exported; the rest are summed as OTHERS."""
 OTHERS: Final = "(others)"
 VALUE_SIZE_MAX: Final = 256
-"""Characters of a label's value; what is longer is cut."""
+"""Characters of a label's value; longer ones are cut."""
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 
 
 class Family(NamedTuple):
-    """Samples of one name."""
+    """All samples of one metric."""
 
     name: str
     kind: Kind
     help: str
-    """One sentence."""
+    """One sentence for # HELP."""
     rows: Iterable[tuple[str, float]]
-    """(what follows the name, value). What follows is `labels(…)`, "" without any, and in a histogram or summary
-    `_bucket`, `_count` or `_sum` before that."""
+    """(suffix, value). The suffix follows the name: `labels(…)` or "", in a histogram or summary preceded by `_bucket`,
+    `_count` or `_sum`."""
 
 
 Source = Callable[[], Iterable[Family]]
 
 
 def labels(**values: object) -> str:
-    """`{topic="a",partition="0"}`, in the order given, escaped as the text format has it; "" for none.
+    """Return `{topic="a",partition="0"}` in the given order, escaped for the text format; "" without labels.
 
-    What is not printable, which only clients give, is written as an escape, so that it harms no terminal or page.
+    Unprintable characters, which only clients send, are escaped so that they harm no terminal or page.
     """
     if not values:
         return ""
@@ -57,7 +57,7 @@ def labels(**values: object) -> str:
 
 
 def most(counts: Iterable[tuple[str, float]], limit: int = LABELLED_MAX) -> list[tuple[str, float]]:
-    """The largest of (name, count), and the sum of the others under the name OTHERS where there are more."""
+    """Return the largest of (name, count); further ones are summed under the name OTHERS."""
     rows = list(counts)
     if len(rows) <= limit:
         return rows

@@ -1,7 +1,7 @@
-"""Objects that a setting names: `module:Class`, or a name by which Kafka's documents know a class that is built in.
+"""Create objects of the classes that settings name: `module:Class`, or a built-in class by its name in Kafka's docs.
 
-They are made when the setting is read, so that a name that leads nowhere is an error at once and not at first use.
-Whoever asks turns the ValueError into an error of its own kind. Any thread.
+They are created when the setting is read, so that a wrong name is an error at once and not at first use. The caller
+turns the ValueError into its own error. Any thread.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def make(text: str, *, known: Mapping[str, Any] | None = None, methods: Iterable[str] = ()) -> Any:
-    """An object of the class that `text` names, made without arguments; ValueError says in words why there is none.
+    """Create an object of the class that `text` names, without arguments. ValueError says why that failed.
 
-    `known` maps built-in names to classes; `methods` are those that the object must have.
+    `known` maps built-in names to classes; the object must have all `methods`.
     """
     kind = (known or {}).get(text) or _imported(text, known or {})
     try:
@@ -36,5 +36,5 @@ def _imported(text: str, known: Mapping[str, Any]) -> Any:
         raise ValueError(f"{text!r} is not of the form module:Class{others}")
     try:
         return getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the module does when it is imported
+    except Exception as error:  # an import can raise anything
         raise ValueError(f"{text} could not be imported: {error}") from error

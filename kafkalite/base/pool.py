@@ -1,11 +1,11 @@
-"""The I/O pool: a few threads for work that may wait for a disk, so that a network worker never does.
+"""The I/O pool: a few threads for work that may wait for a disk, so that network workers never do.
 
-Jobs given with a key run one after another in the order given; jobs without a key, and jobs of different keys, run
-side by side. `hold` keeps the jobs of a key back while something is waited for that holds no thread. The queue is
-bounded by its callers: a connection may be owed a limited number of answers, and deferred produce batches are bounded
-in bytes. A job's exception is logged and ends that job alone.
+Jobs with the same key run one after another, in order; jobs without a key and jobs with different keys run
+concurrently. `hold` keeps back the jobs of a key while something is awaited that needs no thread. The callers bound the
+queue: a connection has a limited number of outstanding responses, and deferred produce batches are bounded in bytes. An
+exception of a job is logged and ends only that job.
 
-Thread rule: submit from any thread. Jobs finish their request through an Answer, which wakes the owning worker.
+Thread rule: submit from any thread. A job finishes its request through an Answer, which wakes the owning worker.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ logger = RepeatLogger(logging.getLogger("kafkalite.base.pool"))
 
 
 class _Hold:
-    """The place among the jobs of a key of something that is waited for."""
+    """The place among the jobs of a key that holds back those after it."""
 
     __slots__ = ()
 
 
 class IoPool:
-    """`size` daemon threads, started when jobs arrive."""
+    """A pool of up to `size` daemon threads, started when jobs arrive."""
 
     def __init__(self, size: int, name: str = "kafkalite-io") -> None:
         self.size = size
@@ -44,18 +44,18 @@ class IoPool:
         self._closed = False
 
     def start(self) -> None:
-        """Starts the first thread, so that a job finds one even when there is no memory for another."""
+        """Start the first thread, so that jobs can run even if there is no memory for another one."""
         with self._ready:
             if not self._threads:
                 self._grow_locked()
 
     def submit(self, job: Callable[..., object], *args: Any) -> None:
-        """Runs `job(*args)` on some thread of the pool, soon."""
+        """Run `job(*args)` soon on a thread of the pool."""
         with self._ready:
             self._submit_locked(job, args)
 
     def submit_ordered(self, key: Hashable, job: Callable[..., object], *args: Any) -> None:
-        """Runs `job(*args)` after every job given before with the same key."""
+        """Run `job(*args)` after all jobs submitted earlier with the same key."""
         with self._ready:
             strand = self._strands.get(key)
             if strand is not None:
@@ -69,8 +69,8 @@ class IoPool:
                 raise
 
     def hold(self, key: Hashable) -> Callable[[], None]:
-        """Keeps back the jobs given with this key from now on, until the returned function is called, once. Called by a
-        job of this key, or while there is none."""
+        """Keep back the jobs submitted with this key from now on, until the returned function is called, once. Call it
+        from a job of this key, or while the key has no jobs."""
         place = _Hold()
         with self._ready:
             strand = self._strands.setdefault(key, deque())
@@ -90,7 +90,7 @@ class IoPool:
                 self._submit_locked(self._run_strand, (key,))
 
     def resize(self, size: int) -> None:
-        """From now on so many threads; one that is too many ends after the job that it runs."""
+        """Change the number of threads. A surplus thread ends after its current job."""
         with self._ready:
             self.size = size
             for _ in range(len(self._jobs) - self._idle):
@@ -99,15 +99,15 @@ class IoPool:
 
     @property
     def thread_count(self) -> int:
-        """Threads that run or wait for a job."""
+        """Threads that run a job or wait for one."""
         return len(self._threads)
 
     def has_jobs(self, key: Hashable) -> bool:
-        """Whether jobs given with this key are queued or running."""
+        """Return whether jobs with this key are queued or running."""
         return key in self._strands
 
     def close(self, timeout_s: float) -> bool:
-        """Takes no more jobs, lets the queued ones finish; False when some are still running after `timeout_s`."""
+        """Accept no more jobs and let the queued ones finish. Return False if some still run after `timeout_s`."""
         with self._ready:
             self._closed = True
             self._ready.notify_all()
@@ -118,7 +118,7 @@ class IoPool:
 
     @property
     def busy(self) -> int:
-        """Threads that run a job now."""
+        """Threads that are running a job."""
         return max(0, len(self._threads) - self._idle)
 
     @property
@@ -129,14 +129,14 @@ class IoPool:
     def _submit_locked(self, job: Callable[..., object], args: tuple[Any, ...]) -> None:
         if self._closed:
             raise RuntimeError("the I/O pool is closed")
-        # One that was woken for an earlier job counts as idle until it runs, so what counts is the jobs that are left.
+        # A thread that was woken for an earlier job counts as idle until it runs, so compare with the queued jobs.
         grown = self._idle <= len(self._jobs) and self._grow_locked()
         self._jobs.append((job, args))
         if not grown:
             self._ready.notify()
 
     def _grow_locked(self) -> bool:
-        """Whether there was room, and memory, for one more thread. Without any thread a shortage passes through."""
+        """Return whether another thread was started. If there is no thread at all, a memory shortage is raised."""
         if len(self._threads) >= self.size:
             return False
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
@@ -164,7 +164,7 @@ class IoPool:
                     self._idle -= 1
                 if not self._closed and len(self._threads) > self.size:
                     self._threads.remove(threading.current_thread())
-                    self._ready.notify()  # what woke this one is for another
+                    self._ready.notify()  # this thread ends, but the wake-up was for a job
                     return
                 if not self._jobs:
                     return
@@ -173,7 +173,7 @@ class IoPool:
             del job, args
 
     def _run_strand(self, key: Hashable) -> None:
-        """Runs one job of a strand and queues the strand again, so that a long strand cannot hold a thread for ever."""
+        """Run one job of a strand and queue the strand again, so that a long strand does not occupy a thread."""
         with self._ready:
             first = self._strands[key][0]
         assert not isinstance(first, _Hold), "nothing runs that is kept back"
@@ -185,7 +185,7 @@ class IoPool:
                 self._ready.notify()
 
     def _is_due_locked(self, key: Hashable) -> bool:
-        """Whether a strand has a job that is not kept back. One that is empty is forgotten."""
+        """Return whether a strand has a job to run. An empty strand is removed."""
         strand = self._strands[key]
         if not strand:
             del self._strands[key]
@@ -195,5 +195,5 @@ class IoPool:
     def _call(job: Callable[..., object], args: tuple[Any, ...]) -> None:
         try:
             job(*args)
-        except BaseException:  # the thread is for other jobs, too
+        except BaseException:  # the thread has to run other jobs
             logger.exception("a job of the I/O pool failed")

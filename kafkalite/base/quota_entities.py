@@ -1,12 +1,12 @@
-"""Whom a quota is about, what it bounds, and what can be one: Kafka's ClientQuotaControlManager and QuotaConfig.
+"""Quota entities and keys, and which quotas are valid (Kafka's ClientQuotaControlManager and QuotaConfig).
 
-An entity is a user, a client id, both together, or an address; the name None stands for everybody who has no quota of
-his own there (Kafka's default). Each key bounds one thing, and has a value a second:
+An entity is a user, a client id, both together, or an IP address. The name None is the default for all entities of that
+type without their own quota. Each key bounds one rate, with a value per second:
 
-    producer_byte_rate, consumer_byte_rate      bytes of Produce requests, of Fetch answers; whole numbers
-    request_percentage                          time of threads: 100 is one thread
-    controller_mutation_rate                    partitions that are created and deleted
-    connection_creation_rate                    connections; of addresses alone, a whole number
+    producer_byte_rate, consumer_byte_rate      bytes of Produce requests and of Fetch responses; whole numbers
+    request_percentage                          thread time: 100 is one thread
+    controller_mutation_rate                    partitions created and deleted
+    connection_creation_rate                    connections; only for IP addresses, a whole number
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ CLIENT_KEYS: Final[dict[str, float | None]] = {
     REQUEST_PERCENTAGE: None,
     CONTROLLER_MUTATION_RATE: None,
 }
-"""What users and client ids may have → the largest whole number, None where fractions may be."""
+"""Keys of users and client ids → the largest value of a whole number, or None if fractions are allowed."""
 ADDRESS_KEYS: Final[dict[str, float | None]] = {CONNECTION_CREATION_RATE: _INT_MAX}
-"""The same of addresses."""
+"""The same for IP addresses."""
 _FRACTION_MAX: Final = 1e-6
-"""What is left of a whole number that went through arithmetic, as in Kafka."""
+"""Rounding error that is tolerated in a whole number, as in Kafka."""
 
 Entity = tuple[tuple[str, str | None], ...]
-"""(type, name) in the order of types, each once."""
+"""(type, name) pairs sorted by type, each type once."""
 
 
 class Change(NamedTuple):
-    """A quota that is set, or taken away (value None)."""
+    """A quota that is set, or removed (value None)."""
 
     entity: Entity
     key: str
     value: float | None
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it, which `from_fields` reads."""
+        """Return a JSON object that `from_fields` reads."""
         return {"entity": dict(self.entity), "key": self.key, "value": self.value}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Change:
-        """What `fields` made; ValueError for what cannot be a quota, KeyError and TypeError for anything else."""
+        """Parse the result of `fields`. ValueError: not a valid quota; KeyError, TypeError: another structure."""
         names: dict[str, str | None] = dict(fields["entity"])
         value = fields["value"]
         if not all(isinstance(name, str | None) for name in names.values()):
@@ -76,17 +76,17 @@ class Change(NamedTuple):
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """The entity of these types and names; of a type that comes twice the last one counts, as in Kafka."""
+    """Return the entity with these types and names; if a type is given twice, the last name counts, as in Kafka."""
     return tuple(sorted(dict(parts).items()))
 
 
 def entity_text(entity: Entity) -> str:
-    """An entity for people."""
+    """Return a description of the entity for messages."""
     return ", ".join(f"{kind} {'(default)' if name is None else repr(name[:64])}" for kind, name in entity) or "(none)"
 
 
 def check_entity(entity: Entity) -> None:
-    """Raises InvalidRequest for what can have no quotas. Whether a name stands for an address is not looked at."""
+    """Raise InvalidRequest if the entity cannot have quotas. Does not check whether an IP name is an address."""
     if not entity:
         raise InvalidRequest("a quota applies to a user, a client id, both, or an IP address; the entity is empty")
     for kind, name in entity:
@@ -99,7 +99,7 @@ def check_entity(entity: Entity) -> None:
 
 
 def check_value(change: Change) -> None:
-    """Raises InvalidRequest for a key that such entities do not have, and for a value that it cannot have."""
+    """Raise InvalidRequest if the entity cannot have this key, or the key this value."""
     keys = ADDRESS_KEYS if change.entity[0][0] == IP else CLIENT_KEYS
     value = change.value
     if value is None:

@@ -1,6 +1,6 @@
-"""Where what is drawn by lot comes from: the system, or in a simulation a seed.
+"""Random bytes, ids and numbers from the system's source, or from a seed in a simulation.
 
-Ids and names that nobody may have twice are drawn here, and what keeps things from happening all at once.
+Used for ids and names that must be unique, and for jitter.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _bytes = os.urandom
 
 
 def random_bytes(size: int) -> bytes:
-    """So many bytes that nobody can guess."""
+    """Return `size` unpredictable bytes."""
     return _bytes(size)
 
 
 def uuid4() -> str:
-    """A UUID of version 4 (RFC 9562) in its usual form."""
+    """Return a random UUID (version 4, RFC 9562) in its usual form."""
     raw = bytearray(_bytes(16))
     raw[6] = (raw[6] & 0x0F) | 0x40
     raw[8] = (raw[8] & 0x3F) | 0x80
@@ -30,13 +30,13 @@ def uuid4() -> str:
 
 
 def below(limit: int) -> int:
-    """A number from 0 to limit - 1, as good as equally likely each."""
+    """Return a number from 0 to limit - 1, nearly uniformly distributed."""
     return int.from_bytes(_bytes(8)) % limit
 
 
 @contextlib.contextmanager
 def drawn_from(source: Callable[[int], bytes]) -> Iterator[None]:
-    """Has `source(size)` give the bytes, for the whole process and as long as the block runs."""
+    """Take the bytes from `source(size)` inside the block, in the whole process."""
     global _bytes
     _bytes = source
     try:

@@ -1,7 +1,7 @@
-"""Regular expressions that clients and settings bring: RE2's, which cannot hang whoever tries them.
+"""Compile regular expressions from clients and settings with RE2, whose matching time is bounded.
 
-RE2 compiles to automata, takes time in proportion to the text's length, and refuses what would become too large. What
-it does not know of Java's syntax are backreferences and looking around. The engine is loaded with the first expression.
+RE2 compiles to automata, matches in time linear in the text's length, and refuses expressions that would become too
+large. Of Java's syntax it lacks backreferences and lookaround. The engine is loaded with the first expression.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def compiled(expression: str, bytes_max: int | None = None) -> Any:
-    """The expression, in at most so many bytes (None: RE2's own limit); ValueError says why it is none."""
+    """Compile an expression to at most `bytes_max` bytes (None: RE2's own limit). ValueError says what is wrong."""
     import re2
 
     options = re2.Options()

@@ -1,7 +1,7 @@
-"""Keep a thread alive when memory runs out: other work gives it back a moment later.
+"""Keep a thread alive when memory runs out, until other work has freed some.
 
-Python reports a shortage by more errors than MemoryError: a lock or a thread that cannot be allocated is a
-RuntimeError, and a system call that finds no memory an OSError.
+Python reports a shortage by more errors than MemoryError: if a lock or a thread cannot be allocated it raises
+RuntimeError, and if a system call finds no memory, OSError.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 REST_S: Final = 0.05
 """How long a thread waits for memory before it continues."""
 _OF_THREADS: Final = (("can't allocate lock",), ("can't start new thread",))
-"""Arguments of the RuntimeErrors that CPython's `_thread` raises."""
+"""Arguments of the RuntimeErrors that CPython's `_thread` raises for a shortage."""
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Return whether an error means that there was no memory. It allocates nothing."""
+    """Return whether an error means that memory ran out. Allocates nothing."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and error.args in _OF_THREADS)
 
 
 def run_to_end(loop: Callable[[], object]) -> None:
-    """Run a thread's loop, which may be begun again at any time, until it returns.
+    """Run a thread's loop until it returns. The loop must allow restarts at any time.
 
-    A loop that a shortage ends is begun again after a rest. Any other error passes through.
+    If a memory shortage ends the loop, it is restarted after a rest. Any other error is raised.
     """
     while True:
         try:

@@ -1,13 +1,13 @@
-"""The one grammar of times that people write, on the command line and in the console:
+"""Parse times that people write, on the command line and in the console. All formats:
 
     2026-11-21T18:00    a date, or a date and time, as ISO 8601 writes it; UTC unless it says Z, +02:00 …
-    -1h                 so long before now: ms, s, m, h, d (24 h), w, or several as in -1h30m; +5m is after now
-    1763748000000       milliseconds since 1970, as records have them
+    -1h                 a duration before now: ms, s, m, h, d (24 h), w, or several as in -1h30m; +5m is after now
+    1763748000000       milliseconds since 1970, as in records
     1763748000          ten digits: seconds since 1970
     20261121            eight digits: a date
     now
 
-All of them mean milliseconds since 1970. A time that depends on now is reckoned from when it was parsed.
+The result is always in milliseconds since 1970. Relative times are relative to the moment of parsing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _RELATIVE: Final = re.compile(rf"[+-](?:{_PART.pattern})+")
 _NUMBER: Final = re.compile(rf"[0-9]{{1,{DIGITS_MAX}}}")
 _BASIC_DATE_LENGTH: Final = len("20261121")
 _SECONDS_LENGTH: Final = 10
-"""Digits of the seconds since 1970 from 2001 to 2286; as milliseconds they would be a time in 1970."""
+"""Digits of seconds since 1970 from 2001 to 2286. As milliseconds, the same number would be a time in 1970."""
 TIME_MAX_MS: Final = 253_402_300_799_999
-"""The end of the year 9999. What is beyond it was meant in microseconds or nanoseconds."""
+"""The end of the year 9999. Larger numbers were meant as microseconds or nanoseconds."""
 
 
 def time_ms(text: str, now_ms: int) -> int:
-    """A time in ms since 1970. ValueError says in a sentence why it is none."""
+    """Parse a time and return it in ms since 1970. ValueError says in one sentence why that failed."""
     shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…")
     if text == "now":
         found = now_ms

@@ -1,8 +1,8 @@
-"""Wakes a thread that waits for sockets: a ring is heard by whoever waits next, however long before it came.
+"""Wake a thread that waits for sockets. A ring before the wait is not lost: the next wait returns at once.
 
     any thread ─ring()─▶ bytes in a socket pair ─▶ select, poll, wait() ─hush()─▶ silence
 
-Thread rule: `ring` from any thread, and at any time, after `close` too; the rest belongs to the thread that waits.
+Thread rule: call `ring` from any thread at any time, even after `close`; all else belongs to the waiting thread.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 from kafkalite.base import forks
 
 HUSH_SIZE: Final = 4096
-"""Rings that one hush takes; more only wake once too often."""
+"""Rings that one hush takes; if there are more, the thread only wakes once too often."""
 
 
 class Wakeup:
-    """See the module. What waits for sockets takes it as one, by its `fileno`."""
+    """Wakes a selector. It can be registered like a socket, by its `fileno`."""
 
     __slots__ = ("__weakref__", "_hammer", "_shell")
 
@@ -30,29 +30,29 @@ class Wakeup:
         forks.register(self)
 
     def fileno(self) -> int:
-        """What is readable once it was rung."""
+        """Return the descriptor that becomes readable when rung."""
         return self._shell.fileno()
 
     def leave(self) -> None:
-        """In a forked child: its rings would wake the parent."""
+        """In a forked child, give up the sockets: ringing would wake the parent."""
         forks.abandon([self._shell.fileno(), self._hammer.fileno()])
 
     def ring(self) -> None:
-        """Wakes who waits, or who will."""
-        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is there
+        """Wake the thread that waits, or its next wait."""
+        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: no thread waits
             self._hammer.send(b"x")
 
     def hush(self) -> None:
-        """Forgets the rings so far."""
+        """Discard all rings so far."""
         with contextlib.suppress(BlockingIOError):
             self._shell.recv(HUSH_SIZE)
 
     def wait(self, timeout_s: float | None) -> None:
-        """Until it is rung, or the time is over; None: for ever. Hushes it."""
+        """Wait until rung or `timeout_s` has passed (None: no limit), then hush."""
         if select([self], [], [], timeout_s)[0]:
             self.hush()
 
     def close(self) -> None:
-        """Rings lead nowhere from now on. Idempotent."""
+        """Close the sockets; rings have no effect after that. Idempotent."""
         self._shell.close()
         self._hammer.close()
