@@ -1,5 +1,6 @@
 """For every test: the native build must be there, and the report says which one it is."""
 
+import gc
 import importlib
 import logging
 import signal
@@ -44,6 +45,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if _began_the_run(config):
         for command in leftovers.end():
             print(f"still ran when the tests had ended: {command}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep what was collected, millions of objects, out of the garbage collections of the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def _began_the_run(config: pytest.Config) -> bool:
