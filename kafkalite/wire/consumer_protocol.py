@@ -1,11 +1,14 @@
-"""What consumers tell each other inside JoinGroup and SyncGroup. Brokers pass it on unread in a group of the classic
-protocol; in one of the newer protocol (KIP-848) they read what classic members say, and answer in their leader's place.
+"""Encode and decode the consumer protocol: the subscriptions and assignments inside JoinGroup and SyncGroup.
+
+In a classic group the broker passes them on unread. In a consumer group (KIP-848) it reads the subscriptions of classic
+members and writes their assignments in place of a group leader.
 
     subscription    int16 version · topics · user data · from 1: owned partitions · from 2: generation · from 3: rack
     assignment      int16 version · partitions by topic · user data
 
-Later versions only add at the end (KIP-429, KIP-792, KIP-881), so each side reads what it knows, whatever the version
-says, and leaves the rest. A version below zero is none. We write version 3 and 1, a broker the member's own.
+Later versions only append fields (KIP-429, KIP-792, KIP-881), so each side reads the fields it knows, whatever the
+version, and ignores the rest. A negative version is invalid. We write subscription version 3 and assignment version 1;
+a broker writes the member's version.
 
 Thread rule: functions are pure.
 """
@@ -33,21 +36,21 @@ _I32: Final = struct.Struct(">i")
 
 
 class Subscription(NamedTuple):
-    """What one member wants, and what it has while it asks."""
+    """What a member wants to read, and what it owns when it joins."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
-    """The assignor's own."""
+    """Data of the assignor."""
     owned: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
-    """In which it got what it owns."""
+    """The generation in which it got the owned partitions."""
     rack: str | None = None
     instance_id: str | None = None
-    """A static member's name: not part of the bytes, the broker says it beside them."""
+    """The group.instance.id of a static member; not part of the bytes, the broker sends it separately."""
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """As version 3."""
+    """Encode a subscription in version 3."""
     parts = [_I16.pack(SUBSCRIPTION_VERSION), _I32.pack(len(subscription.topics))]
     parts += [_string(topic) for topic in subscription.topics]
     parts += [_bytes(subscription.user_data), _partitions(subscription.owned), _I32.pack(subscription.generation)]
@@ -56,7 +59,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
-    """Of any version; ValueError for what is none."""
+    """Decode a subscription of any version. ValueError if it is invalid."""
     reader = Reader(data)
     version = reader.version()
     topics = tuple(reader.string() for _ in range(reader.count()))
@@ -68,12 +71,12 @@ def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscrip
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], version: int = ASSIGNMENT_VERSION) -> bytes:
-    """Without user data."""
+    """Encode an assignment without user data."""
     return _I16.pack(version) + _partitions(partitions) + _bytes(None)
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Of any version; nothing at all means no partitions. ValueError for what is none."""
+    """Decode an assignment of any version; empty bytes mean no partitions. ValueError if it is invalid."""
     if not data:
         return ()
     reader = Reader(data)
@@ -82,7 +85,7 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def assigned_user_data(data: bytes) -> bytes:
-    """What an assignor of the clients' own has put into an assignment; nothing if it has none. ValueError as above."""
+    """Return the user data that a client-side assignor put into an assignment, empty without any. ValueError."""
     if not data:
         return b""
     reader = Reader(data)
@@ -92,12 +95,12 @@ def assigned_user_data(data: bytes) -> bytes:
 
 
 def version_of(data: bytes) -> int:
-    """Of a subscription, as far as we know versions. ValueError for what has none."""
+    """Return a subscription's version, at most the newest we know. ValueError if it has none."""
     return min(Reader(data).version(), NEWEST_VERSION)
 
 
 class Reader:
-    """A cursor; every reading past the end is a ValueError."""
+    """A cursor over bytes. Reading past the end is a ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -126,7 +129,7 @@ class Reader:
         return value
 
     def count(self) -> int:
-        """Of an array; no more than its items could be with a byte each."""
+        """Read the length of an array; at most the number of bytes left."""
         value = self.int32()
         if value < 0 or value > len(self._data) - self._position:
             raise ValueError(f"an array of {value} items does not fit into {len(self._data)} bytes")

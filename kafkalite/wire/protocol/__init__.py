@@ -1,14 +1,14 @@
-"""Bytes to messages and back: no I/O, no clock, no thread of its own.
+"""Encode and decode Kafka's requests and responses: no I/O, no clock, no thread of its own.
 
     kafkalite.wire.protocol.messages.<api>   one module per API: generated dataclasses with field tables
-    kafkalite._native.wire.codec        compiles a table into a Program, which reads and writes
+    kafkalite._native.wire.codec             compiles a table into a Program, which reads and writes
     kafkalite.wire.protocol.header           request and response headers
-    here                                finds the Program of (API key, version, direction), making it when first asked
+    this module                              finds the Program of (API key, version, direction), compiling it once
 
-A message class covers all versions of its message: fields that a version lacks have their default after decoding and
-are left out when encoding (an EncodeError, for requests, if that would change their meaning).
+A message class covers all versions of its message. After decoding, fields that the version lacks have their default.
+When encoding, they are left out; for requests, that is an EncodeError if it would change the meaning.
 
-Threads: any. Two that meet at the first use both compile; one result stays.
+Thread rule: any thread. If two threads need a Program at once, both compile it and one result is kept.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _responses: dict[tuple[int, int], Program] = {}
 
 
 class UnknownMessageError(CodecError):
-    """No message is known for this API key and version."""
+    """There is no schema for this API key and version."""
 
 
 def request_program(api_key: int, version: int) -> Program:
@@ -79,12 +79,12 @@ def decode_request(
     objects_max: int = OBJECTS_MAX,
     pace: Callable[[], object] | None = None,
 ) -> Any:
-    """The request whose body (without its header) is `data`; DecodeError if it is not one.
+    """Decode the request whose body (without its header) is `data`. DecodeError if it is invalid.
 
-    Bytes after it are ignored, as Kafka does: librdkafka 2.16 asks for all topics in Metadata v13 with a null array of
-    four bytes in place of one, so that three are left over.
+    Trailing bytes are ignored, as in Kafka: librdkafka 2.16 requests all topics in Metadata v13 with a null array of
+    four bytes instead of one, which leaves three bytes.
 
-    `objects_max` bounds structs and array items together, whatever the peer claims.
+    `objects_max` bounds structs and array items together, whatever lengths the peer claims.
     """
     return request_program(api_key, version).decode(data, objects_max=objects_max, exact=False, pace=pace)
 
@@ -92,27 +92,28 @@ def decode_request(
 def decode_response(
     api_key: int, version: int, data: Buffer, *, objects_max: int = 50 * OBJECTS_MAX, views: bool = False
 ) -> Any:
-    """The response in `data`; with `views`, records are memoryviews into it rather than copies.
+    """Decode the response in `data`; with `views`, records are memoryviews into it instead of copies.
 
-    A broker that was chosen is trusted further than a client that came: its Metadata may name millions of partitions.
+    `objects_max` is larger than for requests, because a client chose its broker: Metadata may name millions of
+    partitions.
     """
     return response_program(api_key, version).decode(data, objects_max=objects_max, views=views)
 
 
 def encode_request(api_key: int, version: int, message: object) -> bytes:
-    """The body only. EncodeError if the version cannot carry what the message says."""
+    """Encode the body. EncodeError if the version lacks a field that the message needs."""
     return request_program(api_key, version).encode(message)
 
 
 def encode_response(api_key: int, version: int, message: object) -> bytes:
-    """The body only; fields that the version lacks are dropped."""
+    """Encode the body. Fields that the version lacks are dropped."""
     return response_program(api_key, version).encode(message)
 
 
 def encode_request_frame(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: object
 ) -> bytes:
-    """Length, header and body in one piece."""
+    """Encode length, header and body in one piece."""
     program = request_program(api_key, version)
     return program.encode_frame(message, header.encode_request_header(api_key, version, correlation_id, client_id))
 
@@ -120,6 +121,6 @@ def encode_request_frame(
 def encode_response_frame(
     api_key: int, version: int, correlation_id: int, message: object, pace: Callable[[int], object] | None = None
 ) -> bytes:
-    """Length, header and body in one piece; `pace` as in `Program.encode_frame`."""
+    """Encode length, header and body in one piece; `pace` as in `Program.encode_frame`."""
     program = response_program(api_key, version)
     return program.encode_frame(message, header.encode_response_header(api_key, version, correlation_id), pace)

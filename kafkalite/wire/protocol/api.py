@@ -1,8 +1,8 @@
-"""What an API is: its key, its name, the versions its messages are known in, and since when they are flexible.
+"""The properties of an API: its key, its name, the versions that have a schema, and the first flexible version.
 
-Known is not served: the broker's range is in `kafkalite.broker.handlers.table`, the client's in the client. Only
-numbers and names live here, so that importing it costs nothing; messages are loaded by `kafkalite.wire.protocol` when
-first used.
+A schema does not mean that a version is served: for the broker see `kafkalite.broker.handlers.table`, for the client
+the client. This module has only numbers and names, so that importing it is cheap; `kafkalite.wire.protocol` loads
+messages when they are first used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkalite.wire.protocol.api_table import ROWS
 class Api(NamedTuple):
     key: int
     name: str
-    """As Kafka spells it: "ListOffsets"."""
+    """Kafka's spelling, such as "ListOffsets"."""
     module: str
     """Its module in kafkalite.wire.protocol.messages."""
     oldest: int

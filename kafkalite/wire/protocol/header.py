@@ -1,12 +1,12 @@
-"""Request and response headers, and which version of them an API version uses.
+"""Encode and decode request and response headers, and choose their version.
 
     request  v1   api_key i16 · api_version i16 · correlation_id i32 · client_id nullable string (int16 length)
              v2   v1, then a tag buffer: flexible API versions
     response v0   correlation_id i32
-             v1   v0, then a tag buffer: flexible API versions, except ApiVersions, whose answer a client must be able
-                  to read before it knows what the broker speaks (KIP-511)
+             v1   v0, then a tag buffer: flexible API versions, except ApiVersions, whose response a client must be
+                  able to read before it knows the broker's versions (KIP-511)
 
-The broker's own parser for the hot path is in `_native.serve.connection`; this one serves client, tests and tools.
+The broker's parser for the hot path is in `_native.serve.connection`; this one serves the client, tests and tools.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_position: int
-    """Where the body starts in the bytes the header was read from."""
+    """Position of the body in the bytes that the header was read from."""
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
@@ -52,7 +52,7 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 
 def decode_request_header(data: bytes | bytearray | memoryview) -> RequestHeader:
-    """The header at the start of a request frame (after its length)."""
+    """Decode the header at the start of a request frame, after its length."""
     view = memoryview(data)
     if len(view) < _REQUEST.size:
         raise DecodeError(f"request header: {_REQUEST.size} bytes needed, {len(view)} left", 0)
@@ -70,7 +70,7 @@ def decode_request_header(data: bytes | bytearray | memoryview) -> RequestHeader
 
 
 def request_body(api_key: int, api_version: int, data: bytes) -> bytes | memoryview:
-    """What is left of a request after its client id once the header's tag buffer, if it has one, is stepped over."""
+    """Return the bytes of a request after its client id, without the header's tag buffer if it has one."""
     api = APIS.get(api_key)
     if api is None or not api.is_flexible(api_version):
         return data
@@ -82,7 +82,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 
 
 def decode_response_header(api_key: int, api_version: int, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-    """(correlation id, position of the body)."""
+    """Return (correlation id, position of the body)."""
     view = memoryview(data)
     if len(view) < _CORRELATION_ID.size:
         raise DecodeError(f"response header: {_CORRELATION_ID.size} bytes needed, {len(view)} left", 0)

@@ -1,6 +1,6 @@
-"""Record batches for Python: columns in and out, compression. No I/O, no clock.
+"""Record batches as columns for Python, and compression. No I/O, no clock.
 
-columns.py       what records look like in arrays
-batches.py       arrays ↔ batches, what a consumer must not see left out
-compression.py   the five codecs, bounded
+columns.py       records as arrays
+batches.py       arrays ↔ batches, without what a consumer must not see
+compression.py   the five codecs, with bounded output
 """

@@ -1,11 +1,10 @@
-"""Batches out of columns, and columns out of batches.
+"""Encode columns into record batches, and decode batches into columns.
 
     write    columns ─▶ [header | records]  [header | records] …      each at most `size_max` bytes before compression
-    read     fetched bytes ─▶ whole batches ─▶ wanted records as columns, and the offset to go on from
+    read     fetched bytes ─▶ whole batches ─▶ wanted records as columns, and the next offset to read
 
-What a consumer must not see is left out on reading: markers, records below the asked offset (a broker returns whole
-batches), and, when the list of aborted transactions is given, their records. A last batch that is cut off is left for
-the next fetch.
+Reading leaves out what a consumer must not see: markers, records below the requested offset (a broker returns whole
+batches), and, given the list of aborted transactions, their records. A truncated last batch is left for the next fetch.
 
 Thread rule: functions are pure; a BatchReader belongs to one thread at a time.
 """
@@ -46,13 +45,13 @@ if TYPE_CHECKING:
     from kafkalite._native.wire.needles import Needles
 
 BATCH_SIZE_MAX: Final = 1024 * 1024 - 1024
-"""Records per batch in bytes before compression, unless the caller says otherwise: below Kafka's max.message.bytes."""
+"""Default size limit of a batch's records in bytes before compression, below Kafka's max.message.bytes."""
 
 OFFSET_MAX: Final = 2**63 - 1
 
 
 class Producer(NamedTuple):
-    """Who writes a batch, for idempotence (KIP-98): sequence is that of the batch's first record."""
+    """The producer of a batch, for idempotence (KIP-98). The sequence is that of the batch's first record."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -74,10 +73,10 @@ def encode_batch(
     producer: Producer = NOBODY,
     base_offset: int = 0,
 ) -> tuple[bytearray, int]:
-    """One batch of as many records from `first` on as fit in `size_max` bytes, at least one; (bytes, record count).
+    """Encode as many records from `first` as fit into `size_max` bytes, at least one; return (bytes, record count).
 
-    `timestamp`, in ms, is given to all records when the columns have none. ValueError for columns that contradict
-    themselves, and for a record beyond the format's 2 GiB.
+    `timestamp`, in ms, applies to all records if the columns have none. ValueError for inconsistent columns, and for a
+    record larger than the format's 2 GiB.
     """
     timestamps = columns.timestamps if len(columns.timestamps) else None
     keys = columns.keys if len(columns.keys) else None
@@ -103,7 +102,7 @@ def encode_batch(
 
 
 def next_whole(buffer: Buffer, position: int) -> BatchInfo | None:
-    """The header of the batch at `position`, None when it is not complete there. BatchError."""
+    """Return the header of the batch at `position`, or None if the batch is incomplete. BatchError."""
     left = memoryview(buffer).nbytes - position
     if left <= MAGIC_AT:
         return None
@@ -117,7 +116,7 @@ def next_whole(buffer: Buffer, position: int) -> BatchInfo | None:
 
 
 def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
-    """(position, header) of each complete batch in order; a cut-off last one ends the walk. BatchError."""
+    """Yield (position, header) of each complete batch; a truncated last one ends the iteration. BatchError."""
     position = 0
     while (info := next_whole(buffer, position)) is not None:
         yield position, info
@@ -125,7 +124,7 @@ def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
 
 
 class Seen(NamedTuple):
-    """What a search has looked at: records, markers of transactions, offsets of aborted ones."""
+    """What a search has examined: records, transaction markers, offsets of aborted records."""
 
     records: int = 0
     markers: int = 0
@@ -136,14 +135,14 @@ NOTHING_SEEN: Final = Seen()
 
 
 class BatchReader:
-    """Turns fetched bytes into columns, with a decompression buffer that lives as long as the reader.
+    """Decodes fetched bytes into columns, with a decompression buffer that lives as long as the reader.
 
-    Batches, and the message sets of Kafka 0.8 to 0.10 (magic 0 and 1) that brokers serve out of old segments. `fields`
-    are those of "keys", "values" and "headers" that are wanted; the others are not copied. With `needles` only records
-    that hold one are taken, and `seen` counts what was looked at.
+    It reads batches and the message sets of Kafka 0.8 to 0.10 (magic 0 and 1) that brokers serve from old segments.
+    `fields` are the wanted ones of "keys", "values" and "headers"; the others are not copied. With `needles` it takes
+    only records that contain one, and `seen` counts what was examined.
 
     1. One thread at a time.
-    2. close it, or leave its `with` block, when done.
+    2. Close it, or leave its `with` block, when done.
     """
 
     def __init__(
@@ -158,7 +157,7 @@ class BatchReader:
         self._check_crcs = check_crcs
         self._builder = ColumnBuilder(fields, needles)
         self.damaged_at = -1
-        """After `read` raised: the offset at which the batch begins that cannot be read."""
+        """After `read` raised: the first offset of the batch that cannot be read."""
 
     def __enter__(self) -> Self:
         return self
@@ -167,7 +166,7 @@ class BatchReader:
         self.close()
 
     def close(self) -> None:
-        """Gives the decompression buffer back."""
+        """Free the decompression buffer."""
         self._decompressor.close()
 
     @property
@@ -182,7 +181,7 @@ class BatchReader:
 
     @property
     def seen(self) -> Seen:
-        """What was looked at since the reader was made; nothing without needles."""
+        """What was examined since the reader was created; only counted with needles."""
         return Seen(self._builder.seen_count, self._builder.marker_count, self._builder.aborted_count)
 
     def read(
@@ -195,12 +194,11 @@ class BatchReader:
         count_max: int = OFFSET_MAX,
         size_max: int = OFFSET_MAX,
     ) -> int:
-        """Collects the records with offset <= their offset < end_offset; returns the offset to go on from.
+        """Collect the records with offset <= their offset < end_offset, and return the next offset to read.
 
-        That one is `offset` itself when the buffer holds no complete batch. No further batch is begun once `count_max`
-        records or `size_max` bytes are collected: take them and read on from the offset returned. BatchError or
-        CompressionError for a batch that is not what was written, which begins at `damaged_at`; the records of those
-        before it are kept.
+        That is `offset` itself if the buffer holds no complete batch. No further batch is started once `count_max`
+        records or `size_max` bytes are collected: take them and read on from the returned offset. BatchError or
+        CompressionError for a damaged batch, which begins at `damaged_at`; records of earlier batches are kept.
         """
         end = OFFSET_MAX if end_offset is None else end_offset
         view = memoryview(buffer)
@@ -239,7 +237,7 @@ class BatchReader:
     def _read_compressed(
         self, info: BatchInfo, batch: memoryview, offset: int, end: int, aborted: AbortedFilter | None
     ) -> None:
-        """A batch that add_run leaves to us."""
+        """Read a batch that add_run does not handle."""
         self.damaged_at = max(offset, info.base_offset)
         if self._check_crcs and not crc_matches(batch):
             raise BatchError(BatchError.BAD_CRC)
@@ -251,7 +249,7 @@ class BatchReader:
     def _read_wrapper(
         self, view: memoryview, wrapper: tuple[int, int, int, int, int, int | None, int], offset: int, end: int
     ) -> tuple[int, int]:
-        """A compressed message set of magic 0 or 1; where to go on in the buffer and from which offset."""
+        """Read a compressed message set of magic 0 or 1; return the next position in the buffer and the next offset."""
         first, last, codec, magic, wrapper_offset, timestamp, position = wrapper
         data = view[first:last]
         inner = self._decompressor.decompress(codec, mend_old_lz4(data) if codec == Codec.LZ4 and not magic else data)
@@ -267,7 +265,7 @@ class BatchReader:
         return position, min(wrapper_offset + 1, end)
 
     def take(self) -> RecordColumns:
-        """What was collected since the last take."""
+        """Return what was collected since the last take."""
         return columns_from(self._builder)
 
     def _records(self, info: BatchInfo, batch: memoryview) -> memoryview:
@@ -275,7 +273,7 @@ class BatchReader:
 
 
 def columns_from(builder: ColumnBuilder) -> RecordColumns:
-    """The builder's arrays under their names."""
+    """Return the builder's arrays as RecordColumns."""
     offsets, timestamps, keys, values, headers, types = builder.take()
     header_columns = None
     if headers is not None:
@@ -297,13 +295,13 @@ def columns_from(builder: ColumnBuilder) -> RecordColumns:
 
 
 def decode(buffer: Buffer, offset: int = 0, end_offset: int | None = None) -> RecordColumns:
-    """All records of the batches in `buffer` from `offset` on; see BatchReader for more than one call."""
+    """Return all records of the batches in `buffer` from `offset`. For several calls, use a BatchReader."""
     with BatchReader() as reader:
         reader.read(buffer, offset, end_offset)
         return reader.take()
 
 
 def no_items(count: int = 0) -> BytesColumn:
-    """A column of `count` nulls."""
+    """Return a column of `count` nulls."""
     empty: NDArray[np.int64] = np.zeros(count, np.int64)
     return BytesColumn(b"", empty, empty, np.ones(count, np.uint8))

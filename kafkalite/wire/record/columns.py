@@ -1,13 +1,12 @@
-"""Records as columns: numpy arrays over contiguous bytes, for a million records as cheap to hold as for one.
+"""Records as columns: numpy arrays over contiguous bytes, so that a million records cost few Python objects.
 
     BytesColumn      data: bytes · starts, ends: int64[n] · nulls: uint8[n] or None
     HeaderColumns    record_starts, record_ends: int64[n] · keys, values: BytesColumn of all headers
     RecordColumns    offsets, timestamps: int64[n] · keys, values: BytesColumn · headers: HeaderColumns or None ·
                      timestamp_types: uint8[n] or None
 
-A decoded column has no gaps: starts[i + 1] is ends[i], and both are views of one array of n + 1 offsets, which is what
-Arrow calls a (large) binary array. A column to be encoded may have gaps, so that lines of a text are sent from where
-they lie.
+A decoded column has no gaps: starts[i + 1] is ends[i], and both are views of one array of n + 1 offsets, as in Arrow's
+(large) binary array. A column to encode may have gaps, so that the lines of a text are sent from where they lie.
 
 Thread rule: immutable by convention; share freely.
 """
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
 
 SPAN_PER_ITEM_MAX: Final = 4096
-"""Bytes an item, gaps between them included, up to which many are copied at once before they are cut apart."""
+"""Up to this many bytes per item, gaps included, all items are copied at once before they are split."""
 
 
 class Record(NamedTuple):
-    """One record for people and tests; `offset` is -1 before a broker gave it one, `timestamp` in ms, -1 for none."""
+    """One record for people and tests. `offset` is -1 before a broker assigned it; `timestamp` is in ms, -1: none."""
 
     offset: int
     timestamp: int
@@ -44,7 +43,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BytesColumn(Sequence[bytes | None]):
-    """n byte strings, any of them null; a sequence of bytes and None."""
+    """A sequence of n byte strings, each of which may be null (None)."""
 
     data: Buffer
     starts: NDArray[np.int64]
@@ -55,19 +54,19 @@ class BytesColumn(Sequence[bytes | None]):
     def from_offsets(
         cls, data: Buffer, offsets: NDArray[np.int64], nulls: NDArray[np.uint8] | None = None
     ) -> BytesColumn:
-        """Items without gaps, item i reaching from offsets[i] to offsets[i + 1]."""
+        """Create a column without gaps: item i reaches from offsets[i] to offsets[i + 1]."""
         return cls(data, offsets[:-1], offsets[1:], nulls)
 
     @classmethod
     def from_items(cls, items: Iterable[bytes | None]) -> BytesColumn:
-        """Copies Python objects together."""
+        """Create a column from Python objects, copying them."""
         listed = list(items)
         offsets = np.zeros(len(listed) + 1, np.int64)
         nulls = None
         whole: list[Any] = listed
         try:
             sizes = list(map(len, whole))
-        except TypeError:  # what has no length is null; to ask each item first would take longer than all the rest
+        except TypeError:  # an item without a length is null; testing each item first would cost more than the rest
             nulls = np.array([item is None for item in listed], np.uint8)
             whole = [b"" if item is None else item for item in listed]
             sizes = list(map(len, whole))
@@ -76,7 +75,7 @@ class BytesColumn(Sequence[bytes | None]):
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """The n + 1 offsets of a column without gaps; ValueError when it has some."""
+        """The n + 1 offsets of a column without gaps. ValueError if there are gaps."""
         if len(self.starts) == 0:
             return np.zeros(1, np.int64)
         if not np.array_equal(self.starts[1:], self.ends[:-1]):
@@ -101,12 +100,12 @@ class BytesColumn(Sequence[bytes | None]):
         return bytes(memoryview(self.data)[self.starts[index] : self.ends[index]])
 
     def chosen(self, picked: NDArray[np.int64]) -> BytesColumn:
-        """Some of the items, by an array of indexes; the bytes stay where they are."""
+        """Return the items at these indexes, without copying bytes."""
         nulls = None if self.nulls is None else self.nulls[picked]
         return BytesColumn(self.data, self.starts[picked], self.ends[picked], nulls)
 
     def to_list(self) -> list[bytes | None]:
-        """All items. Of many small ones it is faster than one after the other: they are cut out of one copy."""
+        """Return all items. For many small items this is faster than iterating, since they are cut from one copy."""
         low, high = (int(self.starts.min()), int(self.ends.max())) if len(self) else (0, 0)
         if high - low > SPAN_PER_ITEM_MAX * len(self):
             return list(self)
@@ -131,7 +130,7 @@ class BytesColumn(Sequence[bytes | None]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderColumns:
-    """The headers of n records: record i's are those from record_starts[i] up to record_ends[i] of keys and values."""
+    """The headers of n records. Those of record i are record_starts[i] to record_ends[i] of `keys` and `values`."""
 
     record_starts: NDArray[np.int64]
     record_ends: NDArray[np.int64]
@@ -140,7 +139,7 @@ class HeaderColumns:
 
     @classmethod
     def from_items(cls, items: Iterable[Sequence[tuple[str, bytes | None]]]) -> HeaderColumns:
-        """One sequence of (key, value) a record."""
+        """Create the column from one sequence of (key, value) per record."""
         listed = list(items)
         ends = np.cumsum([len(headers) for headers in listed], dtype=np.int64)
         starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
@@ -152,17 +151,17 @@ class HeaderColumns:
         return len(self.record_starts)
 
     def __getitem__(self, index: int) -> tuple[tuple[str, bytes | None], ...]:
-        """Record index's headers; a key that is not UTF-8 is shown with replacement characters."""
+        """Return the headers of a record; invalid UTF-8 in a key becomes replacement characters."""
         span = range(int(self.record_starts[index]), int(self.record_ends[index]))
         return tuple((self.keys[i].decode("utf-8", "replace"), self.values[i]) for i in span)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordColumns:
-    """n records. Before sending, offsets may be empty, and timestamps too when all records get the same.
+    """n records. To send, `offsets` may be empty, and `timestamps` too if all records get the same one.
 
-    A column that a reader was told to leave out has no items. `timestamp_types`, on reading, has 0 where the timestamp
-    is the producer's and 1 where it is the broker's.
+    A column that the reader left out has no items. `timestamp_types`, when reading, is 0 if the timestamp is the
+    producer's and 1 if it is the broker's.
     """
 
     offsets: NDArray[np.int64]
@@ -181,7 +180,7 @@ class RecordColumns:
         return self.keys.size + self.values.size
 
     def chosen(self, picked: NDArray[np.int64]) -> RecordColumns:
-        """Some of the records, by an array of indexes; the bytes stay where they are."""
+        """Return the records at these indexes, without copying bytes."""
         headers = self.headers
         if headers is not None:
             headers = HeaderColumns(
@@ -196,7 +195,7 @@ class RecordColumns:
         )
 
     def record(self, index: int) -> Record:
-        """One record as an object."""
+        """Return one record as an object."""
         return Record(
             int(self.offsets[index]) if len(self.offsets) else -1,
             int(self.timestamps[index]) if len(self.timestamps) else -1,
@@ -206,7 +205,7 @@ class RecordColumns:
         )
 
     def records(self) -> Iterator[Record]:
-        """All of them as objects, in order: convenient, and a hundred times slower than the columns."""
+        """Yield all records as objects, in order: convenient, and a hundred times slower than the columns."""
         count = len(self)
         offsets = self.offsets.tolist() if len(self.offsets) else [-1] * count
         timestamps = self.timestamps.tolist() if len(self.timestamps) else [-1] * count
@@ -220,7 +219,7 @@ class RecordColumns:
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> RecordColumns:
-        """Copies Python objects together."""
+        """Create the columns from Python objects, copying them."""
         listed = list(records)
         return cls(
             np.array([record.offset for record in listed], np.int64),
@@ -232,7 +231,7 @@ class RecordColumns:
 
 
 def slice_of(columns: RecordColumns, first: int, end: int) -> RecordColumns:
-    """Some of the records, nothing copied."""
+    """Return some of the records, without copying anything."""
     headers = columns.headers
     part = None
     if headers is not None:

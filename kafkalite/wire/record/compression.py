@@ -1,25 +1,24 @@
-"""The five codecs of a record batch, decompressing never more than a given number of bytes.
+"""Compress and decompress record batches with the five codecs, never to more than a given number of bytes.
 
     codec      written as                                       read as
     1 gzip     one member                                       any number of members
-    2 snappy   one raw block; of large data a xerial stream     one raw block, or the xerial stream of the Java client
+    2 snappy   one raw block; large data as a xerial stream     one raw block, or the xerial stream of the Java client
     3 lz4      a frame of independent blocks                     any frames
-    4 zstd     one frame without content size                   any frames, content size or not
+    4 zstd     one frame without content size                   any frames, with or without content size
 
-Independent lz4 blocks because the Java client refuses others. A compressed block may claim, or turn out, to be far
-larger than any memory (a bomb), so output goes into a buffer of fixed size: anonymous memory of which the system hands
-out only the pages that are really written. Passing the end of it is DecompressedTooLarge, bytes that are not the
-codec's CompressionError.
+lz4 blocks are independent because the Java client refuses others. A compressed block may claim to be, or be, far larger
+than memory (a bomb), so output goes into a buffer of fixed size: anonymous memory of which the system allocates only
+the pages that are written. Output beyond its end is DecompressedTooLarge; invalid input is CompressionError.
 
-cramjam makes a new zstd context for each call, which for a batch of 12 KB takes four times as long as unpacking it. So
-zstd frames of an ordinary size go through contexts of zstandard that each thread keeps (100 KB to unpack, 1 to 3 MB to
-pack). What that path does not take (several frames, damage, large frames, high levels) goes the general way.
+cramjam creates a new zstd context for each call, which for a batch of 12 KB takes four times as long as decompressing
+it. So zstd frames of ordinary size use contexts of zstandard that each thread keeps (100 KB to decompress, 1 to 3 MB to
+compress). Everything else (several frames, damage, large frames, high levels) uses cramjam.
 
-A broker unpacks in turns: any number of batches of ordinary size at a time, but at most LARGE_COUNT larger ones, so
-that the memory is bounded whatever the number of threads.
+A broker decompresses in turns: any number of batches of ordinary size at once, but at most LARGE_COUNT larger ones, so
+that memory is bounded for any number of threads.
 
-Thread rule: functions are pure and may run anywhere, without the GIL while a codec works; a Decompressor belongs to one
-thread at a time. The libraries are loaded when the first compressed batch comes by.
+Thread rule: functions are pure and run on any thread, without the GIL while a codec works; a Decompressor belongs to
+one thread at a time. The libraries are loaded with the first compressed batch.
 """
 
 from __future__ import annotations
@@ -40,46 +39,46 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 DECOMPRESSED_SIZE_MAX: Final = 256 * 1024 * 1024
-"""What one batch may grow to unless the caller sets its own limit, in bytes."""
+"""Default limit of the decompressed size of one batch, in bytes."""
 
 RETAINED_SIZE: Final = 4 * 1024 * 1024
-"""Pages that a Decompressor keeps between two batches, in bytes; beyond it they go back to the system."""
+"""Memory that a Decompressor keeps between two batches, in bytes; the rest returns to the system."""
 
 LARGE_COUNT: Final = 2
-"""Batches of more than RETAINED_SIZE bytes unpacked that a process unpacks in turns at a time."""
+"""Batches larger than RETAINED_SIZE after decompression that a process decompresses in turns at once."""
 _LARGE_TURNS: Final = threading.BoundedSemaphore(LARGE_COUNT)
 
 COMPRESSED_PIECE: Final = 1024 * 1024
-"""Bytes that are handed to lz4 at a time, since each piece is copied."""
+"""Bytes passed to lz4 at a time, because each piece is copied."""
 
 LZ4_LEVEL: Final = 0
-"""The fast mode, as other clients have it; the library's own default is five times slower for a fifth less."""
+"""The fast mode, as in other clients; the library's default is five times slower and saves a fifth."""
 
 ZSTD_LEVEL: Final = 3
-"""The library's default. Contexts for higher levels are not kept: they take up to hundreds of MB."""
+"""The library's default. Contexts of higher levels are not kept, because they take up to hundreds of MB."""
 
 ZSTD_GUESS: Final = 4
 ZSTD_GUESS_MIN: Final = 64 * 1024
-"""Room given to a frame that does not tell its content's size: so many times its own, at least so many bytes. Asking
-for all that is allowed would cost a mapping and its page faults for each batch."""
+"""Output buffer for a frame without content size: a multiple of the frame's size, at least this many bytes. The full
+limit would cost a mapping and its page faults for each batch."""
 
 XERIAL_MAGIC: Final[bytes] = b"\x82SNAPPY\x00"
-XERIAL_HEADER_SIZE: Final = 16  # the magic, a version and the oldest version that can read it
+XERIAL_HEADER_SIZE: Final = 16  # the magic, a version and the oldest compatible version
 XERIAL_BLOCK_HEADER: Final = struct.Struct(">i")
 XERIAL_BLOCK_SIZE: Final = 32 * 1024
-"""Input of one block of a snappy-java stream, in bytes."""
+"""Input bytes of one block of a snappy-java stream."""
 _XERIAL_VERSIONS: Final = b"\x00\x00\x00\x01\x00\x00\x00\x01"
 
 LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 LZ4_FLAGS_AT: Final = 4
-LZ4_DESCRIPTOR_SIZE: Final = 2  # flags and block size; the content's size, when told, is 8 more
+LZ4_DESCRIPTOR_SIZE: Final = 2  # flags and block size; the optional content size takes 8 more
 LZ4_CONTENT_SIZE_FLAG: Final = 0x08
 _XXH32: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _MASK: Final = 0xFFFFFFFF
 
 
 class Codec(IntEnum):
-    """The low three bits of a batch's attributes."""
+    """The codec in the low three bits of a batch's attributes."""
 
     NONE = CODEC_NONE
     GZIP = CODEC_GZIP
@@ -89,7 +88,7 @@ class Codec(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Codec:
-        """By Kafka's configuration value, such as "zstd"; ValueError when there is none of that name."""
+        """Return the codec of a Kafka configuration value such as "zstd". ValueError for an unknown name."""
         for codec in cls:
             if codec.name.lower() == name:
                 return codec
@@ -97,25 +96,25 @@ class Codec(IntEnum):
 
 
 LEVELS: Final[dict[int, tuple[int, int]]] = {Codec.GZIP: (-1, 9), Codec.LZ4: (0, 17), Codec.ZSTD: (-131_072, 22)}
-"""Lowest and highest level of the codecs that have any, as in Kafka; for lz4 also 0, the fast mode."""
+"""Lowest and highest level of the codecs that have levels, as in Kafka; for lz4 also 0, the fast mode."""
 
 
 class CompressionError(ValueError):
-    """The bytes are not what their codec writes, or are cut off."""
+    """The compressed bytes are invalid or truncated."""
 
 
 class DecompressedTooLarge(CompressionError):
-    """The content is larger than the limit it was to be kept under."""
+    """The content is larger than the limit."""
 
 
 class UnknownCodec(CompressionError):
-    """The attributes name a codec from 5 to 7, which nobody has defined."""
+    """The attributes contain a codec id from 5 to 7, which are undefined."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """The records block of a batch, compressed. `level` is the codec's own scale; snappy has none.
+    """Compress the records block of a batch. `level` is on the codec's own scale; snappy has none.
 
-    ValueError when the level is out of the codec's range (LEVELS).
+    ValueError if the level is outside the codec's range (LEVELS).
     """
     if codec == Codec.NONE:
         return bytes(data)
@@ -146,7 +145,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 class _Contexts(threading.local):
-    """What zstd keeps between two calls of one thread."""
+    """The zstd contexts that a thread keeps between calls."""
 
     def __init__(self) -> None:
         self._decompressor: zstandard.ZstdDecompressor | None = None
@@ -160,7 +159,7 @@ class _Contexts(threading.local):
         return self._compressor[1]
 
     def decompress(self, data: Buffer, size_max: int) -> bytes | None:
-        """The content of exactly one frame; None when that is not what the bytes are, or it is larger."""
+        """Return the content of exactly one frame, or None if the bytes are something else or the content is larger."""
         import zstandard
 
         view = memoryview(data)
@@ -181,7 +180,7 @@ _CONTEXTS: Final = _Contexts()
 
 
 def check_level(codec: int, level: int) -> None:
-    """ValueError when the codec has no such level."""
+    """Raise ValueError if the codec does not have this level."""
     if codec not in LEVELS:
         raise ValueError("this codec has no compression levels")
     lowest, highest = LEVELS[codec]
@@ -190,17 +189,17 @@ def check_level(codec: int, level: int) -> None:
 
 
 def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
-    """The uncompressed records block; for many in a row a Decompressor saves the copy and the page faults."""
+    """Return the decompressed records block. For many blocks, a Decompressor saves the copy and the page faults."""
     with Decompressor(size_max) as decompressor:
         return bytes(decompressor.decompress(codec, data))
 
 
 class Decompressor:
-    """A reusable output buffer of `size_max` bytes, untouched until used.
+    """A reusable output buffer of `size_max` bytes, allocated as it is used.
 
-    1. What decompress returns is valid until its next call, or until rest or close.
+    1. The result of decompress is valid until its next call, or until rest or close.
     2. One thread at a time.
-    3. `in_turns` it waits until fewer than LARGE_COUNT others hold a large batch, and holds its own until 1.
+    3. `in_turns` it waits until fewer than LARGE_COUNT others hold a large batch, and holds its turn as long as 1 says.
     """
 
     def __init__(self, size_max: int = DECOMPRESSED_SIZE_MAX, *, in_turns: bool = False) -> None:
@@ -220,13 +219,13 @@ class Decompressor:
         self.close()
 
     def close(self) -> None:
-        """Gives the memory back as soon as the last view of it is gone."""
+        """Free the memory as soon as no view of it is left."""
         self._view = memoryview(b"")
         self._map = None
         self._end_turn()
 
     def rest(self) -> None:
-        """Gives back what a large batch has taken, before a pause."""
+        """Free the memory of a large batch, before a pause."""
         if self._map is not None and self._dirty_size > RETAINED_SIZE:
             self._map.madvise(mmap.MADV_DONTNEED, RETAINED_SIZE)
             self._dirty_size = RETAINED_SIZE
@@ -238,9 +237,9 @@ class Decompressor:
             _LARGE_TURNS.release()
 
     def decompress(self, codec: int, data: Buffer, *, writable: bool = False) -> memoryview:
-        """The uncompressed records block of `data`, at most `size_max` bytes of it. CompressionError.
+        """Return the decompressed records block of `data`, at most `size_max` bytes. CompressionError.
 
-        If `writable`, the caller may change a block that is larger than RETAINED_SIZE.
+        If `writable`, the caller may modify a block that is larger than RETAINED_SIZE.
         """
         self._end_turn()
         if codec == Codec.NONE:
@@ -259,7 +258,7 @@ class Decompressor:
         return output[:size] if writable else output[:size].toreadonly()
 
     def _in_turn(self, codec: int, data: Buffer, output: memoryview) -> int:
-        """Unpacks what is small at once, and what turns out to be large when it is this one's turn."""
+        """Decompress a small batch at once, and a large one when it is its turn."""
         try:
             return self._into(codec, data, output[: self._size_before_turn])
         except DecompressedTooLarge:
@@ -292,7 +291,7 @@ class Decompressor:
             if codec == Codec.ZSTD:
                 return cramjam.zstd.decompress_into(data, output)
         except cramjam.DecompressionError as error:
-            # A full output buffer reaches us as the text of Rust's WriteZero error; a test holds cramjam to it.
+            # cramjam reports a full output buffer as the text of Rust's WriteZero error; a test checks that.
             if "whole buffer" in str(error):
                 raise DecompressedTooLarge(f"the batch decompresses to more than {self.size_max} bytes") from None
             raise CompressionError(f"invalid {Codec(codec).name.lower()} data: {error}") from None
@@ -300,7 +299,7 @@ class Decompressor:
 
 
 def snappy_stream(data: Buffer) -> bytes:
-    """What snappy-java's output stream writes: the xerial format."""
+    """Compress in the xerial format of snappy-java's output stream."""
     view = memoryview(data).cast("B")
     stream = io.BytesIO()
     stream.write(XERIAL_MAGIC + _XERIAL_VERSIONS)
@@ -312,7 +311,7 @@ def snappy_stream(data: Buffer) -> bytes:
 
 
 def snappy_into(data: Buffer, output: memoryview) -> int:
-    """Decompresses a raw block or a xerial stream; returns the size."""
+    """Decompress a raw block or a xerial stream into `output`; return the size."""
     view = memoryview(data).cast("B")
     if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         return snappy_block_into(view, output)
@@ -335,7 +334,7 @@ def snappy_into(data: Buffer, output: memoryview) -> int:
 
 
 def snappy_block_into(block: memoryview, output: memoryview) -> int:
-    """Decompresses one raw block, whose first bytes tell its size."""
+    """Decompress one raw block, which begins with its decompressed size."""
     import cramjam
 
     size = cramjam.snappy.decompress_raw_len(block)
@@ -345,7 +344,7 @@ def snappy_block_into(block: memoryview, output: memoryview) -> int:
 
 
 def mend_old_lz4(data: Buffer) -> Buffer:
-    """A frame out of a message of magic 0, whose header's checksum covers the wrong bytes (KAFKA-3160), put right."""
+    """Correct the header checksum of an lz4 frame from a message of magic 0, which covers wrong bytes (KAFKA-3160)."""
     frame = bytearray(data)
     if len(frame) <= LZ4_FLAGS_AT + LZ4_DESCRIPTOR_SIZE or frame[:LZ4_FLAGS_AT] != LZ4_MAGIC:
         return data
@@ -357,7 +356,7 @@ def mend_old_lz4(data: Buffer) -> Buffer:
 
 
 def xxh32_short(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes, which is all that a frame's header has."""
+    """Return XXH32 with seed 0 of fewer than 16 bytes, enough for a frame's header."""
     assert len(data) < 16, "longer input goes through four lanes"
     prime1, prime2, prime3, prime4, prime5 = _XXH32
     value = prime5 + len(data) & _MASK
@@ -372,5 +371,5 @@ def xxh32_short(data: bytes) -> int:
 
 
 def rotated(value: int, bits: int) -> int:
-    """A 32 bit number, rotated to the left."""
+    """Rotate a 32-bit number to the left."""
     return (value << bits | value >> 32 - bits) & _MASK

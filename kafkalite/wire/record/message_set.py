@@ -1,12 +1,12 @@
-"""Kafka 0.7's compressed message sets: wrapping, unpacking within limits, checking a set to its depth.
+"""Kafka 0.7's compressed message sets: compress, decompress within limits, and validate at every depth.
 
-A wrapper is a message of magic 1 whose payload is a whole message set, compressed as its attributes say:
+A wrapper is a message of magic 1 whose payload is a whole message set, compressed as its attributes specify:
 
     1 gzip     one stream                                   read as any number of members
-    2 snappy   snappy-java's stream: a header, then blocks   read so, or as one raw block
+    2 snappy   snappy-java's stream: a header, then blocks   read as that, or as one raw block
 
-Both limits stand for every set of bytes from a client: how deep wrappers may lie in each other, and what one may unpack
-to, with those around it. Pure; the native half is `_native.classic.message_set`.
+Two limits apply to every set from a client: how deep wrappers may be nested, and the decompressed size of a wrapper
+together with those around it. Pure; the native half is `_native.classic.message_set`.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 DEPTH_MAX: Final = 4
-"""Wrappers that may lie in each other."""
+"""How deep wrappers may be nested."""
 UNPACKED_SIZE_MAX: Final = 128 * 1024 * 1024
-"""What one wrapper may unpack to unless the caller sets its own limit, in bytes."""
+"""Default limit of the decompressed size of one wrapper, in bytes."""
 SPLIT_COUNT: Final = 4096
-"""Messages that a wrapper is split into at a time."""
+"""Messages that are processed at a time when a wrapper is split."""
 
 
 class SetSummary(NamedTuple):
-    """What a set holds, counted to its depth."""
+    """The contents of a set, counted at every depth."""
 
     valid_size: int  # bytes of whole outer entries
     outer_count: int
-    message_count: int  # with those inside wrappers, without the wrappers
+    message_count: int  # including those inside wrappers, without the wrappers
     payload_size_max: int  # of the outer entries
 
 
 def wrap(message_set: bytes, codec: int, *, level: int | None = None) -> bytes:
-    """A set as one compressed wrapper; itself where there is no codec or nothing in it. ValueError: no such codec."""
+    """Compress a set into one wrapper. Without a codec or messages, return it unchanged. ValueError: unknown codec."""
     if codec == Codec.NONE or not message_set:
         return message_set
     if codec == Codec.GZIP:
@@ -68,7 +68,7 @@ def wrap(message_set: bytes, codec: int, *, level: int | None = None) -> bytes:
 
 
 def unpack(codec: int, payload: bytes, size_max: int = UNPACKED_SIZE_MAX) -> bytes:
-    """The set inside a wrapper. CompressionError when it is not that, or larger than size_max bytes."""
+    """Return the set inside a wrapper. CompressionError if it is invalid or larger than `size_max` bytes."""
     if codec not in {Codec.GZIP, Codec.SNAPPY}:
         raise CompressionError(f"Kafka 0.7 has no codec id {codec}")
     return decompress(codec, payload, size_max)
@@ -77,9 +77,9 @@ def unpack(codec: int, payload: bytes, size_max: int = UNPACKED_SIZE_MAX) -> byt
 def messages(
     data: Buffer, base_offset: int = 0, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX
 ) -> Iterator[Message]:
-    """Every message, those inside wrappers included; MessageSetError at the first fault."""
+    """Yield every message, including those inside wrappers. MessageSetError at the first fault."""
 
-    held: list[int] = []  # bytes of the wrappers that lie around the present one, unpacked
+    held: list[int] = []  # decompressed bytes of the wrappers around the current one
 
     def open_wrapper(codec: int, payload: bytes, depth: int) -> bytes:
         del held[depth:]
@@ -95,9 +95,9 @@ def messages(
 
 
 def check_deep(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX) -> SetSummary:
-    """Checks every entry of a set, unpacking wrappers; MessageSetError at the first fault.
+    """Validate every entry of a set, decompressing wrappers. MessageSetError at the first fault.
 
-    An inner set that was cut in the middle is a fault: no reader would ever get what is missing.
+    A truncated inner set is a fault, because no reader could ever get the missing part.
     """
     valid_size, count, payload_size_max, compressed_count, fault = check(data)
     if fault:
@@ -112,10 +112,10 @@ def check_deep(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: in
 
 
 def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX) -> bytes | None:
-    """A checked set with each wrapper split that holds more messages than bytes; None where there is none.
+    """Split each wrapper of a validated set that holds more messages than bytes; None if there is none.
 
-    A message inside a wrapper gets the wrapper's offset plus its number, which must stay below the next message's.
-    At most SPLIT_COUNT messages are held at a time: a wrapper of 100 KB may hold ten million.
+    A message inside a wrapper gets the wrapper's offset plus its number, which must stay below the next message's
+    offset. At most SPLIT_COUNT messages are held at a time: a wrapper of 100 KB may hold ten million.
     """
     parts = []
     changed = False
@@ -132,7 +132,7 @@ def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: 
 
 
 def _wrap_apart(inner: list[Message], codec: int) -> bytes:
-    """Messages in as few wrappers, halved again and again, as have a byte for each."""
+    """Compress messages into few wrappers, halving them until each has at least one byte per message."""
     wrapper = wrap(encode(inner), codec)
     if len(inner) <= len(wrapper):
         return wrapper
