@@ -292,7 +292,7 @@ def test_it_outlives_brokers_that_are_away_and_its_own_death_and_counts_nothing_
         (["--stage-grace", "loaded=5"], "there is no stage 'loaded', only live"),
         (["--stage-grace", "live=x"], "no number of seconds"),
         (["--state", "/no/such/folder/state"], "No such file"),
-        (["--metrics", "0.0.0.0:0"], "open to other machines"),
+        (["--metrics", "0.0.0.0:0"], "reachable from other machines"),
         (["--metrics-users", "x"], "needs --metrics"),
     ],
 )

@@ -292,7 +292,7 @@ def test_nobody_answers(tmp_path: Path, directory: Path, monkeypatch: pytest.Mon
 def test_no_room_is_told_before_it_is_used(tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.statvfs(tmp_path)
     monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result((*real[:4], 0, *real[5:])))
-    with pytest.raises(BackupFailed, match="has room for 0 bytes"):
+    with pytest.raises(BackupFailed, match="has 0 bytes of free space"):
         back_up(str(directory), str(tmp_path / "copy"), link=False)
     assert not (tmp_path / "copy").exists()
 

@@ -422,9 +422,9 @@ def test_producer_ids_that_another_broker_gets_meanwhile_are_refused(
         steps.append(step)
 
     try:
-        with pytest.raises(StartupError, match=r"were given the producer ids from 0 to \d+ meanwhile"):
+        with pytest.raises(StartupError, match=r"the producer ids 0 to \d+ were allocated"):
             migrate(config, SystemClock(), told)
-        with pytest.raises(StartupError, match=r"were given the producer ids from 0 to \d+ meanwhile"):
+        with pytest.raises(StartupError, match=r"the producer ids 0 to \d+ were allocated"):
             migrate(config, SystemClock(), steps.append)
     finally:
         other.close()
@@ -643,7 +643,7 @@ def test_what_cannot_go_is_refused_and_nothing_is_changed(
         with Client(alone.bootstrap) as client:
             client.admin.create_topic("old", 1, configs={"message.format": "classic"})
         alone.stop()
-        refused("Kafka 0.7's format cannot be in a cluster: old")
+        refused("Kafka 0.7's format cannot move into a cluster: old")
 
         alone.start()
         producer = Producer({"bootstrap.servers": alone.bootstrap, "transactional.id": "opened"})

@@ -215,7 +215,7 @@ def test_who_cannot_sign_in_is_told_why_and_is_not_served(controller: ScriptedCo
         others = Certificates(tmp_path / "others", Authority("Others"))
         for changed, words in (
             (signing_in(password="wrong"), r"the broker at .* refused this broker's authentication"),
-            (others.settings("b7"), "no TLS with the broker at"),
+            (others.settings("b7"), "TLS handshake with the broker at"),
         ):
             security = of_brokers(BrokerConfig.load(overrides={**wanted, **changed}))
             way = Brokers(lambda: image, "INSIDE", security)
@@ -240,7 +240,7 @@ def test_certificates_that_cannot_be_read_again_leave_the_old(
         assert address is not None
         os.truncate(certificates.trusted, 0)
         ways.reload_certificates()
-        assert "certificates for connections to other brokers stay as they were" in caplog.text
+        assert "could not reload the certificates for connections to other brokers" in caplog.text
         way.connect(address, "b7", WAIT_S).close()
 
 
@@ -248,7 +248,7 @@ def test_broker_that_has_no_name_for_others_does_not_start(tmp_path: Path) -> No
     wanted = settings("127.0.0.1:1", tmp_path, 7, Certificates(tmp_path / "tls"))
     key = f"listener.name.inside.{MECHANISM.lower()}.sasl.jaas.config"
     wanted[key] = f"{SCRAM};"
-    with pytest.raises(ConfigError, match="by which the broker signs in at other brokers") as refused:
+    with pytest.raises(ConfigError, match="with which the broker authenticates to other brokers") as refused:
         Broker(wanted).start()
     assert refused.value.key == key
 

@@ -107,7 +107,7 @@ def test_broker_joins_controllers_that_ask_who_it_is(
             words = "refused this broker's authentication: .*[Aa]uthentication failed"
             refused |= ours | broker_settings(protocol, mechanism, "another")
         else:
-            words = "no TLS with the controller"
+            words = "TLS handshake with the controller"
             refused |= ours | stores(tmp_path / "others", Authority("Others"), "b7")
         with pytest.raises(StartupError, match=words):
             Broker(refused).start()
@@ -193,5 +193,5 @@ def test_connection_has_tls_and_a_certificate_and_signs_in_again(tmp_path: Path)
         threading.Thread(target=connection.abort).start()
         with pytest.raises(ConnectionFailed):  # at once, or when it is asked again
             wait_until(lambda: not signed_in_again(), WAIT_S, "it is aborted")
-        with pytest.raises(ConnectionFailed, match="no TLS with the controller"):
+        with pytest.raises(ConnectionFailed, match="TLS handshake with the controller"):
             ControllerConnection.connect(address, "b7", 60, secured("SASL_SSL", "SASL_SSL", "PLAIN", "alice", **own))

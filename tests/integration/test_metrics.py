@@ -317,7 +317,7 @@ def test_a_page_of_another_name_cannot_ask(broker: Broker) -> None:
         ({"metrics_listeners": "http://0.0.0.0:0"}, "is reachable from other machines; set metrics.users"),
         ({"metrics_listeners": "http://:0"}, "is reachable from other machines; set metrics.users"),
         ({"metrics_listeners": "ftp://127.0.0.1"}, "is no address to listen on"),
-        ({"metrics_listeners": "https://127.0.0.1:0"}, "https needs a certificate"),
+        ({"metrics_listeners": "https://127.0.0.1:0"}, "https requires a certificate"),
     ],
 )
 def test_a_door_that_must_not_stand_open_is_not_opened(settings: dict[str, str], complaint: str) -> None:

@@ -59,7 +59,7 @@ def test_without_the_flag_nothing_listens() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--metrics", "0.0.0.0:0"], "open to other machines"),
+        (["--metrics", "0.0.0.0:0"], "reachable from other machines"),
         (["--metrics", "127.0.0.1:70000"], "not between 0 and 65535"),
         (["--metrics", "a b:1"], "no address"),
         (["--metrics-users", "users"], "needs --metrics"),

@@ -338,7 +338,7 @@ def test_sign_ins_that_fail_are_logged_once(tmp_path: Path, caplog: pytest.LogCa
                 client.handshake("PLAIN")
                 assert client.authenticate(plain_token(f"user-{number}", "wrong")).error_code != 0
                 assert client.is_closed()
-    assert len([record for record in caplog.records if "did not sign in" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "failed to authenticate" in record.getMessage()]) == 1
 
 
 def test_what_clients_do_in_the_ordinary_course_is_logged_a_few_times(

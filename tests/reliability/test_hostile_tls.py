@@ -446,7 +446,7 @@ def test_client_whom_no_rule_names_is_refused(tmp_path: Path, caplog: pytest.Log
         with pytest.raises((ssl.SSLError, ConnectionError)):
             ask(tls, tls.context(tls.alice_file))
         assert ask(tls, tls.context()) == 7
-    assert "no rule of ssl.principal.mapping.rules names 'CN=alice,O=Tests'" in caplog.text
+    assert "no rule of ssl.principal.mapping.rules matches 'CN=alice,O=Tests'" in caplog.text
 
 
 def test_listener_without_tls_that_others_reach_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
