@@ -41,7 +41,7 @@ class AlarmSender:
     def __init__(self, url: str, group: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
-            raise ValueError(f"{url!r} is no http(s) address")
+            raise ValueError(f"{url!r} is not an http:// or https:// URL")
         self._url = url
         self._host = parts.netloc.rpartition("@")[2]
         self._group = group
@@ -70,7 +70,9 @@ class AlarmSender:
                     self._queue.get_nowait()
                 except queue.Empty:
                     continue
-                logger.warning("an alarm of group %s is dropped: %d wait for %s", self._group, QUEUE_MAX, self._host)
+                logger.warning(
+                    "dropped an alarm of group %s: %d alarms are waiting for %s", self._group, QUEUE_MAX, self._host
+                )
             else:
                 return
 
@@ -85,7 +87,7 @@ class AlarmSender:
         try:
             self._queue.put_nowait(None)
         except queue.Full:
-            logger.warning("%d alarms of group %s are dropped at the end", QUEUE_MAX, self._group)
+            logger.warning("dropped %d waiting alarms of group %s at shutdown", QUEUE_MAX, self._group)
 
     def _work(self) -> None:
         while (body := self._queue.get()) is not None:
@@ -93,12 +95,12 @@ class AlarmSender:
                 try:
                     self._post(body)
                 except Exception as error:  # noqa: BLE001  # OSError, no HTTP, a bad address: the next alarm is sent still
-                    logger.info("alarm to %s, try %d: %s", self._host, number + 1, error)
+                    logger.info("sending an alarm to %s failed, attempt %d: %s", self._host, number + 1, error)
                     self._closing.wait(BACKOFF_S * 2**number)
                 else:
                     break
             else:
-                logger.warning("an alarm could not be sent to %s in %d tries", self._host, TRIES_MAX)
+                logger.warning("sending an alarm to %s failed after %d attempts", self._host, TRIES_MAX)
 
     def _post(self, body: bytes) -> None:
         http_ask.tell(self._url, body, headers={"Content-Type": "application/json"}, connect_s=TRY_S, whole_s=TRY_S)

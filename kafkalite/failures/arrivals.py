@@ -87,7 +87,7 @@ class Arrivals:
             self._actions.append(
                 Alarm(
                     "foreign",
-                    f"{lane.partition} holds a record that is no letter of this group",
+                    f"{lane.partition} contains a record that is not a retry of this group",
                     {"offset": message.offset},
                 )
             )
@@ -138,7 +138,7 @@ class Arrivals:
                 continue  # the record itself comes again
             if row.state in WAITING and here and row.id not in lane.seen:
                 self._counts["lost", ""] += 1
-                text = f"the letter of {origin_text(lane.origin, offset)} has gone from {lane.partition}"
+                text = f"the retry of {origin_text(lane.origin, offset)} is missing from {lane.partition}"
                 self._actions.append(Alarm("lost", text, {"record": origin_text(lane.origin, offset), "id": row.id}))
                 item = Item(
                     NO_MESSAGE._replace(topic=lane.origin.topic, partition=lane.origin.partition), lane.origin, offset

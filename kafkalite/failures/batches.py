@@ -74,7 +74,7 @@ class BatchLetters:
         self.policy = Policy(group=group, topics=topics, strategy=RetryHere(1), compat=compat, scrub=scrub)
         missing = ensure(self.policy, client)
         if missing:
-            raise StartupError("topics are missing and could not be made: " + "; ".join(missing))
+            raise StartupError("missing topics could not be created; create them with: " + "; ".join(missing))
         publish(self.policy, client)
         self._exception = exception
         self._sizes = {topic: size_max(client, self.policy.layout.dead(topic)) for topic in topics}

@@ -80,6 +80,6 @@ class Board:
                         client.produce(self._ledger, LEDGER_PARTITION, [Record(-1, -1, key, value)])
                         written = row is not None
                     except Exception as error:  # noqa: BLE001  # the next row is tried all the same
-                        logger.warning("the ledger does not tell of the breaker: %s", error)
+                        logger.warning("cannot write the circuit-breaker state to the ledger: %s", error)
                 if closing:
                     return

@@ -63,7 +63,7 @@ def decided(
                 deadline = time.monotonic() + timeout_s
             elif time.monotonic() > deadline:
                 topics = ", ".join(sorted({key.topic for key in behind}))
-                raise RangeUnavailable(f"{topics} has a transaction that has been open for {timeout_s:g} s")
+                raise RangeUnavailable(f"a transaction in {topics} is still open after {timeout_s:g} s")
             yield from chunks
         if marks is not None:
             marks.update({key: reader.mark(key) for key in behind})

@@ -28,18 +28,20 @@ def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
     try:
         operations: Any = json.loads(text)
     except UnicodeDecodeError:
-        raise ValueError("a JSON Patch is text in UTF-8") from None
+        raise ValueError("the JSON Patch is not valid UTF-8") from None
     except RecursionError:
         raise ValueError("the patch is nested too deeply") from None
     if not isinstance(operations, list):
-        raise ValueError("a JSON Patch is a list of operations")  # noqa: TRY004  # what a file says is no argument
+        raise ValueError(f"a JSON Patch must be a list of operations, not {type(operations).__name__}")  # noqa: TRY004  # what a file says is no argument
     for number, operation in enumerate(operations):
         name = operation.get("op") if isinstance(operation, dict) else None
         if not isinstance(name, str) or name not in MEMBERS or not {"path", MEMBERS[name]} - {""} <= operation.keys():
-            raise ValueError(f"operation {number} of the patch is {operation!r}; RFC 6902 knows {', '.join(MEMBERS)}")
+            raise ValueError(
+                f"operation {number} of the patch is invalid: {operation!r}; RFC 6902 has {', '.join(MEMBERS)}"
+            )
         for member in {"path", "from"} & operation.keys():
             if not isinstance(operation[member], str) or operation[member][:1] not in {"", "/"}:
-                raise ValueError(f"operation {number} of the patch: {operation[member]!r} is no JSON Pointer")
+                raise ValueError(f"operation {number} of the patch: {operation[member]!r} is not a JSON Pointer")
     return operations
 
 
@@ -62,7 +64,9 @@ def patched(document: Any, operations: list[dict[str, Any]]) -> Any:
                 put(root, path, copy.deepcopy(look(root, pointer(operation["from"]))))
             case "test":
                 if not same(look(root, path), operation["value"]):
-                    raise NotEdited(f"{operation['path']!r} is not {json.dumps(operation['value'])}")
+                    raise NotEdited(
+                        f"the test of {operation['path']!r} failed: it is not {json.dumps(operation['value'])}"
+                    )
     if not root:
         raise NotEdited("the patch removes the whole value")
     return root[0]
@@ -98,7 +102,7 @@ def place(found: Any, step: str, *, new: bool = False) -> Any:
             return len(found)
         if step.isdecimal() and str(int(step)) == step and int(step) < len(found) + new:
             return int(step)
-    raise NotEdited(f"the value has no {step!r} where the patch looks for it")
+    raise NotEdited(f"the value has no {step!r}, which a path of the patch names")
 
 
 def put(root: list[Any], path: list[str], value: Any) -> None:
@@ -131,18 +135,18 @@ def patch_edit(operations: list[dict[str, Any]]) -> Callable[[Message], Message]
         try:
             document = json.loads(message.value or b"")
         except ValueError as error:
-            raise NotEdited(f"the letter {where} is no JSON: {error}") from error
+            raise NotEdited(f"dead letter {where} is not JSON: {error}") from error
         except RecursionError:
-            raise NotEdited(f"the letter {where} is nested too deeply") from None
+            raise NotEdited(f"dead letter {where} is nested too deeply") from None
         try:
             changed = patched(document, operations)
             if same(changed, document):
                 return message
             return message._replace(value=as_json(changed))
         except NotEdited as error:
-            raise NotEdited(f"the letter {where}: {error}") from error
+            raise NotEdited(f"dead letter {where}: {error}") from error
         except RecursionError:
-            raise NotEdited(f"the letter {where} is nested too deeply") from None
+            raise NotEdited(f"dead letter {where} is nested too deeply") from None
 
     return edit
 
@@ -163,7 +167,7 @@ def function_edit(function: Callable[[Message], Any]) -> Callable[[Message], Mes
         if isinstance(found, (bytes, type(None))):
             return message._replace(value=found)
         if not isinstance(found, type(message)):
-            raise NotEdited(f"the function gave {found!r}, which is neither a value nor a Message")
+            raise NotEdited(f"the edit function returned {found!r}; expected a value or a Message")
         return message._replace(key=found.key, value=found.value, headers=found.headers)
 
     return edit

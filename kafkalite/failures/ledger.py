@@ -73,7 +73,7 @@ class Ledger:
             return
         ends = ends_of(self._client, keys)
         if any(self._positions.get(key, 0) > end for key, end in ends.items()):
-            self._forget(f"{self.topic} ends before what was read of it")
+            self._forget(f"{self.topic} ends before the offsets already read: it was truncated or recreated")
         try:
             self._read(ends, timeout_s)
         except LogTruncated as error:
@@ -94,7 +94,7 @@ class Ledger:
 
     def _forget(self, reason: str) -> None:
         """The rows are of a log that is no longer there."""
-        logger.warning("%s; the ledger is read again from its start", reason)
+        logger.warning("%s; reading the ledger again from the start", reason)
         for known in (self._positions, self._marks, self._rows, self.opened, self.hands, self.breakers):
             known.clear()
         self.policy = None

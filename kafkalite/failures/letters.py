@@ -358,7 +358,7 @@ class LetterBox:
             for there in messages_of(chunk):
                 if there.offset == letter.offset:
                     return there
-        raise UnknownTopicOrPartition(f"{entry.origin} has gone from its topic, and its letter has no value")
+        raise UnknownTopicOrPartition(f"the original record {entry.origin} is gone, and its dead letter has no value")
 
     # --- resolve ------------------------------------------------------------------------------------------------------
 
@@ -512,16 +512,16 @@ def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> 
     if not ledger.exists:
         return f"group {group} has no ledger", ""
     if client.groups.describe(group).members:
-        return f"group {group} has members, who would not hear of it: end them first", ""
+        return f"group {group} has members, which would not see the change; stop them first", ""
     row = ledger.rows.get(where, {}).get(offset)
     if row is not None:
-        given_up = f"{origin_text(where, offset)} is {row.state.value} already"
+        given_up = f"{origin_text(where, offset)} is already {row.state.value}"
         return (given_up if row.state in GIVEN_UP else ""), row.state.value
     committed = client.groups.committed(group, require_stable=True).get(where)
     if committed is not None and committed.offset > offset:
-        return f"{origin_text(where, offset)} is processed", ""
+        return f"{origin_text(where, offset)} was already processed", ""
     if offset >= client.end_offset(*where):
-        return f"{origin_text(where, offset)} is not there", ""
+        return f"{origin_text(where, offset)} does not exist", ""
     return "", "not handled yet"
 
 
@@ -545,7 +545,7 @@ def may_bury(client: Client, where: TopicPartition, offset: int) -> Tombstone:
     key, and nothing with that key stands behind it."""
     (policy,) = (entry.value or "" for entry in client.admin.describe_topic_configs(where.topic, ["cleanup.policy"]))
     if "compact" not in policy:
-        return Tombstone(f"{where.topic} is not compacted, so a record cannot be removed from it alone")
+        return Tombstone(f"{where.topic} is not compacted, so a tombstone would not remove the record")
     key: bytes | None = None
     seen = False
     for chunk in decided(client, {where: offset}, {where: client.end_offset(*where)}):
@@ -556,5 +556,5 @@ def may_bury(client: Client, where: TopicPartition, offset: int) -> Tombstone:
                 if key is None:
                     return Tombstone(f"{origin_text(where, offset)} has no key")
             elif seen and keys[place] == key:
-                return Tombstone(f"a newer record with its key is at offset {number}", key, number)
-    return Tombstone("", key) if seen else Tombstone(f"{origin_text(where, offset)} is not there")
+                return Tombstone(f"offset {number} has a newer record with the same key", key, number)
+    return Tombstone("", key) if seen else Tombstone(f"{origin_text(where, offset)} does not exist")

@@ -48,7 +48,7 @@ class Losses:
             strategy = self._strategies[place]
             if isinstance(strategy, Ignore) and strategy.alarm is not None and strategy.alarm.then is None:
                 self._exceeded.discard(place)
-                found.append(Alarm("loss-over", "the share of lost records is below its limit again", {}))
+                found.append(Alarm("loss-over", "the ratio of lost records is below its limit again", {}))
         return found
 
     def lost(self, place: int, failure: Failure, now_ms: float) -> tuple[list[Alarm], str | None]:

@@ -59,7 +59,7 @@ class Marks:
                 self._missed = 0
             except (KafkaError, ClientError) as error:
                 self._missed += 1
-                logger.warning("the ledger does not say which record is in hand: %s", error)
+                logger.warning("cannot write to the ledger which record is being processed: %s", error)
                 if self._producer is not None:
                     self._producer.close()
                     self._producer = None

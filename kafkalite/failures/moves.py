@@ -194,5 +194,5 @@ def shrink(flight: Flight, place: int) -> None:
     put = None if item.verdict is None else item.verdict.put
     if put is None or item.shrink >= SHRINK_MAX:
         where = origin_text(item.origin, item.origin_offset)
-        raise TooLarge(f"what {where} comes to is too large for its topic")
+        raise TooLarge(f"the retry or dead letter of {where} is too large for its topic; raise max.message.bytes")
     item.shrink += 1

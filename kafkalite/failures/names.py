@@ -68,12 +68,12 @@ class Layout:
         for name in every:
             if not name or len(name) > TOPIC_NAME_SIZE_MAX or set(name) - NAME_CHARACTERS:
                 raise ValueError(
-                    f"the topic {name!r} would be needed: a name has 1 to {TOPIC_NAME_SIZE_MAX} letters, digits, '.', "
+                    f"the policy needs topic {name!r}; a name has 1 to {TOPIC_NAME_SIZE_MAX} letters, digits, '.', "
                     "'_' and '-'"
                 )
             other = seen.setdefault(name.replace(".", "_"), name)
             if other != name or every.count(name) > 1:
-                raise ValueError(f"the topics {other!r} and {name!r} would be needed, and Kafka cannot hold both")
+                raise ValueError(f"the policy needs topics {other!r} and {name!r}, whose names collide in Kafka")
 
 
 def ledger_name(group: str) -> str:
@@ -91,5 +91,5 @@ def parse_origin(text: str) -> tuple[TopicPartition, int]:
     topic, _, rest = text.rpartition("-")
     topic, _, partition = topic.rpartition("-")
     if not topic or not partition.isdecimal() or not rest.isdecimal():
-        raise ValueError(f"{text!r} names no record: write TOPIC-PARTITION-OFFSET")
+        raise ValueError(f"{text!r} is not a record; write TOPIC-PARTITION-OFFSET")
     return TopicPartition(topic, int(partition)), int(rest)

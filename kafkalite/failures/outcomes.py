@@ -102,13 +102,13 @@ class Outcomes:
                 self._again(lane, item)
                 return
         elif failure.kind is FailureKind.OUTAGE:
-            self._open_breaker(f"{failure.name} says that a system is down")
+            self._open_breaker(f"{failure.name} means an outage")
             self._again(lane, item)
             return
         elif not item.counted:
             item.counted = True
             if self._breaker.note(self._state.now.ms, failed=True):
-                self._open_breaker("too much fails")
+                self._open_breaker("the failure limit is exceeded")
                 self._again(lane, item)
                 return
         item.attempt += 1
@@ -147,7 +147,7 @@ class Outcomes:
                 self._ignore(lane, item, failure)
             case StepKind.STOP:
                 where = origin_text(item.origin, item.origin_offset)
-                self._state.stop(f"{where} failed, and the policy says to stop: {failure.name}: {failure.text}")
+                self._state.stop(f"{where} failed and the policy stops the member: {failure.name}: {failure.text}")
                 lane.push(item)
 
     def _look_at_age(self, item: Item, failure: Failure) -> None:
@@ -233,7 +233,7 @@ class Outcomes:
         alarms, then = self._losses.lost(place, failure, self._state.now.ms)
         self._actions += alarms
         if then == "stop":
-            self._state.stop("too many records are lost, and the policy says to stop")
+            self._state.stop("too many records were lost and the policy stops the member")
             lane.push(item)
             return
         if then == "dead letter":

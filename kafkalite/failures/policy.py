@@ -90,9 +90,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not self.topics:
-            raise ValueError("a policy has a list of topics")
+            raise ValueError(f"topics must be a list with at least one topic, not {self.topics!r}")
         if not self.group:
-            raise ValueError("a policy has a group")
+            raise ValueError("group must not be empty")
         for name, value, known in (
             ("order", self.order, ORDERS),
             ("after_dead", self.after_dead, AFTER_DEAD),
@@ -104,28 +104,30 @@ class Policy:
             ("cleanup", self.cleanup, CLEANUPS),
         ):
             if value not in known:
-                raise ValueError(f"{name} is {value!r}; it may be {', '.join(map(repr, known))}")
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
         if self.letter_key == "date" and self.cleanup == "compact":
-            raise ValueError("a compacted topic would keep one letter a day: cleanup compact has keys of its own")
+            raise ValueError('cleanup="compact" sets the keys of dead letters itself; leave out letter_key="date"')
         if set(self.compat) - set(FAMILIES):
-            raise ValueError(f"compat is {list(self.compat)}; there are {list(FAMILIES)}")
+            raise ValueError(f"compat may contain {', '.join(FAMILIES)}, not {list(self.compat)}")
         if not 1 <= self.ahead_max <= self.parked_max:
-            raise ValueError(f"ahead_max is {self.ahead_max}; it may be 1 to parked_max, {self.parked_max}")
+            raise ValueError(f"ahead_max must be 1 to parked_max ({self.parked_max}), not {self.ahead_max}")
         if milliseconds(self.processing_time_max) == 0:
-            raise ValueError("processing_time_max is 0")
+            raise ValueError("processing_time_max must be above 0")
         if self.group in self.after or (self.order == "key" and not self.uses_topics):
             raise ValueError(
-                "a group does not wait for itself" if self.group in self.after else "order by key needs RetryTopics"
+                f"after contains the policy's own group {self.group}"
+                if self.group in self.after
+                else 'order="key" needs RetryTopics as its strategy'
             )
         if self.order == "key" and self.moves != "exactly once":
-            raise ValueError('order by key needs moves="exactly once"')
+            raise ValueError(f'order="key" needs moves="exactly once", not {self.moves!r}')
         if self.after_dead == "hold" and self.order != "key":
             raise ValueError('after_dead="hold" needs order="key"')
         own = {name for name, lane in self.layout.lanes.items() if lane.is_retry}
         own |= {self.layout.ledger, *(self.layout.dead(topic) for topic in self.topics)}
         ledgers = ledger_name("")
         if own & set(self.topics) or any(topic.startswith(ledgers) for topic in self.topics):
-            raise ValueError("a policy does not read its own topics, or a ledger")
+            raise ValueError("topics must not contain a ledger or the policy's own retry and dead-letter topics")
 
     @cached_property
     def layout(self) -> Layout:

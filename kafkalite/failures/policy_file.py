@@ -63,10 +63,10 @@ def policy_of(document: dict[str, Any]) -> Policy:
     known = {field.name for field in fields(Policy)}
     unknown = sorted(set(given) - known)
     if unknown:
-        raise ValueError(f"a policy has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        raise ValueError(f"unknown key {', '.join(unknown)} in the policy; expected {', '.join(sorted(known))}")
     for name in ("group", "topics", "strategy"):
         if name not in given:
-            raise ValueError(f"the policy has no {name}")
+            raise ValueError(f"key {name} is missing in the policy")
     given["strategy"] = strategy_of(given["strategy"])
     for name in ("fatal", "outage"):
         given[name] = [class_of(text) for text in given.get(name, ())]
@@ -83,7 +83,7 @@ def policy_of(document: dict[str, Any]) -> Policy:
 def strategy_of(document: dict[str, Any] | object) -> Strategy:
     """A table with `kind`; those in it are of their own kinds."""
     if not isinstance(document, dict) or document.get("kind") not in KINDS:
-        raise ValueError(f"a strategy is a table whose kind is one of {', '.join(KINDS)}")
+        raise ValueError(f"a strategy must be a table with kind {', '.join(KINDS)}, not {document!r}")
     given: dict[str, Any] = {SPELLED.get(name, name): value for name, value in document.items() if name != "kind"}
     if isinstance(given.get("then"), dict):
         given["then"] = strategy_of(given["then"])
@@ -100,7 +100,7 @@ def class_of(text: str) -> type[BaseException]:
     found = named(text) if ":" in text else getattr(builtins, text, None)
     if not isinstance(found, type) or not issubclass(found, BaseException):
         raise ValueError(  # noqa: TRY004  # what a file says is no argument
-            f"{text!r} is no class of exceptions: write ValueError, or module:Class"
+            f"{text!r} is not an exception class; write a built-in one such as ValueError, or module:Class"
         )
     return found
 

@@ -57,9 +57,9 @@ class Exponential:
 
     def __post_init__(self) -> None:
         if not 1.0 <= self.factor <= 100.0:
-            raise ValueError(f"the factor of a backoff is {self.factor}; it may be 1 to 100")
+            raise ValueError(f"the factor of a backoff must be 1 to 100, not {self.factor}")
         if milliseconds(self.first) > milliseconds(self.ceiling):
-            raise ValueError(f"a backoff begins with {self.first!r}, above its ceiling {self.ceiling!r}")
+            raise ValueError(f"the first backoff ({self.first!r}) is above the ceiling ({self.ceiling!r})")
 
 
 def backoff_ms(backoff: Duration | Exponential | Sequence[Duration], number: int) -> int:
@@ -76,7 +76,7 @@ def backoff_ms(backoff: Duration | Exponential | Sequence[Duration], number: int
 def check_backoff(backoff: Duration | Exponential | Sequence[Duration]) -> None:
     """ValueError for one that is none."""
     if not isinstance(backoff, (str, int, float, Exponential)) and not list(backoff):
-        raise ValueError("a backoff is a duration, a list of them, or Exponential(first, ceiling)")
+        raise ValueError("a backoff must be a duration, a list of durations, or Exponential(first, ceiling)")
     backoff_ms(backoff, 1)
 
 
@@ -95,7 +95,7 @@ class Loss:
     def __post_init__(self) -> None:
         check_window(self.ratio, self.over, self.least)
         if self.then not in {None, "stop", "dead letter"}:
-            raise ValueError(f"then is {self.then!r} after a loss; it may be None, 'stop' or 'dead letter'")
+            raise ValueError(f"then of a loss alarm must be None, 'stop' or 'dead letter', not {self.then!r}")
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,15 @@ class Limit:
     def __post_init__(self) -> None:
         check_window(self.ratio, self.over, self.least)
         if self.consecutive is not None and self.consecutive < 1:
-            raise ValueError(f"consecutive is {self.consecutive} in a limit; it is 1 at least")
+            raise ValueError(f"consecutive must be at least 1, not {self.consecutive}")
 
 
 def check_window(ratio: float, over: Duration, least: int) -> None:
     """ValueError for a window of outcomes that can never say anything."""
     if not 0.0 <= ratio <= 1.0 or least < 1 or milliseconds(over) < IN_PLACE_MS_MAX:
-        raise ValueError(f"ratio {ratio}, over {over!r}, least {least}: these are 0 to 1, 1 s at least, and 1 at least")
+        raise ValueError(
+            f"ratio ({ratio}) must be 0 to 1, over ({over!r}) at least 1 s, and least ({least}) at least 1"
+        )
 
 
 @dataclass(frozen=True)
@@ -162,10 +164,10 @@ class RetryHere:
 
     def __post_init__(self) -> None:
         if not 1 <= self.attempts <= ATTEMPTS_MAX:
-            raise ValueError(f"attempts is {self.attempts}; it may be 1 to {ATTEMPTS_MAX}")
+            raise ValueError(f"attempts must be 1 to {ATTEMPTS_MAX}, not {self.attempts}")
         check_backoff(self.backoff)
         if isinstance(self.then, str) and self.then not in ENDS:
-            raise ValueError(f"then is {self.then!r}; it may be {', '.join(map(repr, ENDS))}, or a strategy")
+            raise ValueError(f"then must be {', '.join(map(repr, ENDS))} or a strategy, not {self.then!r}")
 
     def step(self, number: int) -> Step:
         if number < self.attempts:
@@ -191,11 +193,11 @@ class RetryTopics:
 
     def __post_init__(self) -> None:
         if not 0 < len(self.delays_after) <= ATTEMPTS_MAX or isinstance(self.delays_after, str):
-            raise ValueError(f"RetryTopics has a list of 1 to {ATTEMPTS_MAX} delays")
+            raise ValueError(f"RetryTopics needs a list of 1 to {ATTEMPTS_MAX} delays, not {self.delays_after!r}")
         for delay in self.delays_after:
             milliseconds(delay)
         if not 0.0 <= self.jitter <= 1.0:
-            raise ValueError(f"jitter is {self.jitter}; it may be 0 to 1")
+            raise ValueError(f"jitter must be 0 to 1, not {self.jitter}")
 
     def step(self, number: int) -> Step:
         if number > len(self.delays_after):

@@ -126,9 +126,9 @@ def decode_row(value: bytes) -> Row:
     """ValueError for what is no row of this version; fields that are not known are left out."""
     found: Any = json.loads(value)
     if not isinstance(found, dict) or found.get("v") != VERSION:
-        raise ValueError("no row of a ledger, or of a later version")
+        raise ValueError(f"not a ledger row of version {VERSION}")
     known = {name: field for name, field in found.items() if name in DEFAULTS and name != "state"}
     for name, field in known.items():
         if type(field) is not type(DEFAULTS[name]):
-            raise ValueError(f"the field {name} of a ledger's row is {field!r}")
+            raise ValueError(f"field {name} of a ledger row has the invalid value {field!r}")
     return Row(State(str(found.get("state"))), **known)

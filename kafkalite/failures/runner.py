@@ -221,7 +221,7 @@ class Caller:
         wanted = [one for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
         self._with_transaction = len([one for one in wanted if one.default is one.empty]) > 1
         if self._with_transaction and policy.moves != "exactly once":
-            raise ValueError("a handler with a transaction needs moves='exactly once'")
+            raise ValueError(f"a handler that takes a transaction needs moves='exactly once', not {policy.moves!r}")
         self._is_async = inspect.iscoroutinefunction(handler)
 
     def __call__(self, message: Message) -> Outcome:
@@ -557,13 +557,13 @@ class Runner:
             except UNREACHED as error:
                 waited = True
                 logger.warning(
-                    "group %s: no broker answers (%s); trying again in %g s", self.policy.group, error, pause_s
+                    "group %s: no broker is reachable (%s); retrying in %g s", self.policy.group, error, pause_s
                 )
                 stop.wait(pause_s)
                 pause_s = min(2 * pause_s, START_PAUSE_S_MAX)
             else:
                 if waited:
-                    logger.warning("group %s: the broker answers, and the member starts", self.policy.group)
+                    logger.warning("group %s: a broker is reachable again; the member starts", self.policy.group)
                 return True
         return False
 
@@ -572,7 +572,7 @@ class Runner:
         if self._create_topics:
             missing = ensure(self.policy, self._client)
             if missing:
-                raise StartupError("topics are missing and could not be made: " + "; ".join(missing))
+                raise StartupError("missing topics could not be created; create them with: " + "; ".join(missing))
         else:
             self._client.partition_counts(self.policy.topics)  # without a ledger nothing else here needs a broker
         self._require_no_circle()
@@ -587,7 +587,7 @@ class Runner:
             group = waiting.pop()
             if group == self.policy.group:
                 raise StartupError(
-                    f"group {self.policy.group} would wait for itself, over {', '.join(self.policy.after)}"
+                    f"group {self.policy.group} would wait for itself through {', '.join(self.policy.after)}"
                 )
             if group not in seen:
                 seen.add(group)
@@ -693,7 +693,7 @@ class Runner:
                 if moment - since > self._client.retry_timeout_s or not has_other_in_sync(client, key):
                     raise DamagedBatch(f"{key}: the batch at offset {offset} cannot be read", key, offset)
         except (KafkaError, ClientError) as error:
-            logger.info("looking for damage: %s", error)
+            logger.info("cannot check for damaged batches: %s", error)
 
     def _until_wake(self, limit_s: float) -> float:
         wake = self.session.wake_at
@@ -871,7 +871,7 @@ class Runner:
 
     def _heard_of(self, number: int, error: Exception | None) -> None:
         if error is not None:
-            logger.warning("commit of group %s: %s", self.policy.group, error)
+            logger.warning("commit of group %s failed: %s", self.policy.group, error)
         self._commit_ended(number, failed=error is not None)
 
     def _commit_ended(self, number: int, *, failed: bool) -> None:
@@ -887,7 +887,7 @@ class Runner:
         try:
             self._port.commit(offsets)
         except CommitRefused as error:
-            logger.warning("commit of group %s: %s", self.policy.group, error)
+            logger.warning("commit of group %s failed: %s", self.policy.group, error)
             return False
         return True
 
@@ -947,11 +947,11 @@ def doubt_text(doubt: Doubt) -> str:
     """Say which records a member handles with care, or that it is done with them."""
     where = f"{doubt.partition}, offsets {doubt.first} to {doubt.until - 1}"
     if doubt.over:
-        return f"{where}: done after the unclean end; records are handled at full speed again"
-    suspects = f"; {doubt.suspects} of them were in hand and are handled one at a time" if doubt.suspects else ""
+        return f"{where}: processed after the unclean shutdown; back to full speed"
+    suspects = f"; {doubt.suspects} were being processed then and are retried one at a time" if doubt.suspects else ""
     return (
-        f"{where}: the member before ended without giving up the partition, and one of these records may be why; "
-        f"they are handled in growing batches, each noted in the ledger first{suspects}"
+        f"{where}: the previous member did not shut down cleanly, and one of these records may be the cause; "
+        f"they are processed in growing batches, each noted in the ledger first{suspects}"
     )
 
 
@@ -965,8 +965,8 @@ def truncated_text(group: str, divergence: Divergence) -> str:
     topic, partition = divergence.partition
     where = "--to-earliest" if divergence.at is None else f"--to-offset {divergence.at}"
     return (
-        f"{divergence}: its log was restored from a backup, truncated or recreated below what group {group} has "
-        f"committed; stop its members, say where they continue (kafkalite groups reset-offsets {group} --topic "
+        f"{divergence}: it was restored from a backup, truncated or recreated, and group {group} has committed later "
+        f"offsets; stop its members, reset the offsets (kafkalite groups reset-offsets {group} --topic "
         f"{topic}:{partition} {where} --execute), and start them again"
     )
 

@@ -247,10 +247,10 @@ class Runs:
         if row is None or row.tries < CRASHES_MAX or not self._policy.writes_letters:
             return False
         times = row.tries + bool(row.among)
-        text = f"the process ended {times} times while the ledger named this record as in hand"
+        text = f"the process died {times} times while it processed this record"
         failure = Failure(FailureKind.FATAL, CRASHED, text=text)
         where = origin_text(item.origin, item.origin_offset)
-        self._actions.append(Alarm(CRASHED, f"{where} is a dead letter: {text}", {"record": where}))
+        self._actions.append(Alarm(CRASHED, f"{where} became a dead letter: {text}", {"record": where}))
         self._outcomes.count_failure(item, failure)
         item.attempt += 1
         self._outcomes.die(lane, item)

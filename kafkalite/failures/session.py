@@ -408,7 +408,7 @@ class Session:
         elif put.goal is Goal.DEAD:
             lane.chains.written.add(item.held)
             where = origin_text(item.origin, item.origin_offset)
-            text = f"{where} is dead, and its key waits until it is redriven or resolved"
+            text = f"{where} is a dead letter; records with its key wait until it is redriven or resolved"
             self._actions.append(Alarm("held", text, {"record": where}))
 
     def _release(self, lane: PartitionLane, digest: str) -> None:

@@ -34,10 +34,10 @@ def milliseconds(duration: Duration) -> int:
         value = duration * 1000
     else:
         raise ValueError(  # noqa: TRY004  # what a file says is no argument
-            f"{duration!r} is no duration: write for instance '250 ms', or a number of seconds"
+            f"{duration!r} is not a duration; write for example '250 ms' or a number of seconds"
         )
     if not 0 <= value <= DURATION_MS_MAX:
-        raise ValueError(f"{duration!r} is no duration from 0 to 366 days")
+        raise ValueError(f"{duration!r} is not a duration from 0 to 366 days")
     return round(value)
 
 
@@ -45,7 +45,7 @@ def milliseconds(duration: Duration) -> int:
 def _spelled_ms(duration: str) -> float:
     match = SPELLED.fullmatch(duration.strip())
     if match is None:
-        raise ValueError(f"{duration!r} is no duration: write for instance '250 ms', '10 s', '5 min', '2 h' or '1 d'")
+        raise ValueError(f"{duration!r} is not a duration; write for example '250 ms', '10 s', '5 min', '2 h' or '1 d'")
     return float(match[1]) * UNITS_MS["min" if match[2] == "m" else match[2]]
 
 

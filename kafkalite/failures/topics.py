@@ -113,20 +113,20 @@ def faults(policy: Policy, client: Client) -> Iterator[str]:
         yield f"a topic of the policy is missing: {error.message}"
         return
     except KafkaError as error:
-        yield f"a topic of the policy cannot be looked at: {error.message} ({error.name})"
+        yield f"a topic of the policy cannot be checked: {error.message} ({error.name})"
         return
     for need in wanted:
         try:
             there = len(client.topic(need.name).partitions)
             entries = client.admin.describe_topic_configs(need.name, list(need.settings))
         except UnknownTopicOrPartition:
-            yield f"{need.name} is missing: {create_line(need)}"
+            yield f"{need.name} is missing; create it: {create_line(need)}"
             continue
         except KafkaError as error:
-            yield f"{need.name} cannot be looked at: {error.message} ({error.name})"
+            yield f"{need.name} cannot be checked: {error.message} ({error.name})"
             continue
         if there < need.partitions:
-            yield f"{need.name} has {there} partitions, and its records come from {need.partitions}"
+            yield f"{need.name} has {there} partitions but needs {need.partitions}, as many as its source"
         values = {entry.name: entry.value or "" for entry in entries}
         for name, value in need.settings.items():
             said = setting_fault(need.name, name, values.get(name, ""), value)
@@ -148,20 +148,20 @@ def missing_rights(policy: Policy, client: Client) -> Iterator[str]:
     for topic, allowed in sorted(client.acls.my_operations(wanted).items()):
         lacking = sorted(operation.name.lower() for operation in wanted[topic] - allowed)
         if lacking:
-            yield f"{topic} may not be used by this user: there is no rule (ACL) for {' and '.join(lacking)}"
+            yield f"{topic}: this user lacks the ACL for {' and '.join(lacking)}"
 
 
 def setting_fault(topic: str, name: str, value: str, wanted: str) -> str:
     """What is wrong with one setting; "" for nothing."""
     match name:
         case "retention.ms" if value != "-1" and (wanted == "-1" or int(value) < int(wanted)):
-            return f"{topic} keeps its records for {value} ms only, and {wanted} are needed"
+            return f"{topic} has retention.ms={value}; set it to {wanted}"
         case "retention.bytes" if value != wanted:
-            return f"{topic} keeps {value} bytes only, and letters are kept until they are resolved"
+            return f"{topic} has retention.bytes={value}, which may delete unresolved records; set it to {wanted}"
         case "max.message.bytes" if int(value) < int(wanted):
-            return f"{topic} takes records of {value} bytes only, and letters may have {wanted}"
+            return f"{topic} has max.message.bytes={value}, too small for its records; set it to {wanted}"
         case "message.timestamp.type" if value != wanted:
-            return f"{topic} has message.timestamp.type={value}, so that retention may delete old records at once"
+            return f"{topic} has message.timestamp.type={value}, so it may expire records at once; set it to {wanted}"
         case "cleanup.policy" if value != wanted:
-            return f"{topic} has cleanup.policy={value}, and {wanted} is needed"
+            return f"{topic} has cleanup.policy={value}; set it to {wanted}"
     return ""

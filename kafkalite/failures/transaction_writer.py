@@ -150,7 +150,7 @@ class Mover:
                     if written:
                         self._port.write(written)
         except TransactionFailed as error:
-            logger.warning("moves of group %s: %s", policy.group, error)
+            logger.warning("group %s: the transaction that moves records failed: %s", policy.group, error)
             largest = max(range(len(records)), key=lambda place: size_of(records[place].message), default=None)
             if error.too_large and largest is None:
                 raise

@@ -169,14 +169,17 @@ def test_a_handler_that_fails_for_all_opens_the_breaker_which_closes_after_the_r
         assert member.runner.session.breaker_open
         member.wait_until(lambda: bool(breakers(client, policy.group)), "the ledger tells of it")
         ((name, row),) = breakers(client, policy.group).items()
-        assert (row.member, row.reason) == (name, "the breaker is open: too much fails")
+        assert (row.member, row.reason) == (name, "the breaker is open: the failure limit is exceeded")
         assert 0 < row.first <= row.last
         mended.set()
         ends = {TopicPartition(topic, 0): 500}
         member.wait_until(lambda: is_done(client, policy.group, ends), "all is handled")
         assert not member.runner.session.breaker_open
         member.wait_until(lambda: not breakers(client, policy.group), "the ledger tells that it is closed")
-    assert [text.partition(":")[0] for text in alarms] == ["the breaker is open", "the breaker is closed"]
+    assert [text.partition(":")[0] for text in alarms] == [
+        "the breaker is open",
+        "the breaker is closed",
+    ]
     assert done == Counter(range(500))
     retried = sum(client.end_offset(name, 0) for name in policy.layout.retries(topic) if name in client.topics())
     assert retried <= 2 * (limit.least + 10)  # with the markers of their transactions
@@ -326,7 +329,7 @@ def test_a_member_that_has_to_stop_while_something_is_being_written_ends_in_good
     policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryHere(1, then="stop"), fatal=[ArithmeticError])
     monkeypatch.setattr(ColumnarPort, "transact", transact_late)
     why = run(policy, handle, broker.bootstrap_servers, on_alarm=lambda alarm: stopping.set())
-    assert why.startswith(f"{topic}-0-6 failed, and the policy says to stop")
+    assert why.startswith(f"{topic}-0-6 failed and the policy stops the member")
     assert [letter.value for letter in records(client, policy.layout.dead(topic))] == [b"2"]
     assert client.groups.committed(policy.group)[TopicPartition(topic, 0)].offset == 6
     ledger = Ledger(client, policy.group)

@@ -164,7 +164,7 @@ def test_a_check_names_the_rights_for_topics_that_a_user_lacks(
     (tmp_path / "billing.toml").write_text(POLICY)
     check = ("letters", "check", "--policy", str(tmp_path / "billing.toml"), "-b", side.address, "--command-config")
     assert main([*check, side.configs[OPERATOR]]) == 1
-    assert capsys.readouterr().out.startswith("a topic of the policy cannot be looked at: topic orders")
+    assert capsys.readouterr().out.startswith("a topic of the policy cannot be checked: topic orders")
     for flags in rules_of_the_page("billing"):
         side.allow(MEMBER, *flags)
     play(side, "kafkalite")
@@ -172,7 +172,7 @@ def test_a_check_names_the_rights_for_topics_that_a_user_lacks(
     side.allow(OPERATOR, "--topic", "*", "--operation", "describe", "--operation", "describe-configs")
     assert main([*check, side.configs[OPERATOR], "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == [
-        f"{topic} may not be used by this user: there is no rule (ACL) for {lacking}"
+        f"{topic}: this user lacks the ACL for {lacking}"
         for topic, lacking in (
             ("dlq.billing.orders", "write"),
             ("kafkalite.failures.billing", "read and write"),

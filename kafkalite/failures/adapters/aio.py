@@ -50,7 +50,7 @@ class AioPort(Listening):
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
         if config.get("enable_auto_commit"):
-            raise ValueError("commits are the policy's: enable_auto_commit has to be False")
+            raise ValueError("enable_auto_commit must be False: the policy commits offsets")
         self._config = {name: value for name, value in config.items() if name != "enable_auto_commit"}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="failures-aiokafka", daemon=True)
@@ -180,7 +180,7 @@ class AioPort(Listening):
         scope: TopicPartition | None,
         member: object,
     ) -> None:
-        assert member is None, "nobody is named"
+        assert member is None, "this producer takes no group metadata"
         assert scope is not None, "a transaction is one partition's"
         try:
             self._do(self._transact(records, offsets, scope))

@@ -146,7 +146,7 @@ class ColumnarPort:
         scope: TopicPartition | None,
         member: object,
     ) -> None:
-        assert scope is None, "group metadata says who commits"
+        assert scope is None, "the group metadata names the member"
         assert isinstance(member, GroupMetadata)
         try:
             producer = self._claimed()
@@ -171,7 +171,7 @@ class ColumnarPort:
             except ClientError as error:
                 if time.monotonic() > deadline:
                     raise
-                logger.warning("the end of a transaction of %s is asked for again: %s", self._transactional_id, error)
+                logger.warning("retrying to end a transaction of %s: %s", self._transactional_id, error)
             else:
                 return
 

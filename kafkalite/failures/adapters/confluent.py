@@ -46,7 +46,7 @@ class ConfluentPort(Writing):
     def __init__(self, config: Mapping[str, Any], transactional_id: str) -> None:
         super().__init__(transactional_id)
         if config.get("enable.auto.commit"):
-            raise ValueError("commits are the policy's: enable.auto.commit has to be false")
+            raise ValueError("enable.auto.commit must be false: the policy commits offsets")
         self._config = dict(config)
         self._consumer: Any = None
         self._positions: dict[TopicPartition, int] = {}

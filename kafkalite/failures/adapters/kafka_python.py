@@ -48,7 +48,7 @@ class KafkaPythonPort(Writing):
     def __init__(self, config: Mapping[str, Any], transactional_id: str) -> None:
         super().__init__(transactional_id)
         if config.get("enable_auto_commit"):
-            raise ValueError("commits are the policy's: enable_auto_commit has to be False")
+            raise ValueError("enable_auto_commit must be False: the policy commits offsets")
         self._config = {name: value for name, value in config.items() if name != "enable_auto_commit"}
         self._consumer: Any = None
 

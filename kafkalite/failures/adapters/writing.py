@@ -79,7 +79,7 @@ class Writing(Listening):
         scope: TopicPartition | None,
         member: object,
     ) -> None:
-        assert scope is None, "group metadata says who commits"
+        assert scope is None, "the group metadata names the member"
         try:
             if self._transactional is None:
                 self.claim()

@@ -80,7 +80,7 @@ def test_log_lines_name_the_host_alone(caplog: pytest.LogCaptureFixture) -> None
     address = "http://me:s3cret@127.0.0.1:1/s3cret"  # nobody listens there
     sender = AlarmSender(address, "billing")
     sender.send(ALARM)
-    wait_until(lambda: "could not be sent to 127.0.0.1:1 in" in caplog.text, WAIT_S, "it gives up")
+    wait_until(lambda: "sending an alarm to 127.0.0.1:1 failed after" in caplog.text, WAIT_S, "it gives up")
     sender.close()
     assert "s3cret" not in caplog.text
 

@@ -98,9 +98,9 @@ def test_values_are_edited() -> None:
     assert edit(message).value == '{"a":"é","b":2}'.encode()
     same = patch_edit(parse_patch('[{"op": "test", "path": "/b", "value": 1}]'))
     assert same(message) is message  # what does not change keeps its bytes
-    with pytest.raises(NotEdited, match="dlq-0-7 is no JSON"):
+    with pytest.raises(NotEdited, match="dlq-0-7 is not JSON"):
         edit(message._replace(value=b"\xff"))
     assert function_edit(lambda one: one.value[::-1])(message).value == message.value[::-1]
     assert function_edit(lambda one: one._replace(offset=99, key=b"q"))(message) == message._replace(key=b"q")
-    with pytest.raises(NotEdited, match="neither a value nor a Message"):
+    with pytest.raises(NotEdited, match="expected a value or a Message"):
         function_edit(lambda one: 7)(message)
