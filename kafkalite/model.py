@@ -80,11 +80,11 @@ class Endpoint:
 def topic_name_error(name: str, size_max: int = TOPIC_NAME_SIZE_MAX) -> str | None:
     """Why a topic may not have this name, in one sentence; None when it may."""
     if not name:
-        return "a topic name cannot be empty"
+        return "a topic name must not be empty"
     if name in {".", ".."}:
         return f"a topic cannot be named {name!r}"
     if len(name) > size_max:
-        return f"a topic name has at most {size_max} characters, this one has {len(name)}"
+        return f"a topic name can have at most {size_max} characters, not {len(name)}"
     if not NAME_CHARACTERS.issuperset(name):
         return f"topic name {name[:64]!r} has a character other than ASCII letters, digits, '.', '_' and '-'"
     return None
@@ -115,8 +115,8 @@ def uuid_text(value: bytes) -> str:
 def uuid_bytes(text: str) -> bytes:
     """The 16 bytes of an id as `uuid_text` writes it; ValueError for anything else."""
     if len(text) != 22 or not text.isascii():
-        raise ValueError(f"{text[:64]!r} is not a 22 character id")
+        raise ValueError(f"{text[:64]!r} is not an id of 22 characters")
     value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     if len(value) != 16:
-        raise ValueError(f"{text!r} does not hold 16 bytes")
+        raise ValueError(f"{text!r} does not encode 16 bytes")
     return value

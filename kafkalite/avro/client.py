@@ -177,9 +177,9 @@ class RegistryClient:
     ) -> Schema:
         """`seen` is what versions bring that were asked for already: many may refer to one, and it to many again."""
         if answer.get("schemaType", "AVRO") != "AVRO":
-            raise SchemaError(f"the schema is of type {answer['schemaType']}, not AVRO")
+            raise SchemaError(f"the schema has type {answer['schemaType']}; expected AVRO")
         if depth > REFERENCE_DEPTH_MAX:
-            raise SchemaError(f"references go deeper than {REFERENCE_DEPTH_MAX}")
+            raise SchemaError(f"schema references are nested more than {REFERENCE_DEPTH_MAX} levels deep")
         named: dict[str, Type] = {}
         for row in answer.get("references") or ():
             subject, version = row["subject"], int(row["version"])
@@ -250,7 +250,7 @@ class RegistryClient:
         with response:
             text = response.read(ANSWER_SIZE_MAX + 1)
         if len(text) > ANSWER_SIZE_MAX:
-            raise http.client.HTTPException(f"an answer of more than {ANSWER_SIZE_MAX} bytes")
+            raise http.client.HTTPException(f"the response is larger than {ANSWER_SIZE_MAX} bytes")
         if response.will_close:
             self.close()
         return _answer(response.status, text)
@@ -261,7 +261,7 @@ def _answer(status: int, text: bytes) -> Any:
         answer = json.loads(text)
     except ValueError as error:
         if status < 400:
-            raise http.client.HTTPException("the answer is no JSON: this is no schema registry") from error
+            raise http.client.HTTPException("the response is not JSON; is this a schema registry?") from error
         raise RegistryRefused(status, -1, f"HTTP status {status}") from error
     if status >= 400:
         known = answer if isinstance(answer, dict) else {}
@@ -288,7 +288,7 @@ def _base(url: str) -> _Base:
     """ValueError for what is no URL of HTTP."""
     parts = urlsplit(url.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"{_without_secret(url)!r} is no URL of a schema registry, such as http://127.0.0.1:8081")
+        raise ValueError(f"{_without_secret(url)!r} is not a schema registry URL such as http://127.0.0.1:8081")
     authorization = _basic(unquote(parts.username), unquote(parts.password or "")) if parts.username else ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return _Base(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)

@@ -86,7 +86,7 @@ class AvroDecoder:
 
     def __init__(self, registry: RegistryClient, reader_schema: str | Schema, *, mode: str = "failfast") -> None:
         if mode not in MODES:
-            raise ValueError(f"mode is {mode!r}; it may be {', '.join(MODES)}")
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
         self._registry = registry
         self._mode = mode
         self.schema = parse(reader_schema) if isinstance(reader_schema, str) else reader_schema
@@ -135,7 +135,7 @@ class AvroDecoder:
                 if error.code != SCHEMA_NOT_FOUND:
                     raise  # the registry's trouble with us, not the message's
                 root = NULL_ROOT - 1 - len(reasons)
-                reasons[root] = f"the registry has no schema of this id: {error}"
+                reasons[root] = f"the registry has no schema with this id: {error}"
             except SchemaError as error:
                 root = NULL_ROOT - 1 - len(reasons)
                 reasons[root] = f"its schema cannot be used: {error}"
@@ -183,10 +183,10 @@ def bytes_column(messages: Any) -> BytesColumn:
 
     array = messages.combine_chunks() if isinstance(messages, pa.ChunkedArray) else messages
     if isinstance(array, pa.ChunkedArray):  # of several chunks that do not fit into one
-        raise OverflowError("a batch of more than 2 GiB")
+        raise OverflowError("the messages of one batch exceed 2 GiB; decode them in smaller batches")
     wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
     if not wide and not pa.types.is_binary(array.type) and not pa.types.is_string(array.type):
-        raise TypeError(f"messages are of type {array.type}, not binary")
+        raise TypeError(f"messages have type {array.type}; expected binary")
     _, offsets, data = array.buffers()
     positions = np.zeros(1, np.int64)
     if len(array) or offsets is not None:

@@ -62,7 +62,7 @@ class Documents:
             except RegistryRefused as error:
                 if error.code != SCHEMA_NOT_FOUND:
                     raise
-                failed |= dict.fromkeys(rows.tolist(), f"the registry has no schema of id {schema_id}: {error}")
+                failed |= dict.fromkeys(rows.tolist(), f"the registry has no schema with id {schema_id}: {error}")
                 continue
             except SchemaError as error:
                 failed |= dict.fromkeys(rows.tolist(), f"schema {schema_id} cannot be used: {error}")

@@ -47,7 +47,7 @@ def encoded(registry: RegistryClient, subject: str, document: object) -> bytes:
         raise Unfit(str(error)) from error
     message: bytes | None = encoder.encode(array)[0].as_py()
     if message is None:
-        raise Unfit("the document is null, and the schema has no place for that")
+        raise Unfit("the document is null, but its schema is not nullable")
     return message
 
 
@@ -57,7 +57,7 @@ def fitted(value: Any, schema: Type, place: str = "$") -> Any:
     if value is None:
         if nullable:
             return None
-        raise Unfit(f"{place} may not be null")
+        raise Unfit(f"{place} must not be null")
     match made.kind:
         case "record":
             return _record(value, made, place)
@@ -80,13 +80,13 @@ def _record(value: Any, made: Type, place: str) -> dict[str, Any]:
     _need(isinstance(value, dict), place, "an object", value)
     unknown = value.keys() - {row.name for row in made.fields}
     if unknown:
-        raise Unfit(f"{place} has {min(unknown)!r}, which {made.name} has not")
+        raise Unfit(f"{place} has field {min(unknown)!r}, which is not in {made.name}")
     found = {}
     for row in made.fields:
         if row.name in value:
             found[row.name] = fitted(value[row.name], row.type, f"{place}.{row.name}")
         elif row.default is MISSING:
-            raise Unfit(f"{place} lacks {row.name!r}")
+            raise Unfit(f"{place} lacks field {row.name!r}, which has no default")
         else:
             found[row.name] = fitted(_default(row.default, row.type), row.type, f"{place}.{row.name}")
     return found
@@ -120,7 +120,7 @@ def _member(value: Any, made: Type, place: str) -> dict[str, Any]:
         except Unfit:
             continue
         return {f"member{other}": found if other == number else None for other in range(len(branches))}
-    raise Unfit(f"{place} fits none of {', '.join(branch.name or branch.kind for branch in branches)}")
+    raise Unfit(f"{place} matches none of {', '.join(branch.name or branch.kind for branch in branches)}")
 
 
 def _leaf(value: Any, made: Type, place: str) -> Any:
@@ -160,7 +160,7 @@ def _float(value: Any, place: str) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise Unfit(f"{place} is too large a number") from None
+        raise Unfit(f"{place} is too large for a number") from None
 
 
 def _whole(value: Any, made: Type, place: str) -> int:
@@ -168,7 +168,7 @@ def _whole(value: Any, made: Type, place: str) -> int:
     limit = RANGES[made.kind]
     number = int(value)
     if not -limit <= number < limit:
-        raise Unfit(f"{place} is beyond {made.kind}")
+        raise Unfit(f"{place} does not fit {made.kind}")
     return number
 
 
@@ -179,7 +179,7 @@ def _decimal(value: Any, scale: tuple[int, int], place: str) -> Decimal:
         fits = found.is_finite() and abs(found) < Decimal(10) ** (scale[0] - scale[1])
         quantized = found.quantize(Decimal(1).scaleb(-scale[1])) if fits else found
     except InvalidOperation:
-        raise Unfit(f"{place} is no decimal") from None
+        raise Unfit(f"{place} is not a decimal") from None
     if not fits or quantized != found:
         raise Unfit(f"{place} does not fit decimal({scale[0]}, {scale[1]})")
     return quantized
@@ -207,7 +207,7 @@ def _time(value: Any, made: Type, name: str, place: str) -> int:
         second = (moment - EPOCH) // dt.timedelta(seconds=1)
         found = second * 10**length + int(digits.ljust(length, "0")[:length] or "0")
     except (ValueError, OverflowError):
-        raise Unfit(f"{place} is no {made.logical} in ISO 8601") from None
+        raise Unfit(f"{place} is not a {made.logical} in ISO 8601") from None
     return _whole(found, made, place)
 
 

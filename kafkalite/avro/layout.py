@@ -85,7 +85,7 @@ class Layout:
         if len(self.nodes) >= COLUMN_COUNT_MAX:
             raise UnsupportedSchema(f"the schema has more than {COLUMN_COUNT_MAX} columns")
         if id(made) in self._inside:
-            raise UnsupportedSchema(f"{made.name} holds itself, which columns cannot")
+            raise UnsupportedSchema(f"{made.name} is recursive, which columns do not support")
         node = Node(len(self.nodes), NULL, made, nullable)
         self.nodes.append(node)
         self._inside.add(id(made))

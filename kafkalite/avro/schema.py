@@ -131,7 +131,7 @@ def parse(text: str, named: Mapping[str, Type] | None = None) -> Schema:
     except RecursionError as error:
         raise SchemaError("the schema is nested too deeply") from error
     except ValueError as error:
-        raise SchemaError(f"the schema is no JSON: {error}") from error
+        raise SchemaError(f"the schema is not valid JSON: {error}") from error
     return parse_json(document, named)
 
 
@@ -145,14 +145,14 @@ def parse_json(document: object, named: Mapping[str, Type] | None = None) -> Sch
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
     """A number that can be written as JSON again."""
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:40]} is too large a number")
+        raise ValueError(f"{text[:40]} is too large for a number")
     return number
 
 
@@ -188,12 +188,12 @@ class _Parser:
         if isinstance(node, list):
             return self._union(node, space, depth)
         if not isinstance(node, dict):
-            raise SchemaError(f"{_shown(node)} is no schema")
+            raise SchemaError(f"{_shown(node)} is not a schema")
         kind = node.get("type")
         if isinstance(kind, dict | list):
             return self.type_of(kind, space, depth + 1)
         if not isinstance(kind, str):
-            raise SchemaError(f"no type: {_shown(node)}")
+            raise SchemaError(f"type is missing: {_shown(node)}")
         if kind in {"record", "error", "enum", "fixed"}:
             return self._named(node, kind, space, depth)
         if kind in PRIMITIVES:
@@ -201,7 +201,7 @@ class _Parser:
         if kind in {"array", "map"}:
             part = "items" if kind == "array" else "values"
             if part not in node:
-                raise SchemaError(f"no {part} of an {kind}: {_shown(node)}")
+                raise SchemaError(f"{part} of an {kind} is missing: {_shown(node)}")
             return Type(kind, items=self.type_of(node[part], space, depth + 1), props=_props(node, COMMON))
         return self._by_name(kind, space)
 
@@ -219,10 +219,10 @@ class _Parser:
         seen = set()
         for branch in branches:
             if branch.kind == "union":
-                raise SchemaError("a union holds a union")
+                raise SchemaError("a union cannot contain a union")
             key = branch.name or branch.kind
             if key in seen:
-                raise SchemaError(f"{key} is twice in a union")
+                raise SchemaError(f"duplicate {key} in a union")
             seen.add(key)
         return Type("union", branches=branches)
 
@@ -230,7 +230,7 @@ class _Parser:
         name = full_name(_text(node, "name", kind), node.get("namespace"), space)
         inner = name.rpartition(".")[0]
         if name in PRIMITIVES:
-            raise SchemaError(f"{name} is a primitive type's name")
+            raise SchemaError(f"{name} is the name of a primitive type")
         if name in self.named:
             raise SchemaError(f"can't redefine: {name}")
         made = Type("record" if kind == "error" else kind, name=name, is_error=kind == "error")
@@ -243,7 +243,9 @@ class _Parser:
         elif kind == "fixed":
             size = node.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= FIXED_SIZE_MAX:
-                raise SchemaError(f"the size of {name} is no whole number from 0 to {FIXED_SIZE_MAX}: {_shown(size)}")
+                raise SchemaError(
+                    f"the size of {name} must be a whole number from 0 to {FIXED_SIZE_MAX}, not {_shown(size)}"
+                )
             made.size = size
         else:
             made.fields = self._fields(node, name, inner, depth)
@@ -252,23 +254,25 @@ class _Parser:
     def _fields(self, node: dict[str, Any], name: str, space: str, depth: int) -> tuple[Field, ...]:
         rows = node.get("fields")
         if not isinstance(rows, list):
-            raise SchemaError(f"record {name} has no fields")
+            raise SchemaError(f"record {name} has no list of fields")
         made = []
         seen: set[str] = set()
         for row in rows:
             if not isinstance(row, dict):
-                raise SchemaError(f"a field of {name} is no object: {_shown(row)}")
+                raise SchemaError(f"a field of {name} must be an object, not {_shown(row)}")
             own = _text(row, "name", f"field of {name}")
             if not NAME.match(own):
-                raise SchemaError(f"illegal name of a field of {name}: {_shown(own)}")
+                raise SchemaError(f"illegal field name in {name}: {_shown(own)}")
             if own in seen:
-                raise SchemaError(f"field {own} is twice in {name}")
+                raise SchemaError(f"duplicate field {own} in {name}")
             seen.add(own)
             if "type" not in row:
-                raise SchemaError(f"no type of field {own} of {name}")
+                raise SchemaError(f"field {own} of {name} has no type")
             order = row.get("order", "ascending")
             if order not in ("ascending", "descending", "ignore"):
-                raise SchemaError(f"the order of field {own} of {name} is {_shown(order)}")
+                raise SchemaError(
+                    f"the order of field {own} of {name} must be ascending, descending or ignore, not {_shown(order)}"
+                )
             made.append(
                 Field(
                     own,
@@ -287,7 +291,7 @@ def full_name(name: str, namespace: object, space: str) -> str:
     """A name with its namespace: its own, the one beside it, or the one around it. SchemaError for an illegal one."""
     if "." not in name:
         if namespace is not None and not isinstance(namespace, str):
-            raise SchemaError(f"the namespace of {name} is no text: {_shown(namespace)}")
+            raise SchemaError(f"the namespace of {name} must be a string, not {_shown(namespace)}")
         around = space if namespace is None else namespace
         name = f"{around}.{name}" if around else name
     if not all(NAME.match(part) for part in name.split(".")):
@@ -298,30 +302,30 @@ def full_name(name: str, namespace: object, space: str) -> str:
 def _fill_enum(made: Type, node: dict[str, Any]) -> None:
     symbols = node.get("symbols")
     if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise SchemaError(f"enum {made.name} has no symbols")
+        raise SchemaError(f"enum {made.name} has no list of symbols")
     for symbol in symbols:
         if not NAME.match(symbol):
-            raise SchemaError(f"illegal symbol of {made.name}: {_shown(symbol)}")
+            raise SchemaError(f"illegal symbol in {made.name}: {_shown(symbol)}")
     if len(set(symbols)) != len(symbols):
-        raise SchemaError(f"a symbol is twice in {made.name}")
+        raise SchemaError(f"duplicate symbol in {made.name}")
     made.symbols = tuple(symbols)
     if "default" in node:
         if node["default"] not in symbols:
-            raise SchemaError(f"the default of {made.name} is none of its symbols: {_shown(node['default'])}")
+            raise SchemaError(f"the default of {made.name} is not one of its symbols: {_shown(node['default'])}")
         made.default = node["default"]
 
 
 def _text(node: dict[str, Any], key: str, what: str) -> str:
     value = node.get(key)
     if not isinstance(value, str) or not value:
-        raise SchemaError(f"no {key} of a {what}: {_shown(node)}")
+        raise SchemaError(f"{key} of a {what} is missing: {_shown(node)}")
     return value
 
 
 def _texts(node: dict[str, Any], key: str) -> list[str]:
     values = node.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise SchemaError(f"{key} are no list of names: {_shown(values)}")
+        raise SchemaError(f"{key} must be a list of names, not {_shown(values)}")
     return values
 
 

@@ -47,7 +47,7 @@ def encode_default(schema: Type, value: object, depth: int = 0) -> bytes:
             return zigzag(schema.symbols.index(str(value)))
         case _:
             return _compound(schema, value, depth)
-    raise ValueError(f"{value!r} is no {schema.kind}")
+    raise ValueError(f"{value!r} is not of type {schema.kind}")
 
 
 def _compound(schema: Type, value: object, depth: int) -> bytes:
@@ -67,7 +67,7 @@ def _compound(schema: Type, value: object, depth: int) -> bytes:
             return _block(
                 [_sized(str(key).encode()) + encode_default(items, item, depth + 1) for key, item in value.items()]
             )
-    raise ValueError(f"{value!r} is no {schema.kind}")
+    raise ValueError(f"{value!r} is not of type {schema.kind}")
 
 
 def _union(schema: Type, value: object, depth: int) -> bytes:
@@ -76,14 +76,14 @@ def _union(schema: Type, value: object, depth: int) -> bytes:
             return zigzag(number) + encode_default(branch, value, depth + 1)
         except ValueError:
             continue
-    raise ValueError(f"{value!r} is of none of a union's types")
+    raise ValueError(f"{value!r} matches no type of the union")
 
 
 def _real(kind: str, value: float) -> bytes:
     try:
         return struct.pack("<f" if kind == "float" else "<d", value)
     except OverflowError as error:
-        raise ValueError(f"{value!r} is no {kind}") from error
+        raise ValueError(f"{value!r} is not of type {kind}") from error
 
 
 def _sized(raw: bytes) -> bytes:

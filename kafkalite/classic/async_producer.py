@@ -93,7 +93,7 @@ class AsyncProducer:
         except queue.Full:
             self.dropped_count += 1
             self._callback.after_enqueue(item, added=False)
-            raise QueueFull(f"{self._config.queue_size} events wait already; this one was dropped") from None
+            raise QueueFull(f"the queue is full ({self._config.queue_size} events); this event was dropped") from None
         self._callback.after_enqueue(item, added=True)
 
     def leave(self) -> None:
@@ -141,4 +141,4 @@ class AsyncProducer:
             self._event_handler.handle(batch, self._producer, self._encoder)
         except Exception:  # whatever an application's handler does, the thread goes on
             self.failed_count += len(batch)
-            logger.exception("a batch of %d events was not sent and is lost", len(batch))
+            logger.exception("lost a batch of %d events that could not be sent", len(batch))

@@ -67,7 +67,7 @@ class FixedBrokers:
                 raise InvalidConfig(f"broker.list must be id:host:port,id:host:port, not {text!r}")
             self._addresses[int(found[1])] = Address(int(found[1]), found[2], int(found[3]))
         if not self._addresses:
-            raise InvalidConfig("broker.list names no broker")
+            raise InvalidConfig("broker.list is empty")
         self._partitions = [BrokerPartition(broker_id, ANY_PARTITION) for broker_id in self._addresses]
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
@@ -108,14 +108,16 @@ class ZooKeeperBrokers:
             try:
                 known = group.partitions(self._client, topic, self._dropper(topic))
             except ZooKeeperError as error:
-                raise NoBrokersForPartition(f"ZooKeeper does not say who has topic {topic!r}: {error!r}") from error
+                raise NoBrokersForPartition(
+                    f"cannot read the brokers of topic {topic!r} from ZooKeeper: {error!r}"
+                ) from error
             with self._lock:
                 if self._version == version:
                     self._partitions[topic] = known
         if not known:
             known = [BrokerPartition(broker_id, _FIRST_PARTITION) for broker_id in sorted(self._live())]
         if not known:
-            raise NoBrokersForPartition(f"no broker is alive that could take topic {topic!r}")
+            raise NoBrokersForPartition(f"no live broker for topic {topic!r}")
         return known
 
     def address(self, broker_id: int) -> Address | None:
@@ -137,7 +139,7 @@ class ZooKeeperBrokers:
             try:
                 nodes = group.brokers(self._client, self._on_brokers)
             except ZooKeeperError as error:
-                raise NoBrokersForPartition(f"ZooKeeper does not say which brokers are alive: {error!r}") from error
+                raise NoBrokersForPartition(f"cannot read the live brokers from ZooKeeper: {error!r}") from error
             known = {node.broker_id: Address(node.broker_id, node.host, node.port) for node in nodes.values()}
             with self._lock:
                 if self._version == version:

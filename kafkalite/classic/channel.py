@@ -73,7 +73,7 @@ class Channel:
             self._connection().sendall(frame)
         except BlockingIOError as error:
             self.close()
-            raise ConnectionFailed(f"{self.address} took nothing for {self._socket_timeout_s:g} s") from error
+            raise ConnectionFailed(f"sending to {self.address} timed out after {self._socket_timeout_s:g} s") from error
         except OSError as error:
             self.close()
             raise ConnectionFailed(f"sending to {self.address} failed: {error}") from error
@@ -85,10 +85,10 @@ class Channel:
             return self._receive(self._answer_size())
         except BlockingIOError as error:
             self.close()
-            raise ConnectionFailed(f"{self.address} did not answer within {self._socket_timeout_s:g} s") from error
+            raise ConnectionFailed(f"{self.address} did not respond within {self._socket_timeout_s:g} s") from error
         except OSError as error:
             self.close()
-            raise ConnectionFailed(f"{self.address} did not answer: {error}") from error
+            raise ConnectionFailed(f"receiving from {self.address} failed: {error}") from error
         except ConnectionFailed:
             self.close()
             raise
@@ -174,7 +174,9 @@ class Channel:
         size: int
         (size,) = _SIZE.unpack(self._receive(_SIZE.size))
         if not 0 < size <= RESPONSE_SIZE_MAX:
-            raise ConnectionFailed(f"{self.address} announced an answer of {size} bytes")
+            raise ConnectionFailed(
+                f"{self.address} announced a response of {size} bytes; the limit is {RESPONSE_SIZE_MAX}"
+            )
         return size
 
     def _receive(self, size: int) -> memoryview:

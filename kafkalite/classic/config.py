@@ -59,7 +59,7 @@ def csv_map(key: str, text: str) -> dict[str, int]:
         if separator and number.strip().lstrip("-").isdigit():
             found[topic.strip()] = int(number)
         else:
-            logger.error("%s: %r is not topic:number, left out", key, pair)
+            logger.error("%s: ignoring %r, which is not topic:number", key, pair)
     return found
 
 
@@ -180,12 +180,12 @@ class ProducerConfig(ZooKeeperSettings, QueueSettings):
         if self.producer_type not in {"sync", "async"}:
             raise InvalidConfig(f"producer.type must be sync or async, not {self.producer_type!r}")
         if bool(self.zk_connect) == bool(self.broker_list):
-            raise InvalidConfig("a producer takes zk.connect or broker.list, one of the two")
+            raise InvalidConfig("a producer needs either zk.connect or broker.list")
         if self.partitioner_class and self.broker_list:
-            raise InvalidConfig("with broker.list the broker picks the partition: partitioner.class has no say")
+            raise InvalidConfig("partitioner.class cannot be used with broker.list: the broker picks the partition")
         given = [row for row in ("event_handler", "callback_handler") if getattr(self, row)]
         if given and self.producer_type == "sync":
-            raise InvalidConfig(f"{given[0].replace('_', '.')} is for producer.type=async")
+            raise InvalidConfig(f"{given[0].replace('_', '.')} needs producer.type=async")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ class ConsumerConfig(ZooKeeperSettings):
         if not self.groupid:
             raise InvalidConfig("a consumer needs groupid")
         if "/" in self.groupid:
-            raise InvalidConfig(f"groupid is a node's name in ZooKeeper and holds no slash: {self.groupid!r}")
+            raise InvalidConfig(f"groupid must not contain a slash, as it names a ZooKeeper node: {self.groupid!r}")
 
     @property
     def fetch_size_limit(self) -> int:

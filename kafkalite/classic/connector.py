@@ -96,7 +96,7 @@ class ConsumerConnector:
     ) -> dict[str, list[KafkaStream]]:
         """Topic to as many streams as asked. Once for each connector; RebalanceFailed when the group finds no order."""
         if not topic_counts or any(count < 1 for count in topic_counts.values()):
-            raise InvalidConfig("streams are asked for as topic to a count of 1 or more")
+            raise InvalidConfig("expected a map from topics to stream counts of at least 1")
         streams: dict[str, list[KafkaStream]] = {}
         for topic, count in topic_counts.items():
             streams[topic] = [self._new_stream(topic, number, decoder) for number in range(count)]
@@ -108,7 +108,7 @@ class ConsumerConnector:
     ) -> list[KafkaStream]:
         """Streams shared by all topics that the filter allows, those to come included."""
         if stream_count < 1:
-            raise InvalidConfig("at least one stream has to be asked for")
+            raise InvalidConfig(f"the stream count must be at least 1, not {stream_count}")
         streams = [self._new_stream(None, number, decoder) for number in range(stream_count)]
         self._begin(FilterCounts(topic_filter.marker, stream_count, topic_filter.pattern))
         return streams
@@ -124,7 +124,9 @@ class ConsumerConnector:
             if self._positions is not positions:
                 return
             if self._away():
-                logger.info("ZooKeeper is away, offsets are not stored", extra=fields(consumer=self.consumer_id))
+                logger.info(
+                    "ZooKeeper is not reachable, so offsets are not stored", extra=fields(consumer=self.consumer_id)
+                )
                 return
             self._store(topic, partition, position.consumed)
 
@@ -156,7 +158,7 @@ class ConsumerConnector:
         leaving.join(LEAVE_TIMEOUT_S)
         if leaving.is_alive():
             logger.warning(
-                "ZooKeeper is silent: %s leaves its group when the session ends", self.consumer_id,
+                "ZooKeeper does not respond: %s stays in its group until its session expires", self.consumer_id,
                 extra=fields(consumer=self.consumer_id),
             )  # fmt: skip
 
@@ -191,7 +193,7 @@ class ConsumerConnector:
 
     def _new_stream(self, topic: str | None, number: int, decoder: Decoder | None) -> KafkaStream:
         if self._subscription is not None:
-            raise ClassicError("a connector makes its streams once")
+            raise ClassicError("a connector can create its streams only once")
         queue = self._queues[topic, number] = ChunkQueue(self._config.queued_chunks_max)
         stream = KafkaStream(
             queue,
@@ -231,7 +233,7 @@ class ConsumerConnector:
                 except (NodeConflict, NodeError, ClassicError, *ZooKeeperError) as error:
                     failure = error
                     logger.info(
-                        "attempt %d to share the partitions failed: %s", attempt + 1, error or type(error).__name__,
+                        "rebalance attempt %d failed: %s", attempt + 1, error or type(error).__name__,
                         extra=fields(consumer=self.consumer_id),
                     )  # fmt: skip
                     self._pause()
@@ -240,7 +242,7 @@ class ConsumerConnector:
                 else:
                     return
             raise RebalanceFailed(
-                f"{self.consumer_id} got no share in {self._config.rebalance_retries_max} attempts: {failure}"
+                f"{self.consumer_id} failed to rebalance in {self._config.rebalance_retries_max} attempts: {failure}"
             ) from failure
 
     def _attempt(self) -> None:
@@ -262,14 +264,22 @@ class ConsumerConnector:
         self._start_fetchers(share)
         idle = sorted(share.topics - {topic for topic, _ in share.owners})
         if idle:
-            logger.warning("no partition is left for %s of topics %s", self.consumer_id, ", ".join(idle))
+            logger.warning(
+                "%s gets no partition of topics %s: the group has more streams than partitions",
+                self.consumer_id,
+                ", ".join(idle),
+            )
 
     def _give_back(self) -> None:
         """After a failure nobody must wait for us; what ZooKeeper does not take now, the next attempt gives back."""
         try:
             ownership.release(self._client, self._group, self._owners)
         except ZooKeeperError as error:
-            logger.info("%d owner nodes are yet to be given back: %s", len(self._owners), error or type(error).__name__)
+            logger.info(
+                "%d partition owner nodes could not be released yet: %s",
+                len(self._owners),
+                error or type(error).__name__,
+            )
 
     def _pause(self) -> None:
         """Nothing is fetched or handed out any more; what was handed out is committed."""
@@ -290,7 +300,7 @@ class ConsumerConnector:
         for broker_id, positions in by_broker.items():
             broker = share.brokers.get(broker_id)
             if broker is None:
-                logger.warning("broker %d is not alive, its partitions wait for it", broker_id)
+                logger.warning("broker %d is down; its partitions are consumed when it returns", broker_id)
                 continue
             fetcher = Fetcher(broker, positions, self._config, self._store_position)
             self._fetchers.append(fetcher)
@@ -315,7 +325,7 @@ class ConsumerConnector:
         try:
             nodes.store_offset(self._client, self._group, topic, partition, offset)
         except ZooKeeperError as error:
-            logger.warning("offset %d of %s-%s is not stored: %s", offset, topic, partition, error)
+            logger.warning("cannot store offset %d of %s-%s: %s", offset, topic, partition, error)
         else:
             self._was_stored(topic, partition, offset)
 
@@ -345,7 +355,7 @@ class ConsumerConnector:
                 if away:
                     self._away_since = None
             if away and not lost:
-                logger.warning("ZooKeeper is away for longer than the session lasts: nothing is fetched any more")
+                logger.warning("ZooKeeper has been unreachable for longer than the session timeout; fetching stops")
                 with self._rebalancing:
                     self._drop()  # the owner nodes are given back when the connection is there again
                 continue
@@ -359,7 +369,7 @@ class ConsumerConnector:
         """Registers again if need be and rebalances; False when ZooKeeper did not take it."""
         try:
             if lost:
-                logger.warning("the session in ZooKeeper was lost", extra=fields(consumer=self.consumer_id))
+                logger.warning("the ZooKeeper session was lost", extra=fields(consumer=self.consumer_id))
                 with self._rebalancing:
                     self._drop()
                 # The owner nodes went with the session, but for those that an attempt had under way made in the next

@@ -49,10 +49,10 @@ def reset_offset(consumer: SimpleConsumer, topic: str, partition: int, policy: s
     """Where autooffset.reset begins; InvalidConfig when it is neither smallest nor largest."""
     time_ms = RESET_TIMES.get(policy)
     if time_ms is None:
-        raise InvalidConfig(f"autooffset.reset is {policy!r}, and there is no offset to begin at")
+        raise InvalidConfig(f"no stored offset to start at, and autooffset.reset is {policy!r}")
     offsets = consumer.get_offsets_before(topic, partition, time_ms, 1)
     if not offsets:
-        raise UnknownError(f"the broker knows no offset of {topic}-{partition}")
+        raise UnknownError(f"the broker returned no offset for {topic}-{partition}")
     return offsets[0]
 
 
@@ -100,9 +100,9 @@ class Fetcher:
                 if not self._turn():
                     self._stopping.wait(self._config.fetcher_backoff_ms / 1000)
         except ClassicError as error:
-            logger.warning("fetching from broker %d ended: %s", self._broker.broker_id, error)
+            logger.warning("fetching from broker %d stopped: %s", self._broker.broker_id, error)
         except Exception:
-            logger.exception("fetching from broker %d ended", self._broker.broker_id)
+            logger.exception("fetching from broker %d stopped", self._broker.broker_id)
         finally:
             self._consumer.close()
 
@@ -164,7 +164,7 @@ class Fetcher:
     def _give_up(self, position: ConsumedPosition, error: ClassicError) -> None:
         """The application is told; what else this thread reads goes on."""
         logger.warning(
-            "%s-%s is not read on: %s", position.topic, position.partition, error,
+            "reading %s-%s stops: %s", position.topic, position.partition, error,
             extra=fields(broker=self._broker.broker_id),
         )  # fmt: skip
         self._positions.remove(position)
@@ -183,7 +183,7 @@ class Fetcher:
             logger.warning("%s", error)
             return False
         logger.warning(
-            "offset %d of %s-%s is not there, reading on at %d",
+            "offset %d of %s-%s does not exist; reading continues at offset %d",
             position.fetched, position.topic, position.partition, offset,
         )  # fmt: skip
         position.reset(offset)

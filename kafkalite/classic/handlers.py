@@ -153,7 +153,7 @@ class DefaultEventHandler:
             except ClassicError as error:
                 if attempt == self._config.num_retries:
                     raise
-                logger.warning("sending %d events failed, tried again: %s", len(chosen), error)
+                logger.warning("sending %d events failed, retrying: %s", len(chosen), error)
             else:
                 return
 

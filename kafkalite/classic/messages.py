@@ -63,7 +63,7 @@ def whole_size(data: Buffer) -> int:
 def _fault(fault: int, offset: int) -> ClassicError:
     text = f"{native.FAULT_TEXT[fault]}, at offset {offset}"
     if fault == native.PARTIAL:
-        return InvalidMessageSize(f"{text}: it is larger than the fetch size, or corrupt")
+        return InvalidMessageSize(f"{text}: the message is larger than the fetch size or corrupt")
     return InvalidMessageSize(text) if fault == native.BAD_SIZE else InvalidMessage(text)
 
 
@@ -71,7 +71,7 @@ def _open_wrapper(codec: int, payload: bytes, _depth: int) -> bytes:
     try:
         return unpack(codec, payload, UNPACKED_SIZE_MAX)
     except CompressionError as error:
-        raise InvalidMessage(f"a compressed message does not unpack: {error}") from None
+        raise InvalidMessage(f"cannot decompress a message: {error}") from None
 
 
 class MessageIterator(native.MessageIterator):
@@ -111,4 +111,4 @@ class MessageSet:
 def check_size(largest: int, size_max: int) -> None:
     """MessageSizeTooLarge when the largest payload of a set, `largest` bytes, is beyond `size_max`."""
     if largest > size_max:
-        raise MessageSizeTooLarge(f"a message of {largest} bytes is beyond max.message.size, {size_max}")
+        raise MessageSizeTooLarge(f"a message of {largest} bytes exceeds max.message.size ({size_max})")

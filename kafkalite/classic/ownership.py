@@ -59,7 +59,7 @@ def decide(
     all_topics = nodes.topics(client, watch if watch_topics else None)
     own = nodes.subscription(client, group, consumer_id)
     if own is None:
-        raise RebalanceFailed(f"the node of {consumer_id} is gone")
+        raise RebalanceFailed(f"the ZooKeeper node of consumer {consumer_id} no longer exists")
     share = ConsumerShare()
     threads = nodes.threads_by_topic(client, group, all_topics)
     for topic, stream_count in own.streams_of(all_topics).items():
@@ -118,4 +118,4 @@ def _first_offset(share: ConsumerShare, topic: str, partition: BrokerPartition, 
         except ConnectionFailed:
             return UNKNOWN_OFFSET
         except ClassicError as error:
-            raise RebalanceFailed(f"no offset to begin {topic}-{partition} at: {error}") from error
+            raise RebalanceFailed(f"no offset to start {topic}-{partition} at: {error}") from error

@@ -47,7 +47,7 @@ def hash_code(key: Any) -> int:
     if isinstance(key, float):
         (bits,) = struct.unpack(">Q", struct.pack(">d", key))
         return _signed(bits ^ bits >> 32)
-    raise TypeError(f"keys of type {type(key).__name__} have no hash code here; bring a partitioner of your own")
+    raise TypeError(f"cannot hash keys of type {type(key).__name__}; pass your own partitioner")
 
 
 def _string_hash(text: str) -> int:

@@ -74,9 +74,9 @@ class Producer:
             config if isinstance(config, ProducerConfig) else ProducerConfig.from_properties(dict(config))
         )
         if partitioner is not None and config.broker_list:
-            raise InvalidConfig("with broker.list the broker picks the partition, a partitioner has no say")
+            raise InvalidConfig("a partitioner cannot be used with broker.list: the broker picks the partition")
         if config.producer_type == "sync" and (event_handler is not None or callback_handler is not None):
-            raise InvalidConfig("event and callback handlers are for producer.type=async")
+            raise InvalidConfig("event and callback handlers need producer.type=async")
         self._partitioner = partitioner or named.partitioner(config)
         self._handlers = named.handlers(
             config,
@@ -185,7 +185,7 @@ class Producer:
             if address is not None:
                 return address, chosen.partition
             self._brokers.refresh()
-        raise NoBrokersForPartition(f"the broker of a partition of topic {item.topic!r} is not alive")
+        raise NoBrokersForPartition(f"the broker of the chosen partition of topic {item.topic!r} is down")
 
     def _choose(self, item: ProducerData, choices: list[BrokerPartition]) -> BrokerPartition:
         if item.partition is not None:
@@ -196,7 +196,7 @@ class Producer:
             return choices[0] if len(choices) == 1 else random.choice(choices)
         index = self._partitioner.partition(item.key, len(choices))
         if not 0 <= index < len(choices):
-            raise InvalidPartition(f"the partitioner chose {index} of {len(choices)} partitions of {item.topic!r}")
+            raise InvalidPartition(f"the partitioner chose partition {index}; topic {item.topic!r} has {len(choices)}")
         return choices[index]
 
     def _producer_of(self, address: Address) -> SyncProducer:

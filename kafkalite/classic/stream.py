@@ -115,7 +115,7 @@ class ChunkQueue:
                     return None
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
-                    raise ConsumerTimeout(f"no message came within {timeout_s:g} s")
+                    raise ConsumerTimeout(f"no message arrived within {timeout_s:g} s")
                 self._changed.wait(left_s)
             chunk = self._chunks.popleft()
             self._changed.notify_all()

@@ -85,7 +85,7 @@ class SyncProducer:
         data = messages if isinstance(messages, bytes) else encode_message_set(messages)
         size, _, largest, _, _ = check(data, verify=False)
         if size != len(data):
-            raise InvalidMessageSize(f"a message set of {len(data)} bytes whose messages end at {size}")
+            raise InvalidMessageSize(f"the message set has {len(data)} bytes, but its messages end at byte {size}")
         check_size(largest, self._config.max_message_size)
         return data
 

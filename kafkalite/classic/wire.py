@@ -97,7 +97,7 @@ def encode_offsets(topic: str, partition: int, time_ms: int, count_max: int) -> 
 def decode_fetch(body: memoryview, request: FetchRequest) -> memoryview:
     """The message set of a response without its size."""
     if len(body) < CODE_SIZE:
-        raise UnknownError("a fetch was answered with less than an error code")
+        raise UnknownError("the fetch response is too short for an error code")
     (code,) = _CODE.unpack_from(body)
     if code:
         raise error_of(code, _named(request))
@@ -107,7 +107,7 @@ def decode_fetch(body: memoryview, request: FetchRequest) -> memoryview:
 def decode_multifetch(body: memoryview, requests: Sequence[FetchRequest]) -> list[memoryview | ClassicError]:
     """For each request, in order, its message set or its error."""
     if len(body) < CODE_SIZE:
-        raise UnknownError("a multifetch was answered with less than an error code")
+        raise UnknownError("the multifetch response is too short for an error code")
     (outer,) = _CODE.unpack_from(body)
     if outer:
         raise error_of(outer, "multifetch")
@@ -115,11 +115,11 @@ def decode_multifetch(body: memoryview, requests: Sequence[FetchRequest]) -> lis
     at = CODE_SIZE
     for request in requests:
         if at + _SIZED_CODE.size > len(body):
-            raise UnknownError("a multifetch was answered for fewer partitions than asked")
+            raise UnknownError("the multifetch response has fewer partitions than requested")
         size, code = _SIZED_CODE.unpack_from(body, at)
         end = at + SIZE_SIZE + size
         if size < CODE_SIZE or end > len(body):
-            raise UnknownError(f"a multifetch's answer has a part of {size} bytes")
+            raise UnknownError(f"the multifetch response has a part of {size} bytes, which does not fit")
         found.append(error_of(code, _named(request)) if code else body[at + _SIZED_CODE.size : end])
         at = end
     return found
@@ -128,12 +128,12 @@ def decode_multifetch(body: memoryview, requests: Sequence[FetchRequest]) -> lis
 def decode_offsets(body: memoryview) -> list[int]:
     """Offsets, newest first."""
     if len(body) < CODE_SIZE + SIZE_SIZE:
-        raise UnknownError("offsets were answered with too few bytes")
+        raise UnknownError("the offsets response is too short")
     code, count = struct.unpack_from(">hi", body)
     if code:
         raise error_of(code, "offsets")
     if count < 0 or CODE_SIZE + SIZE_SIZE + 8 * count > len(body):
-        raise UnknownError(f"{count} offsets in an answer of {len(body)} bytes")
+        raise UnknownError(f"the offsets response announces {count} offsets in {len(body)} bytes")
     return list(struct.unpack_from(f">{count}q", body, CODE_SIZE + SIZE_SIZE))
 
 

@@ -94,7 +94,7 @@ def test_what_is_bad_is_told_by_row_and_spoils_nothing_else() -> None:
     assert found == [None, 5, None, None, None, None]
     assert list(failed) == [0, 2, 3, 4]
     assert "does not begin with 0x00" in failed[0]
-    assert "no schema of id 9" in failed[2]
+    assert "no schema with id 9" in failed[2]
     assert failed[3].startswith("schema 1: ")
 
 

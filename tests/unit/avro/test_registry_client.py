@@ -101,8 +101,8 @@ def test_another_url_is_tried_and_nobody_is_said() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "text"),
     [
-        ((200, {"schema": "int"}), SchemaError, "no JSON"),
-        ((200, {"schema": "x", "schemaType": "PROTOBUF"}), SchemaError, "of type PROTOBUF, not AVRO"),
+        ((200, {"schema": "int"}), SchemaError, "not valid JSON"),
+        ((200, {"schema": "x", "schemaType": "PROTOBUF"}), SchemaError, "has type PROTOBUF; expected AVRO"),
         ((409, {"error_code": 409, "message": "incompatible"}), RegistryRefused, "incompatible"),
         ((404, b"nothing"), RegistryRefused, "HTTP status 404"),
     ],
@@ -115,7 +115,7 @@ def test_refusals_and_other_schemas(answer, error, text: str) -> None:
 def test_a_server_that_is_no_registry() -> None:
     with Script((200, b"<html>")) as script:
         script.client._retry_timeout_s = 0.1
-        with pytest.raises(RegistryUnreachable, match="no schema registry"):
+        with pytest.raises(RegistryUnreachable, match="is this a schema registry"):
             script.client.schema(7)
 
 
@@ -160,7 +160,7 @@ def test_an_id_that_no_registry_can_have_is_not_asked_for() -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8081", "ftp://x", "http://"])
 def test_what_is_no_url(url: str) -> None:
-    with pytest.raises(ValueError, match="no URL of a schema registry"):
+    with pytest.raises(ValueError, match="not a schema registry URL"):
         RegistryClient(url)
 
 

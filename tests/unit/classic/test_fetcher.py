@@ -78,7 +78,7 @@ def test_message_above_the_limit_is_an_error_of_its_partition_alone(broker, fetc
     put(broker, 1, b"b")
     put(broker, 2, b"c")
     assert [next(streams[1]).message, next(streams[2]).message] == [b"b", b"c"]
-    assert "t-0-0 is not read on" in caplog.text
+    assert "reading t-0-0 stops" in caplog.text
 
 
 def test_message_of_exactly_the_limit_is_read(broker, fetch):

@@ -213,7 +213,7 @@ def next_message(reader: Consumer) -> confluent_kafka.Message:
         if message is not None:
             assert message.error() is None, message.error()
             return message
-    raise TimeoutError("no message came")
+    raise TimeoutError("no message arrived")
 
 
 MIXED = [

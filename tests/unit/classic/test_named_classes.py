@@ -193,9 +193,9 @@ def test_what_is_refused(plugins, registered, key, value, text):
 
 
 def test_settings_that_would_have_no_effect_are_refused(broker):
-    with pytest.raises(InvalidConfig, match=r"partitioner\.class has no say"):
+    with pytest.raises(InvalidConfig, match=r"partitioner\.class cannot be used"):
         ProducerConfig.from_properties(fixed(broker, partitioner_class="a:B"))
-    with pytest.raises(InvalidConfig, match=r"callback\.handler is for producer\.type=async"):
+    with pytest.raises(InvalidConfig, match=r"callback\.handler needs producer\.type=async"):
         ProducerConfig.from_properties(fixed(broker, callback_handler="a:B"))
 
 

@@ -217,7 +217,7 @@ def test_batch_that_fails_is_counted_and_the_rest_goes_on(broker):
 
 
 def test_settings_that_do_not_fit_together(broker):
-    with pytest.raises(InvalidConfig, match="partitioner has no say"):
+    with pytest.raises(InvalidConfig, match="partitioner cannot be used"):
         Producer(make(broker), partitioner=object())
     with pytest.raises(InvalidConfig, match=r"producer\.type=async"):
         Producer(make(broker), callback_handler=CallbackHandler())
