@@ -68,7 +68,7 @@ def until_done(client: Client, topic: str, member: subprocess.Popen[bytes], coun
         if found is not None and found.offset >= count:
             return
         if member.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"the member of {topic} has ended with {member.poll()}, or takes too long")
+            raise SystemExit(f"the member of {topic} has exited with status {member.poll()} or takes too long")
         time.sleep(0.05)
 
 

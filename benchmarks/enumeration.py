@@ -88,10 +88,10 @@ class Stranger:
             last = time.perf_counter() - began
         salt = challenge.split(b",")[1]
         if self._salts.setdefault(name, salt) != salt:
-            raise RuntimeError(f"the salt of {name} changes")
+            raise RuntimeError(f"the salt of user {name} changed between requests")
         self._sizes.add((len(raw), len(refusal)))
         if len(self._sizes) > 1 + 1:  # a salt's number may have a digit less
-            raise RuntimeError(f"answers differ in size: {self._sizes}")
+            raise RuntimeError(f"responses differ in size: {self._sizes}")
         return Try(exists, first, last)
 
 

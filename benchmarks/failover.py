@@ -163,7 +163,7 @@ def make_topic(port: int, name: str, replicas: list[int], partitions: int) -> No
     )
     (made,) = ask(port, api.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=60_000)).topics
     if made.error_code:
-        raise RuntimeError(f"{name} could not be made: {made.error_message}")
+        raise RuntimeError(f"cannot create topic {name}: {made.error_message}")
 
 
 def run(directory: Path, rounds: int, partitions: int, replica_count: int) -> Row:

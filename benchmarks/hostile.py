@@ -144,7 +144,7 @@ class Side:
         with Burners(min(row["load"], os.cpu_count() or 1)):
             beside = self.honest.run(seconds / 2, grace_s=BASELINE_MAX_S, rounds_min=BASELINE_ROUNDS)
         if beside["unanswered"]:
-            raise RuntimeError(f"an idle broker does not answer: {beside['unanswered']}")
+            raise RuntimeError(f"the idle broker does not respond: {beside['unanswered']}")
         row["baseline"] = {key: beside[key] for key in ("rate_per_s", "p50_us", "p99_us", "count")}
         row["throughput"] = row["rate_per_s"] / beside["rate_per_s"]
         row["p99"] = row["p99_us"] / beside["p99_us"]

@@ -297,12 +297,12 @@ def main() -> None:
         parser.error("valgrind is not installed")
     names = arguments.only.split(";") if arguments.only else [START, *CASES]
     if unknown := set(names) - {START, *CASES}:
-        parser.error(f"unknown: {', '.join(sorted(unknown))} (of {START}, {', '.join(CASES)})")
+        parser.error(f"unknown case {', '.join(sorted(unknown))}; choose from {START}, {', '.join(CASES)}")
     if START in names[1:]:
-        parser.error(f"{START!r} is counted first: name it before the other cases")
+        parser.error(f"{START!r} is counted first; put it before the other cases")
     for i, name in enumerate(names):
         if name != START and CASES[name].needs not in ("", *names[:i]):
-            parser.error(f"{name!r} reads what {CASES[name].needs!r} wrote: name that before")
+            parser.error(f"{name!r} reads what {CASES[name].needs!r} writes; put that case first")
     yardstick: dict[str, float] = {}
     for tree in arguments.trees:
         own: dict[str, float] = {}

@@ -187,7 +187,7 @@ def main() -> None:
     if arguments.only:
         wanted = set(arguments.only.split(","))
         if unknown := wanted - {case.name for case in chosen}:
-            parser.error(f"unknown: {', '.join(sorted(unknown))}")
+            parser.error(f"unknown case {', '.join(sorted(unknown))}")
         chosen = [case for case in chosen if case.name in wanted]
     with tempfile.TemporaryDirectory(prefix="kafkalite-pairs-") as folder:
         old = TreeServer("old", Path(folder) / "old", tree=arguments.old.resolve())

@@ -57,7 +57,7 @@ class Producer:
         for _ in range(self._count):
             answer = wire.parse_produce(self._connection.receive()[1])
             if answer[0].error:
-                raise RuntimeError(f"a record was refused: error {answer[0].error}")
+                raise RuntimeError(f"the broker rejected a record: error {answer[0].error}")
         sender.join()
         self._connection.close()
         return time.perf_counter() - began
@@ -89,7 +89,7 @@ class Reader:
         self._thread.join()
         self._consumer.close()
         if len(self.partitions) != self._count:
-            raise RuntimeError(f"{len(self.partitions)} of {self._count} records came")
+            raise RuntimeError(f"only {len(self.partitions)} of {self._count} records arrived")
         return self.partitions
 
     def _run(self) -> None:

@@ -118,7 +118,7 @@ def librdkafka(records: int) -> Case:
                 except BufferError:
                     producer.poll(0.01)
         if producer.flush(120):
-            raise RuntimeError("records were not delivered")
+            raise RuntimeError("some records were not delivered")
         return Took(time.monotonic() - began, speaking_seconds())
 
     return run
@@ -307,7 +307,7 @@ def main() -> None:
     if shutil.which("java") is None:
         cases = {name: case for name, case in cases.items() if not name.startswith("java")}
     if not cases:
-        parser.error(f"no case that can be run begins with {arguments.only}: {', '.join(CASES)}")
+        parser.error(f"no case that can run starts with {arguments.only}; choose from {', '.join(CASES)}")
     folder = Path(tempfile.mkdtemp(prefix="kafkalite-tls-"))
     authority = Authority()
     authority.write_pem(folder / "authority.pem")

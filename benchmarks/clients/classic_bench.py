@@ -51,7 +51,7 @@ def produce(arguments: argparse.Namespace) -> int:
         deadline = time.monotonic() + VISIBLE_S
         while arguments.codec == 0 and consumer.get_offsets_before(arguments.topic, 0, LATEST, 1)[0] < end:
             if time.monotonic() > deadline:
-                raise SystemExit(f"not everything was visible {VISIBLE_S:g} s after the last send")
+                raise SystemExit(f"not all messages were visible {VISIBLE_S:g} s after the last send")
             time.sleep(0.001)
     return sent
 

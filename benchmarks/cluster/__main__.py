@@ -16,7 +16,7 @@ def main() -> None:
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+        parser.error(f"unknown measurement {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")
     for name in arguments.names or NAMES:
         importlib.import_module(f"benchmarks.cluster.{name}").main(small=arguments.small, repeats=arguments.repeats)
 

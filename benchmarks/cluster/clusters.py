@@ -132,7 +132,7 @@ class Cluster:
         deadline = time.monotonic() + WAIT_S
         while any(self._directory.rglob(f"{name}-*")):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"files of {name} are still there")
+                raise TimeoutError(f"files of topic {name} still exist")
             time.sleep(LOOK_S)
 
     def wait_in_sync(self, index: int, partitions: int, replicas: int) -> None:
@@ -153,4 +153,4 @@ class Cluster:
                 if sum(good(each.leader, each.isrs) for each in told) == count:
                     return
             time.sleep(LOOK_S)
-        raise TimeoutError("the cluster does not become what is waited for")
+        raise TimeoutError("the cluster did not reach the expected state in time")

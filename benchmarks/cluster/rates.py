@@ -75,7 +75,7 @@ def turn(cluster: Cluster, batch: int, count: int) -> Row:
         *("--size", SIZE, "--partitions", PARTITIONS, *options),
     )
     if row["failed"]:
-        raise RuntimeError(f"{row['failed']} messages were not taken")
+        raise RuntimeError(f"{row['failed']} messages were not acknowledged")
     cpu_s = cluster.counted().brokers_cpu_s - before.brokers_cpu_s
     cluster.delete(topic)
     return {"rate_per_s": row["rate_per_s"], "brokers_cpu_s_per_million": cpu_s / count * 1e6}

@@ -109,7 +109,7 @@ class Day:
         """SystemExit when one of these has ended by itself."""
         for name in names:
             if (status := self.parts[name].poll()) is not None:
-                sys.exit(f"{name} ended with status {status}; see {self.folder / name}.log")
+                sys.exit(f"{name} exited with status {status}; see {self.folder / name}.log")
 
     def start_all(self) -> None:
         live, offline = self.address("live"), self.address("offline")

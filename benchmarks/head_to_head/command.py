@@ -43,7 +43,7 @@ class Remote(System):
         try:
             socket.create_connection((self._host, self.port), CONNECT_TIMEOUT_S).close()
         except OSError as error:
-            raise DidNotStart(f"nothing answers at {self._host}:{self.port}: {error.strerror or error}") from error
+            raise DidNotStart(f"cannot connect to {self._host}:{self.port}: {error.strerror or error}") from error
 
     def stop(self) -> None:
         """It is not ours."""
@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         runner.run()
     except OtherRun as error:
-        raise UsageError(f"{error}; leave --resume out to begin anew") from error
+        raise UsageError(f"{error}; leave out --resume to start over") from error
     except KeyboardInterrupt:
-        say(f"interrupted: {store.folder} has what was measured; --resume goes on")
+        say(f"interrupted; {store.folder} has the results so far, --resume continues")
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -82,7 +82,7 @@ def make_runner(arguments: argparse.Namespace, store: Store) -> Runner:
     chosen = profile(arguments.profile)
     if arguments.repeats is not None:
         if arguments.repeats < 1:
-            raise UsageError("--repeats has to be 1 or more")
+            raise UsageError("--repeats must be at least 1")
         chosen = replace(chosen, repeat_count=arguments.repeats)
     if arguments.only is not None:
         try:
@@ -96,9 +96,9 @@ def make_runner(arguments: argparse.Namespace, store: Store) -> Runner:
     if not arguments.remote:
         return Runner(chosen, names, store, options, resume=arguments.resume)
     if len(names) != 1:
-        raise UsageError("--remote drives one system: name it with --systems")
+        raise UsageError("--remote measures one system; set it with --systems")
     if arguments.resume:
-        raise UsageError("--remote and --resume do not go together: the host's topics are not known")
+        raise UsageError("--remote cannot be combined with --resume: the topics on that host are unknown")
     host, port = parse_remote(arguments.remote, SYSTEMS[names[0]].remote_port)
     chosen = replace(chosen, cases=[case for case in chosen.cases if not case.series.startswith("classic")])
     return Runner(chosen, names, store, options, make=lambda kind, _, __: Remote(kind, host, port), remote=True)
@@ -110,9 +110,9 @@ def parse_systems(text: str | None) -> list[str]:
         return []
     names = {name.strip() for name in text.split(",") if name.strip()}
     if unknown := sorted(names - set(SYSTEMS)):
-        raise UsageError(f"there is no system {', '.join(unknown)}; there are {', '.join(SYSTEMS)}")
+        raise UsageError(f"unknown system {', '.join(unknown)}; choose from {', '.join(SYSTEMS)}")
     if not names:
-        raise UsageError("--systems names none")
+        raise UsageError("--systems is empty")
     return [name for name in SYSTEMS if name in names]
 
 
@@ -123,7 +123,7 @@ def parse_remote(text: str, default_port: int) -> tuple[str, int]:
         host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise UsageError(f"--remote {text!r} is no HOST or HOST:PORT")
+        raise UsageError(f"--remote {text!r} is not HOST or HOST:PORT")
     return host, int(port)
 
 
@@ -133,5 +133,5 @@ def show(folder: Path) -> int:
         print(report.render(report.Results.load(folder), report.text))
     except (OSError, ValueError, KeyError) as error:
         why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        raise UsageError(f"{folder} holds no run of kafkalite bench ({why})") from error
+        raise UsageError(f"{folder} has no run of kafkalite bench ({why})") from error
     return 0

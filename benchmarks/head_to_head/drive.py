@@ -38,7 +38,7 @@ def first_driver(names: Sequence[str]) -> tuple[str, Sequence[str]]:
     reasons = []
     for name in names:
         if name not in drivers.DRIVERS:
-            reasons.append(f"there is no driver {name}")
+            reasons.append(f"unknown driver {name}")
             continue
         try:
             return name, tuple(drivers.command(name))
@@ -68,13 +68,13 @@ def _row_of(process: subprocess.Popen[str], command: Sequence[object], deadline:
     try:
         out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired as error:
-        raise DriverFailed(f"{name} was not done within {error.timeout:.0f} s") from error
+        raise DriverFailed(f"{name} did not finish within {error.timeout:.0f} s") from error
     if process.returncode:
-        raise DriverFailed(f"{name} ended with status {process.returncode}: {' '.join(err.split())[-500:]}")
+        raise DriverFailed(f"{name} exited with status {process.returncode}: {' '.join(err.split())[-500:]}")
     try:
         row: Row = json.loads(out.splitlines()[-1])
     except (IndexError, json.JSONDecodeError) as error:
-        raise DriverFailed(f"{name} printed no JSON line") from error
+        raise DriverFailed(f"{name} did not print its result as JSON") from error
     return row
 
 

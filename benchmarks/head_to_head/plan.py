@@ -173,14 +173,16 @@ def profile(name: str) -> Profile:
     if name == "paper":
         cases = [case for case in paper if case.name != "produce-one-1"]
         return Profile("paper", 1, 0, 0, 3.0, 2.0, 0, cases, count=PAPER_MESSAGE_COUNT)
-    raise ValueError(f"there is no profile {name!r}")
+    raise ValueError(f"unknown profile {name!r}")
 
 
 def only(chosen: Profile, names: Sequence[str]) -> Profile:
     """The profile with these cases alone, and those that store what they read; ValueError for a name it has not."""
     every = [*chosen.cases, *chosen.synchronous_cases]
     if unknown := sorted(set(names) - {case.name for case in every}):
-        raise ValueError(f"no case {', '.join(unknown)} in this profile; there are {', '.join(c.name for c in every)}")
+        raise ValueError(
+            f"no case {', '.join(unknown)} in this profile; choose from {', '.join(c.name for c in every)}"
+        )
     wanted = {*names, *(case.after for case in every if case.name in names)}
     return replace(
         chosen,

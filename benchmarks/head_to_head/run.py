@@ -140,7 +140,7 @@ class Runner:
             if names is None:
                 continue  # a series that this system has no part in, as 0.7's clients elsewhere
             if case.kind == "consume" and case.clients > 1 and system.name in SHARES_A_QUEUE:
-                self._skipped[f"{system.name}, {case.name}"] = "several consumers would divide one queue among them"
+                self._skipped[f"{system.name}, {case.name}"] = "several consumers would share the messages of one queue"
                 continue
             try:
                 driver, _ = drive.first_driver(tuple(names))
@@ -150,7 +150,7 @@ class Runner:
             about = describe(driver)
             self._drivers[driver] = about
             if case.kind in {"produce", "both"} and about["acks"] and case.ack not in about["acks"]:
-                self._skipped[f"{system.name}, {case.name}"] = f"{driver} has no acknowledgement of the kind {case.ack}"
+                self._skipped[f"{system.name}, {case.name}"] = f"{driver} does not support acknowledgement {case.ack}"
             else:
                 possible.append(case)
         return possible
@@ -234,7 +234,7 @@ class Runner:
         if case.kind == "consume":
             found: int | None = self.store.run["counts"].get(key)
             if found is None:
-                raise LookupError(f"{case.after} stored nothing to read")
+                raise LookupError(f"{case.after} stored no messages to read")
             return found
         return self._count(system, case, key, self.profile.seconds * case.factor)
 

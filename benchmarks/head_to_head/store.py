@@ -49,7 +49,7 @@ class Store:
         found = load_run(self.folder)
         for key in ("profile", "options"):
             if found.get(key) != run.get(key):
-                raise OtherRun(f"{self.folder} holds a run with {key} {found.get(key)!r}, not {run.get(key)!r}")
+                raise OtherRun(f"{self.folder} has a run with {key} {found.get(key)!r}, not {run.get(key)!r}")
         self.run = {**run, "counts": found.get("counts", {}), "systems": found.get("systems", {}) | run["systems"]}
         self.run["skipped"] = run["skipped"]
         for path in sorted((self.folder / "rows").glob("*.jsonl")):

@@ -103,7 +103,7 @@ class System:
     def wait_ready(self, deadline: float) -> None:
         while True:
             if not self.alive:
-                raise DidNotStart(f"{self.title} ended at start: {self.log_end()}")
+                raise DidNotStart(f"{self.title} exited during startup: {self.log_end()}")
             with contextlib.suppress(OSError):
                 if self.answers():
                     return

@@ -28,7 +28,7 @@ def main() -> None:
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+        parser.error(f"unknown measurement {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")
     for name in arguments.names or NAMES:
         importlib.import_module(f"benchmarks.path.{name}").main(small=arguments.small)
 

@@ -43,7 +43,7 @@ def classic_client(what: str, server: Server, topic: str, count: int, *arguments
     command += ["--topic", topic, "--count", str(count), "--size", str(MESSAGE_SIZE), "--batch", str(BATCH), *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S, check=False)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{' '.join(command)} exited with status {done.returncode}: {done.stderr[-2000:]}")
     row: Row = json.loads(done.stdout.splitlines()[-1])
     return row
 

@@ -66,7 +66,7 @@ def timed(count: int, work: Callable[[], int]) -> Row:
     wall, cpu = time.monotonic(), time.process_time()
     moved = work()
     wall_s, cpu_s = time.monotonic() - wall, time.process_time() - cpu
-    assert moved == count, f"{moved} of {count} records"
+    assert moved == count, f"moved only {moved} of {count} records"
     rate = count / wall_s
     return {
         "count": count,

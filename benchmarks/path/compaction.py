@@ -79,7 +79,7 @@ def compact(path: Path) -> Row:
         compaction = Compaction(log, 0, upper, now_ms=0, limits=LIMITS, spend=lambda _size: None)
         started_s, started_cpu_s = time.perf_counter(), time.process_time()
         if compaction.run() != upper:
-            raise RuntimeError("the log was not compacted to its end")
+            raise RuntimeError("the log was not compacted up to its end")
         row: Row = {
             "cpu_s": time.process_time() - started_cpu_s,
             "elapsed_s": time.perf_counter() - started_s,
@@ -87,7 +87,7 @@ def compact(path: Path) -> Row:
             "output_bytes": log.size_bytes,
         }
         if not 0 < row["output_bytes"] < before / 2:
-            raise RuntimeError("a quarter should have stayed")
+            raise RuntimeError("expected a quarter of the records to remain")
         return row
     finally:
         manager.close()

@@ -50,7 +50,7 @@ def produce_plain(broker: BrokerProcess, topic: str, count: int, settings: dict[
     producer = Producer(options(broker, **settings))
     send(producer, topic, count)
     if producer.flush(FLUSH_TIMEOUT_S):
-        raise RuntimeError("messages were left unanswered")
+        raise RuntimeError("some messages were not acknowledged")
 
 
 def produce_in_transactions(broker: BrokerProcess, topic: str, count: int, size: int) -> None:
@@ -73,7 +73,7 @@ def consume(broker: BrokerProcess, topic: str, count: int, isolation: str) -> No
         found += sum(message.error() is None for message in consumer.consume(5000, 1))
     consumer.close()
     if found != count:
-        raise RuntimeError(f"{found} of {count} messages read")
+        raise RuntimeError(f"read only {found} of {count} messages")
 
 
 def timed(broker: BrokerProcess, count: int, work: Callable[[], None]) -> Row:

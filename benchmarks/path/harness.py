@@ -144,7 +144,7 @@ def client(name: str, *arguments: object, cores: set[int] | None = None) -> Row:
         command = ["taskset", "-c", ",".join(map(str, sorted(cores))), *command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S, check=False)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{' '.join(command)} exited with status {done.returncode}: {done.stderr[-2000:]}")
     row: Row = json.loads(done.stdout.splitlines()[-1])
     return row
 

@@ -31,7 +31,7 @@ def produce_case(count: int) -> Case:
                     producer.poll(0.01)
             producer.poll(0)
         left = producer.flush(60)
-        assert left == 0, f"{left} messages were not answered"
+        assert left == 0, f"{left} messages were not acknowledged"
         return _row(count, time.monotonic() - wall, time.process_time() - cpu)
 
     return Case("confluent-kafka-produce", run)
@@ -48,7 +48,7 @@ def consume_case(count: int) -> Case:
         deadline = wall + 60
         while done < count:
             messages = consumer.consume(CONSUME_COUNT, 1.0)
-            assert time.monotonic() < deadline, f"{done} of {count} messages in 60 s"
+            assert time.monotonic() < deadline, f"read only {done} of {count} messages in 60 s"
             good = [message for message in messages if message.error() is None]
             size += sum(len(message) for message in good)
             done += len(good)

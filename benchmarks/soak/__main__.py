@@ -177,7 +177,7 @@ class Soak:
         """SystemExit when one of these has ended by itself."""
         for name in names:
             if (status := self.parts[name].poll()) is not None:
-                sys.exit(f"{name} ended with status {status}; see {self.folder / name}.log")
+                sys.exit(f"{name} exited with status {status}; see {self.folder / name}.log")
 
     def stop_parts(self, *names: str) -> None:
         """End these parts, the first one first."""

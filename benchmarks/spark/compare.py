@@ -106,7 +106,7 @@ class Bench:
         for source in self.sizes.sources:
             found = self.frame(source, EVEN).count()
             if found != self.sizes.rows:
-                raise RuntimeError(f"{source} gave {found} rows of {self.sizes.rows}")
+                raise RuntimeError(f"{source} returned {found} of {self.sizes.rows} rows")
             for sink in self.sizes.sinks:
                 self.write(self.frame(source, EVEN).limit(DISTINCT_ROWS), sink)
 
@@ -210,11 +210,11 @@ def parse(arguments: list[str] | None = None) -> Sizes:
     chosen = parser.parse_args(arguments)
     sources, sinks = tuple(chosen.sources.split(",")), tuple(chosen.sinks.split(","))
     if set(sources) - set(SOURCES) or set(sinks) - set(SINKS):
-        parser.error(f"sources are {', '.join(SOURCES)}, sinks {', '.join(SINKS)}")
+        parser.error(f"choose sources from {', '.join(SOURCES)} and sinks from {', '.join(SINKS)}")
     if chosen.small:
         return Sizes(20_000, 1, sources, sinks)
     if chosen.rows < 1 or chosen.repeats < 1:
-        parser.error("there is nothing to measure")
+        parser.error("nothing to measure")
     return Sizes(chosen.rows, chosen.repeats, sources, sinks)
 
 

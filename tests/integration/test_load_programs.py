@@ -118,7 +118,7 @@ def test_a_message_that_never_comes_is_a_failure(broker: Broker, name: str) -> N
     done = run(name, "consume", *where, "--messages", 11, "--timeout", 1)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr == f"{name}: nothing moved for 1 s after 10 of 11 messages\n"
+    assert done.stderr == f"{name}: no progress for 1 s after 10 of 11 messages\n"
 
 
 def test_messages_of_two_sizes_are_a_failure(broker: Broker) -> None:
@@ -143,7 +143,7 @@ def test_a_broker_that_falls_silent_is_a_sentence(name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         done = run(name, "consume", "--port", port, "--topic", "t", "--messages", 1, "--timeout", 1)
-    assert (done.returncode, done.stderr) == (1, f"{name}: nothing moved for 1 s after 0 of 1 messages\n")
+    assert (done.returncode, done.stderr) == (1, f"{name}: no progress for 1 s after 0 of 1 messages\n")
 
 
 def test_a_batch_that_is_refused_is_a_failure(broker: Broker) -> None:
@@ -177,7 +177,7 @@ def test_a_senseless_command_line_is_status_2(name: str, words: list[object]) ->
 @pytest.mark.parametrize("name", ["classic", "classic-c"])
 def test_an_acknowledgement_that_is_not_to_be_had_is_refused(name: str) -> None:
     done = run(name, "produce", "--port", 1, "--topic", "t", "--messages", 1, "--ack", "one")
-    assert (done.returncode, done.stderr) == (2, f"{name}: --ack one is not to be had from this system\n")
+    assert (done.returncode, done.stderr) == (2, f"{name}: this system does not support --ack one\n")
 
 
 HISTOGRAM_C = """

@@ -155,7 +155,7 @@ final class Run {
                 since = System.nanoTime();
             } else if (System.nanoTime() - since > timeoutS * 1e9) {
                 String wait = String.valueOf(timeoutS).replaceFirst("\\.0$", "");
-                fail(String.format(Locale.ROOT, "nothing moved for %s s after %d of %d messages", wait, seen, total));
+                fail(String.format(Locale.ROOT, "no progress for %s s after %d of %d messages", wait, seen, total));
             }
         }
     }
@@ -198,11 +198,11 @@ final class Run {
     private void takeStamped(byte[] payload) {
         long now = System.nanoTime();
         if (payload.length != size)
-            fail("a message came with " + payload.length + " bytes, not " + size + ": the topic must be new");
+            fail("a message has " + payload.length + " bytes, not " + size + "; use a new topic");
         ByteBuffer stamp = ByteBuffer.wrap(payload).order(ByteOrder.LITTLE_ENDIAN);
         long due = stamp.getLong();
         long number = stamp.getLong();
-        if (number != received) fail("message " + number + " came where " + received + " was due");
+        if (number != received) fail("message " + number + " arrived instead of " + received);
         received++;
         if (number >= warmUp) {
             buckets[bucketOf(Math.max(now - due, 0))]++;

@@ -22,10 +22,10 @@ class Listener(stomp.ConnectionListener):
     """Ends the program at what is an error."""
 
     def on_error(self, frame: stomp.utils.Frame) -> None:
-        end_with(NAME, f"the broker refused something: {frame.headers.get('message', frame.body)}")
+        end_with(NAME, f"the broker reported an error: {frame.headers.get('message', frame.body)}")
 
     def on_disconnected(self) -> None:
-        end_with(NAME, "the connection failed")
+        end_with(NAME, "the connection was lost")
 
 
 class Receipts(Listener):

@@ -111,7 +111,7 @@ class Run:
             self.size = len(payloads[0])
         size = sum(map(len, payloads))
         if size != self.size * len(payloads) or max(map(len, payloads)) != self.size:
-            raise Failure(f"a message after {self.count} others has not {self.size} bytes")
+            raise Failure(f"a message after the first {self.count} does not have {self.size} bytes")
         self.bytes += size
         self.advance(self.count + len(payloads))
 
@@ -119,7 +119,7 @@ class Run:
         self.elapsed_s = time.monotonic() - self._began_s
         self.cpu_s = cpu_seconds() - self._cpu_began_s
         if self.count != self.messages:
-            raise Failure(f"{self.messages} messages were asked for, {self.count} counted")
+            raise Failure(f"expected {self.messages} messages, counted {self.count}")
         if self.mode == "produce":
             self.bytes = self.messages * self.size
 
@@ -172,10 +172,10 @@ class Run:
         """A message of a latency run came: they must come whole and in order, each once."""
         now_ns = time.monotonic_ns()
         if len(payload) != self.size:
-            raise Failure(f"a message came with {len(payload)} bytes, not {self.size}: the topic must be new")
+            raise Failure(f"a message has {len(payload)} bytes, not {self.size}; use a new topic")
         due_ns, number = STAMP.unpack_from(payload)
         if number != self.received:
-            raise Failure(f"message {number} came where {self.received} was due")
+            raise Failure(f"message {number} arrived instead of {self.received}")
         self.received = number + 1
         if number >= self.warm_up:
             bucket = bucket_of(max(now_ns - due_ns, 0))
@@ -209,7 +209,7 @@ class Run:
             if self.moved != seen:
                 seen, since_s = self.moved, time.monotonic()
             elif time.monotonic() - since_s > self.timeout_s:
-                end_with(self.driver, f"nothing moved for {self.timeout_s:g} s after {seen} of {self.total} messages")
+                end_with(self.driver, f"no progress for {self.timeout_s:g} s after {seen} of {self.total} messages")
 
 
 class Confirms:
@@ -265,16 +265,16 @@ def parse(driver: str, acks: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=30)
     options = parser.parse_args()
     if options.ack not in acks:
-        parser.error(f"--ack {options.ack} is not to be had from this system")
+        parser.error(f"this system does not support --ack {options.ack}")
     if options.mode == "latency":
         if options.rate <= 0 or options.seconds <= 0 or options.rate * options.seconds < 1:
-            parser.error("--rate and --seconds are needed, and must make a message")
+            parser.error("--rate and --seconds are required and must result in at least one message")
         if options.size < STAMP.size:
-            parser.error(f"--size must be at least {STAMP.size}: a message carries its stamp")
+            parser.error(f"--size must be at least {STAMP.size}, the size of a message's timestamp")
     elif options.messages < 1:
-        parser.error("--messages is needed")
+        parser.error("--messages is required")
     if min(options.size, options.batch, options.in_flight, options.timeout) < 1 or options.warm_up < 0:
-        parser.error("a number is too small")
+        parser.error("--size, --batch, --in-flight and --timeout must be at least 1, --warm-up at least 0")
     return options
 
 

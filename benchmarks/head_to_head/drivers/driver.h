@@ -131,7 +131,7 @@ static inline void *watch(void *argument) {
             seen = moved;
             since = now_ns();
         } else if ((double)(now_ns() - since) > run->timeout_s * 1e9) {
-            fail("nothing moved for %g s after %lld of %lld messages", run->timeout_s, (long long)moved,
+            fail("no progress for %g s after %lld of %lld messages", run->timeout_s, (long long)moved,
                  (long long)(run->mode == MODE_LATENCY ? run->total : run->messages));
         }
     }
@@ -253,11 +253,11 @@ static inline void latency_receive(Run *run, const void *payload, size_t size) {
     uint64_t due, now = now_ns();
     int64_t number;
     if (size != (size_t)run->size)
-        fail("a message came with %zu bytes, not %d: the topic must be new", size, run->size);
+        fail("a message has %zu bytes, not %d; use a new topic", size, run->size);
     memcpy(&due, payload, 8);
     memcpy(&number, (const char *)payload + 8, 8);
     if (number != run->received)
-        fail("message %lld came where %lld was due", (long long)number, (long long)run->received);
+        fail("message %lld arrived instead of %lld", (long long)number, (long long)run->received);
     run->received++;
     if (number >= run->warm_up) {
         run->buckets[bucket_of(now > due ? now - due : 0)]++;
@@ -371,7 +371,7 @@ static inline void run_open(Run *run, const char *driver, int argc, char **argv)
 /* Takes `usual` where no --ack was given, and refuses what the system cannot promise. */
 static inline void run_take_acks(Run *run, Ack usual, unsigned possible) {
     if (run->ack == ACK_UNSET) run->ack = usual;
-    if (!(possible & 1u << run->ack)) refuse("--ack %s is not to be had from this system", ack_names[run->ack]);
+    if (!(possible & 1u << run->ack)) refuse("this system does not support --ack %s", ack_names[run->ack]);
 }
 
 #endif

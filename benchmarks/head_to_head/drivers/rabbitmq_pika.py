@@ -81,7 +81,7 @@ def produce_confirmed(run: Run) -> None:
     def ready(channel: Any) -> None:
         def on_confirm(frame: Any) -> None:
             if frame.method.NAME != "Basic.Ack":
-                raise Failure("the broker refused a message")
+                raise Failure("the broker rejected a message")
             confirms.add(frame.method.delivery_tag, multiple=frame.method.multiple)
             run.advance(confirms.count)
             if run.count == run.messages:
