@@ -92,10 +92,10 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
         if not separator or port.endswith("]") or (":" in host and not host.startswith("[")):
             host, port = item, str(DEFAULT_PORT)
         if not port.isdigit() or not 0 < int(port) < 65536 or not host.strip("[]"):
-            raise ValueError(f"{item!r} is no host:port")
+            raise ValueError(f"{item!r} is not host:port")
         found.append((host.strip("[]"), int(port)))
     if not found:
-        raise ValueError("no bootstrap server is named")
+        raise ValueError("no bootstrap server given; expected host:port")
     return found
 
 
@@ -383,7 +383,7 @@ class Cluster:
             if row.name == name:
                 raise_for(row.error_code, f"topic {name}")
         if name not in self._topics:
-            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         return self._topics[name]
 
     def leader(self, key: TopicPartition, lane: str = SHARED) -> Connection:
@@ -395,12 +395,12 @@ class Cluster:
         for partition in topic.partitions:
             if partition.partition == key.partition:
                 if partition.leader not in self._brokers:
-                    raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{key} has no leader now")
+                    raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{key} has no leader")
                 return self.connection_to(partition.leader, lane)
         count = len(topic.partitions)
         raise error_for(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {key.topic} has {count} partitions and no number {key.partition}",
+            f"topic {key.topic} has no partition {key.partition} (partition count: {count})",
         )
 
     def by_leader(
@@ -522,7 +522,9 @@ def require_answers(name: str, asked: Iterable[TopicPartition], found: Mapping[T
 def raise_from_leader(code: int, key: TopicPartition) -> None:
     """As raise_for. A leader that does not know a partition which metadata shows is no leader of it (any more)."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{key}: its leader does not know it")
+        raise error_for(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{key}: the broker that metadata names as leader does not host it"
+        )
     raise_for(code, str(key))
 
 

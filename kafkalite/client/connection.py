@@ -116,14 +116,14 @@ class Connection:
         except OSError as error:
             raise BrokerUnreachable(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
         except UnicodeError as error:  # of the codec that makes a name in the DNS of it
-            raise BrokerUnreachable(f"cannot connect to {host}:{port}: this is no host name") from error
+            raise BrokerUnreachable(f"cannot connect to {host}:{port}: not a valid host name") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if security is not None:
             try:
                 sock = security.wrap(sock, host)
             except OSError as error:
                 sock.close()
-                raise BrokerUnreachable(f"no TLS with {host}:{port}: {_tls_reason(error)}") from error
+                raise BrokerUnreachable(f"TLS handshake with {host}:{port} failed: {_tls_reason(error)}") from error
         connection = cls(host, port, sock, client_id, request_timeout_s)
         try:
             connection._negotiate(connect_timeout_s)
@@ -135,7 +135,7 @@ class Connection:
             raise
         except ClientError as error:
             connection.close()
-            raise BrokerUnreachable(f"{host}:{port} does not answer as a Kafka broker: {error}") from error
+            raise BrokerUnreachable(f"no Kafka broker responds at {host}:{port}: {error}") from error
         return connection
 
     @property
@@ -217,11 +217,11 @@ class Connection:
         if found is None:
             name = APIS[api_key].name
             if api_key not in self._versions:
-                raise UnsupportedApi(f"the broker at {self.address} does not serve {name}")
+                raise UnsupportedApi(f"the broker at {self.address} does not support {name}")
             oldest, newest = self._versions[api_key]
             raise UnsupportedApi(
-                f"the broker at {self.address} serves {name} {oldest} to {newest}, "
-                f"this client speaks {APIS[api_key].oldest} to {APIS[api_key].newest}"
+                f"the broker at {self.address} supports {name} versions {oldest} to {newest}, "
+                f"this client {APIS[api_key].oldest} to {APIS[api_key].newest}"
             )
         return found
 
@@ -263,7 +263,7 @@ class Connection:
         try:
             frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
         except (protocol.EncodeError, OverflowError) as error:
-            raise UnsendableRequest(f"{APIS[api_key].name} {version} cannot be sent: {error}") from error
+            raise UnsendableRequest(f"cannot encode {APIS[api_key].name} version {version}: {error}") from error
         timeout = self._request_timeout_s if timeout_s is None else timeout_s
         sent = Sent(self._correlation_id, api_key, version, time.monotonic() + timeout)
         try:
@@ -271,10 +271,12 @@ class Connection:
             self._socket.sendall(frame)
         except TimeoutError as error:
             self.close()
-            raise RequestTimeout(f"{self.address} took no {len(frame)} bytes within {timeout:g} s") from error
+            raise RequestTimeout(
+                f"sending {len(frame)} bytes to {self.address} timed out after {timeout:g} s"
+            ) from error
         except OSError as error:
             self.close()
-            raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
+            raise ConnectionLost(f"lost the connection to {self.address}: {error.strerror or error}") from error
         except BaseException:  # Ctrl-C: half a request is on its way
             self.close()
             raise
@@ -293,7 +295,9 @@ class Connection:
         except protocol.CodecError as error:
             self.close()
             name = APIS[sent.api_key].name
-            raise ProtocolError(f"{self.address} sent a {name} {sent.version} answer that is none: {error}") from error
+            raise ProtocolError(
+                f"cannot decode the {name} version {sent.version} response of {self.address}: {error}"
+            ) from error
         except BaseException:  # Ctrl-C too: half an answer read makes the next one unreadable
             self.close()
             raise
@@ -303,7 +307,7 @@ class Connection:
     def _decode(self, sent: Sent, frame: memoryview) -> Any:
         correlation_id, position = header.decode_response_header(sent.api_key, sent.version, frame)
         if correlation_id != sent.correlation_id:
-            raise ProtocolError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
+            raise ProtocolError(f"{self.address} sent correlation id {correlation_id}; expected {sent.correlation_id}")
         body = frame[position:]
         if sent.api_key == API_VERSIONS and sent.version > 0 and is_refusal(body):
             # A broker that does not know the version asked answers in the oldest form (KIP-511); some in another.
@@ -317,7 +321,9 @@ class Connection:
         self._receive_into(prefix, sent)
         (size,) = _SIZE.unpack(prefix)
         if size < _SIZE.size or size > RESPONSE_SIZE_MAX:
-            raise ProtocolError(f"{self.address} announced an answer of {size} bytes")
+            raise ProtocolError(
+                f"{self.address} announced a response of {size} bytes; the limit is {RESPONSE_SIZE_MAX}"
+            )
         if size > len(self._buffer) or len(self._buffer) > BUFFER_SIZE_KEPT:
             # A new one: somebody may still look at the old one's bytes.
             self._buffer = bytearray(max(size, BUFFER_SIZE_MIN))
@@ -337,14 +343,14 @@ class Connection:
                 position += count
         except TimeoutError as error:
             name = APIS[sent.api_key].name
-            raise RequestTimeout(f"{self.address} did not answer {name} in time") from error
+            raise RequestTimeout(f"{self.address} did not respond to {name} in time") from error
         except OSError as error:
-            raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
+            raise ConnectionLost(f"lost the connection to {self.address}: {error.strerror or error}") from error
 
     def _known_habit(self, sent: Sent) -> str:
         """What a broker that closes at a request does so for, where that is known."""
         if self._sasl is None and sent.correlation_id == self._first_id:
-            return " at the first request, as a listener does where clients sign in (security.protocol, sasl.mechanism)"
+            return " at the first request; if its listener requires SASL, set security.protocol and sasl.mechanism"
         return ""
 
     def _sign_in_again(self) -> None:
@@ -361,7 +367,7 @@ class Connection:
             lifetime_ms = self._sasl.sign_in(self._ask)
         except SignInRefused as error:
             self.close()
-            raise SignInRefused(f"cannot sign in to {self.address}: {error}") from None
+            raise SignInRefused(f"authentication with {self.address} failed: {error}") from None
         if lifetime_ms > 0:
             share = SESSION_SHARE_MIN + random.random() * SESSION_SHARE_SPREAD  # so that not all do it at once
             self._session_ends = time.monotonic() + lifetime_ms / 1000 * share
@@ -385,7 +391,7 @@ class Connection:
             offered = [row.max_version for row in answer.api_keys if row.api_key == API_VERSIONS]
             version = max(0, min(version - 1, offered[0] if offered else version))
         if answer.error_code:
-            raise ProtocolError(f"ApiVersions was refused with error {answer.error_code}")
+            raise ProtocolError(f"{self.address} rejected ApiVersions with error {answer.error_code}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         self.features = {row.name: row.max_version_level for row in answer.finalized_features}
         self._first_id = self._correlation_id + 1

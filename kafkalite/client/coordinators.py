@@ -60,5 +60,7 @@ class Coordinator:
             FindCoordinatorRequest(key=self._key, key_type=self._kind),
             version_max=COORDINATOR_VERSION_MAX,
         )
-        raise_for(answer.error_code, f"the coordinator of {KINDS[self._kind]} {self._key}", answer.error_message)
+        raise_for(
+            answer.error_code, f"cannot find the coordinator of {KINDS[self._kind]} {self._key}", answer.error_message
+        )
         return answer.host, answer.port

@@ -53,7 +53,8 @@ class ClientSasl:
         self._password = settings.get(PASSWORD_KEY) or options.get("password") or ""
         if not self._user or not self._password:
             raise ConfigError(
-                jaas.KEY, f"{self.mechanism} needs username and password, here or as {USER_KEY} and {PASSWORD_KEY}"
+                jaas.KEY,
+                f"{self.mechanism} needs a username and a password: set them here or in {USER_KEY} and {PASSWORD_KEY}",
             )
 
     def sign_in(self, ask: Callable[[int, int, object], Any]) -> int:
@@ -81,5 +82,5 @@ def _options(settings: Mapping[str, str], kind: str) -> Mapping[str, str]:
         return {}
     module = jaas.parse(text)
     if module.kind != kind:
-        raise ConfigError(jaas.KEY, f"names a login module of {module.kind}, and {MECHANISM_KEY} is of {kind}")
+        raise ConfigError(jaas.KEY, f"the login module is for {module.kind}, but {MECHANISM_KEY} needs one for {kind}")
     return module.options

@@ -40,8 +40,8 @@ _BROKERS_OWN: Final = frozenset(
 OWN: Final = ("security.", "ssl.", "sasl.")
 """How the settings begin that are about this."""
 _REFUSED: Final = {
-    "sasl.client.callback.handler.class": "Java classes cannot be loaded; in Python, Security takes a function",
-    "sasl.login.class": "Java classes cannot be loaded; in Python, Security takes a function",
+    "sasl.client.callback.handler.class": "Java classes cannot be loaded; pass a token function to Security instead",
+    "sasl.login.class": "Java classes cannot be loaded; pass a token function to Security instead",
 }
 """Key → why it cannot be ignored."""
 
@@ -69,7 +69,7 @@ class Security:
     def __reduce__(self) -> tuple[type[Security], tuple[dict[str, str]]]:
         """By its settings: whoever unpickles it reads the files again. A function for tokens does not travel."""
         if self._token is not None:
-            raise TypeError("a Security with a function for tokens cannot be pickled")
+            raise TypeError("a Security with a token function cannot be pickled")
         return Security, (self._settings,)
 
     def __eq__(self, other: object) -> bool:

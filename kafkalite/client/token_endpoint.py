@@ -47,11 +47,13 @@ class TokenEndpoint:
         """ConfigError where address or credentials are missing."""
         self._url = settings.get(URL_KEY, "").strip()
         if urllib.parse.urlsplit(self._url).scheme not in {"https", "http"}:
-            raise ConfigError(URL_KEY, "must be an address that begins with https://, or a function gives the tokens")
+            raise ConfigError(
+                URL_KEY, f"must be an https:// URL, not {self._url!r}; in Python you can pass a token function instead"
+            )
         identity = settings.get(ID_KEY) or options.get("clientId", "")
         secret = settings.get(SECRET_KEY) or options.get("clientSecret", "")
         if not identity or not secret:
-            raise ConfigError(ID_KEY, "and the client's secret are needed to ask for tokens")
+            raise ConfigError(ID_KEY, f"and {SECRET_KEY} must be set to request tokens")
         pair = f"{urllib.parse.quote_plus(identity)}:{urllib.parse.quote_plus(secret)}"
         self._authorization = "Basic " + base64.b64encode(pair.encode()).decode()
         fields = {"grant_type": "client_credentials"}
@@ -82,8 +84,8 @@ class TokenEndpoint:
             found: Any = json.loads(data)
             return str(found["access_token"]), float(found.get("expires_in", 0))
         except urllib.error.HTTPError as error:
-            raise Refused(f"the token endpoint answers {error.code}") from None
+            raise Refused(f"the token endpoint responded with HTTP status {error.code}") from None
         except (OSError, HTTPException) as error:
-            raise Refused(f"the token endpoint does not answer: {getattr(error, 'reason', None) or error}") from None
+            raise Refused(f"cannot reach the token endpoint: {getattr(error, 'reason', None) or error}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise Refused("the token endpoint's answer holds no token") from None
+            raise Refused("the token endpoint's response has no valid access_token") from None

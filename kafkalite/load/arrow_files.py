@@ -44,7 +44,7 @@ class StorageHandler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow shi
         return self.open_input_file(path)
 
     def _reads_alone(self, *_given: object, **_named: object) -> Any:
-        raise io.UnsupportedOperation("these files are read, not written")
+        raise io.UnsupportedOperation("these files are read-only")
 
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _reads_alone
     delete_file = move = copy_file = open_output_stream = open_append_stream = _reads_alone

@@ -52,5 +52,7 @@ def paths(path: str | os.PathLike[str], topic: str | None) -> list[str]:
     storage = storage_of(path)
     found = [storage.place(file.path) for file in files(path, topic)]
     if not found:
-        raise LoadError(f"nothing is loaded in {storage.location}{'' if topic is None else f' of {topic}'}")
+        raise LoadError(
+            f"no files have been loaded into {storage.location}{'' if topic is None else f' from topic {topic}'}"
+        )
     return found

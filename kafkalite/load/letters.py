@@ -99,7 +99,7 @@ def deliver(storage: Storage, client: Client, fresh: str | None = None) -> int:
             count += _send(storage, client, name, about, fresh=folder == fresh)
         except (KafkaError, ClientError, UnknownTopicOrPartition) as error:
             raise LoadError(
-                f"the letters of {name} cannot be sent to {about['topic']} ({error}); the next load sends them"
+                f"cannot send the dead letters of {name} to {about['topic']} ({error}); the next load retries"
             ) from error
         storage.remove(f"{folder}/{ABOUT}")
         storage.remove_folder(folder)

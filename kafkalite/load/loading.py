@@ -175,12 +175,14 @@ def prefix_of(target: Target) -> str:
 def require_settings(codec: str, file_size: int) -> None:
     """ValueError for what no file can be written with."""
     if codec not in CODECS:
-        raise ValueError(f"codec is {codec!r}; it may be {', '.join(CODECS)}")
+        raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
     if file_size < 1:
-        raise ValueError(f"files of {file_size} bytes")
+        raise ValueError(f"file_size must be at least 1 byte, not {file_size}")
 
 
 def require_load(on_data_loss: str, commit_size: int) -> None:
     """ValueError for what no load can be run with."""
     if on_data_loss not in LOSSES or commit_size < 1:
-        raise ValueError(f"on_data_loss is {on_data_loss!r} and may be {' or '.join(LOSSES)}; commit_size is above 0")
+        raise ValueError(
+            f"on_data_loss must be {' or '.join(LOSSES)} (is {on_data_loss!r}), commit_size above 0 ({commit_size})"
+        )

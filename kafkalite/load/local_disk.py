@@ -97,7 +97,9 @@ class LocalDisk:
                     fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     if time.monotonic() > deadline:
-                        raise LoadError(f"another load works on {self.location} and does not end") from None
+                        raise LoadError(
+                            f"another load keeps {self.location} locked; stop it or wait for its end"
+                        ) from None
                     time.sleep(LOCK_POLL_S)
                 else:
                     break

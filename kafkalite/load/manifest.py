@@ -47,7 +47,7 @@ SNAPSHOT_EVERY: Final = 50
 """Changes between snapshots, which is also how many a reader has to look at, at most; twice as many are kept."""
 READ_ATTEMPTS: Final = 20
 """Of a reader whose manifests were cleared away while it read them."""
-OVERTAKEN: Final = "another load took the turn in {}, and nothing of this one was published: run it again"
+OVERTAKEN: Final = "another load took over {}, so this one published nothing; run it again"
 LOCK_TIMEOUT_S: Final = 600.0
 """How long a writer waits for another one."""
 
@@ -231,7 +231,7 @@ class Target:
     def require(self) -> None:
         """LoadError where nothing was ever loaded."""
         if not self.exists:
-            raise LoadError(f"nothing was ever loaded into {self.location}")
+            raise LoadError(f"nothing has been loaded into {self.location} yet")
 
     def refresh(self) -> LoadState:
         """The state as it is now. LoadError for manifests that cannot be understood."""
@@ -269,7 +269,7 @@ class Target:
         try:
             value: dict[str, Any] = json.loads(text)
             if value["format"] != FORMAT:
-                raise LoadError(f"{self._shown(name)} has format {value['format']!r}, and this knows {FORMAT}")
+                raise LoadError(f"{self._shown(name)} has format {value['format']!r}; this version reads {FORMAT}")
         except (ValueError, KeyError, TypeError) as error:
             raise LoadError(f"{self._shown(name)} is damaged ({error!r})") from error
         return value

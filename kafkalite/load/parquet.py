@@ -97,7 +97,7 @@ def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
     except OSError as error:
         files.abandon()
         bad.abandon()
-        raise LoadError(f"{writing.staging} cannot be written: {error.strerror or error}") from error
+        raise LoadError(f"cannot write {writing.staging}: {error.strerror or error}") from error
     except BaseException:
         files.abandon()
         bad.abandon()
@@ -115,7 +115,7 @@ def parts_of(batch: Any) -> Iterator[FilePart]:
         return
     for name in NEEDED[:3]:
         if batch.column(name).null_count:
-            raise LoadError(f"a row has no {name}, so it cannot be loaded exactly once")
+            raise LoadError(f"a row has no {name}, which an exactly-once load needs")
     topics = batch.column("topic").dictionary_encode()
     codes = topics.indices.to_numpy()
     partitions = batch.column("partition").to_numpy()
@@ -150,7 +150,7 @@ def kept(part: FilePart, writing: Writing) -> FilePart:
         return part
     if not writing.skips:
         raise LoadError(
-            f"offset {int(offsets[old][0])} of {part.topic}-{part.partition} came, and all below {loaded} is loaded: "
+            f"offset {int(offsets[old][0])} of {part.topic}-{part.partition} arrived again (loaded up to {loaded}): "
             "the checkpoint was lost, the topic was recreated, or its log was restored "
             '(on_overlap="load" loads such records too, "skip" leaves them out)'
         )

@@ -23,7 +23,7 @@ def refuse_url(path: str | os.PathLike[str]) -> None:
         parsed(place)
     elif URL.match(place):
         raise LoadError(
-            f"{place} is a URL; a load needs a file system with rename: a directory, or HDFS as "
+            f"{place} is a URL; use a file system with atomic rename, a directory or HDFS as "
             "webhdfs://NAMENODE:9870/PATH"
         )
 

@@ -150,7 +150,7 @@ class LoadPlan:
             self._lost(f"topic {key.topic} was deleted and recreated after {key} was loaded up to offset {position}")
             return earliest
         if parted is not None:
-            self._lost(f"{parted}: its log was restored or truncated")
+            self._lost(f"{parted}: it was restored or truncated")
             return max(earliest, 0 if parted.at is None else parted.at)
         if position < earliest:
             self._lost(
@@ -158,7 +158,9 @@ class LoadPlan:
             )
             return earliest
         if position > latest:
-            self._lost(f"{key} ends at offset {latest}, and is loaded up to {position}: it lost records, or is new")
+            self._lost(
+                f"{key} ends at offset {latest} but is loaded up to {position}: it lost records or was recreated"
+            )
             return latest
         return position
 
@@ -178,7 +180,7 @@ class LoadPlan:
             try:
                 found[key] = split_by_size(self.client, key, starts[key], ends[key], target)
             except OffsetOutOfRange as error:
-                message = f"offsets from {starts[key]} on of {key} aged out while they were planned; run it again"
+                message = f"records of {key} from offset {starts[key]} on aged out during planning; run the load again"
                 raise LoadError(message) from error
         sizes = {key: max(1, sum(piece.size for piece in pieces)) for key, pieces in found.items()}
         shares = fair_shares(sizes, self._commit_size, sum(starts.values()))

@@ -30,11 +30,11 @@ def from_json(value: Mapping[str, Any]) -> dict[TopicPartition, int]:
     found = {}
     for topic, numbers in value.items():
         if not isinstance(numbers, dict):
-            raise ValueError(f"{topic!r} has no partitions")  # noqa: TRY004  # a text is wrong, not a program
+            raise ValueError(f"{topic!r} needs an object of partitions and offsets, not {numbers!r}")  # noqa: TRY004  # a text is wrong, not a program
         for partition, offset in numbers.items():
             if not partition.isascii() or not partition.isdigit() or int(partition) > INT32_MAX:
-                raise ValueError(f"{topic!r} has no partition {partition!r}")
+                raise ValueError(f"{topic!r}: {partition!r} is not a partition number")
             if type(offset) is not int or offset < 0:
-                raise ValueError(f"{topic}-{partition} has no offset {offset!r}")
+                raise ValueError(f"{topic}-{partition}: {offset!r} is not an offset")
             found[TopicPartition(topic, int(partition))] = offset
     return found

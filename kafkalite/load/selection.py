@@ -76,7 +76,9 @@ def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescr
     for key in subscription.assigned:
         count = len(described[key.topic].partitions)
         if key.partition >= count:
-            raise OptionError(f"option assign: topic {key.topic} has {count} partitions and no number {key.partition}")
+            raise OptionError(
+                f"option assign: topic {key.topic} has no partition {key.partition} (partition count: {count})"
+            )
     return described
 
 
@@ -138,8 +140,8 @@ def resolve(
     late = [key for key in keys if found[key] < 0]
     if late and missing == "error":
         raise OptionError(
-            f"option {bound.option}: no record of {late[0]} is as young as {stamps[late[0]]} ms; "
-            "set startingOffsetsByTimestampStrategy to latest where that may be"
+            f"option {bound.option}: {late[0]} has no record at or after {stamps[late[0]]} ms; "
+            "set startingOffsetsByTimestampStrategy to latest to start at the end instead"
         )
     return {**found, **(look_up(dict.fromkeys(late, OFFSET_LATEST)) if late else {})}
 
@@ -149,19 +151,17 @@ def require_same(name: str, wanted: Iterable[TopicPartition], given: Iterable[To
     expected, named = set(wanted), set(given)
     if expected - named:
         raise OptionError(
-            f"option {name} says nothing about {min(expected - named)}; it has to name every partition that is read "
-            "(-2 is the earliest offset, -1 the latest)"
+            f"option {name} leaves out {min(expected - named)}; it must contain every partition that is read "
+            "(-2: earliest offset, -1: latest)"
         )
     if named - expected:
-        raise OptionError(
-            f"option {name} names {min(named - expected)}, which is not among the partitions that are read"
-        )
+        raise OptionError(f"option {name} contains {min(named - expected)}, which the query does not read")
 
 
 def beyond_the_end(starting: OffsetBound, starts: Positions, ends: Positions) -> list[str]:
     """A sentence for each partition that begins after its end, in order: none of its records could be read."""
     return [
-        f"option {starting.option}: {key} begins at offset {starts[key]}, after its end {ends[key]}"
+        f"option {starting.option}: {key} starts at offset {starts[key]}, after its end {ends[key]}"
         for key in sorted(ends)
         if starts[key] > ends[key]
     ]
@@ -182,37 +182,37 @@ def offset_bound(name: str, text: str | None, default: int) -> OffsetBound:
 
 def assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
     """{"topic": [0, 1]}, in order and each once."""
-    example = 'it is like {"topic": [0, 1]}'
+    example = 'expected {"topic": [0, 1]}'
     found = set()
     for topic, numbers in json_object("assign", text, example).items():
         require_topic("assign", topic)
         if not isinstance(numbers, list):
-            raise OptionError(f"option assign: partitions of {topic} are no list; {example}")
+            raise OptionError(f"option assign: the partitions of {topic} must be a list; {example}")
         for number in numbers:
             if type(number) is not int or not 0 <= number <= INT32_MAX:
-                raise OptionError(f"option assign: {topic} has no partition {number!r}")
+                raise OptionError(f"option assign: {number!r} is not a partition number of {topic}")
             found.add(TopicPartition(topic, number))
     if not found:
-        raise OptionError("option assign names no partition")
+        raise OptionError("option assign contains no partition")
     return tuple(sorted(found))
 
 
 def partition_numbers(name: str, text: str, low: int) -> dict[TopicPartition, int]:
     """{"topic": {"0": 17}}, a number >= `low` for each partition."""
-    example = 'it is like {"topic": {"0": 17}}'
+    example = 'expected {"topic": {"0": 17}}'
     found = {}
     for topic, numbers in json_object(name, text, example).items():
         require_topic(name, topic)
         if not isinstance(numbers, dict):
-            raise OptionError(f"option {name}: what {topic} has is no object; {example}")
+            raise OptionError(f"option {name}: the value of {topic} must be an object; {example}")
         for partition, number in numbers.items():
             if not re.fullmatch(r"[0-9]{1,10}", partition) or int(partition) > INT32_MAX:
-                raise OptionError(f"option {name}: {topic} has no partition {partition!r}")
+                raise OptionError(f"option {name}: {partition!r} is not a partition number of {topic}")
             key = TopicPartition(topic, int(partition))
             if key in found:
-                raise OptionError(f"option {name} names {key} twice")
+                raise OptionError(f"option {name} contains {key} twice")
             if type(number) is not int or not low <= number <= INT64_MAX:
-                raise OptionError(f"option {name}: {key} has {number!r}, not a number from {low} on")
+                raise OptionError(f"option {name}: {key} must be a number of at least {low}, not {number!r}")
             found[key] = number
     return found
 
@@ -222,9 +222,9 @@ def json_object(name: str, text: str, example: str) -> dict[str, Any]:
     try:
         value = json.loads(text, object_pairs_hook=once_each)
     except (ValueError, RecursionError) as error:
-        raise OptionError(f"option {name} is no JSON ({error}); {example}") from None
+        raise OptionError(f"option {name} is not valid JSON ({error}); {example}") from None
     if not isinstance(value, dict):
-        raise OptionError(f"option {name} is no JSON object; {example}")
+        raise OptionError(f"option {name} must be a JSON object; {example}")
     return value
 
 
@@ -232,7 +232,7 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object. ValueError for a key that comes twice: one of both would be dropped in silence."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key comes twice")
+        raise ValueError("duplicate key")
     return found
 
 

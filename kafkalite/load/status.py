@@ -51,8 +51,12 @@ class LoadStatus:
         """Reasons, none when it loads."""
         silent_s = time.monotonic() - self._succeeded
         if not self._begun and not self._commits:
-            return [f"nothing is loaded yet{f': {self._error}' if self._error else ''}"]
-        return [f"nothing was loaded for {silent_s:.0f} s: {self._error or 'busy'}"] if silent_s > self._stale_s else []
+            return [f"nothing has been loaded yet{f': {self._error}' if self._error else ''}"]
+        return (
+            [f"nothing has been loaded for {silent_s:.0f} s: {self._error or 'busy'}"]
+            if silent_s > self._stale_s
+            else []
+        )
 
     def families(self) -> Iterator[Family]:
         """A source of metrics."""
@@ -60,8 +64,8 @@ class LoadStatus:
             ("records", self._records, "Records published in files."),
             ("bytes", self._size, "Bytes of files published."),
             ("files", self._files, "Files published."),
-            ("commits", self._commits, "Times that files were published."),
-            ("rounds", self._rounds, "Times that all there was was loaded."),
+            ("commits", self._commits, "Commits, each of which publishes files."),
+            ("rounds", self._rounds, "Rounds that loaded all records available."),
         ):
             yield Family(f"kafkalite_load_{name}", "counter", text, [("", value)])
         for name, gauge, text in (
@@ -69,12 +73,15 @@ class LoadStatus:
             (
                 "last_success_seconds_ago",
                 time.monotonic() - self._succeeded,
-                "Since files were published, or none were due.",
+                "Seconds since the load last published files or had none to publish.",
             ),
-            ("up", int(not self.not_ready()), "1 while it loads."),
+            ("up", int(not self.not_ready()), "1 while the load makes progress, otherwise 0."),
         ):
             yield Family(f"kafkalite_load_{name}", "gauge", text, [("", gauge)])
         if self._error:
             yield Family(
-                "kafkalite_load_error_info", "gauge", "1, and what goes wrong.", [(labels(error=self._error), 1)]
+                "kafkalite_load_error_info",
+                "gauge",
+                "Always 1; the label has the current error.",
+                [(labels(error=self._error), 1)],
             )

@@ -68,12 +68,10 @@ def parsed(url: str) -> tuple[str, str]:
         except ValueError:
             port = 0
         if not split.hostname or split.username is not None or not port:
-            raise LoadError(
-                f"{url} is no place in HDFS: write {scheme}://NAMENODE:{PORTS[scheme]}/PATH ({USER} says who)"
-            )
+            raise LoadError(f"{url} is not an HDFS URL; write {scheme}://NAMENODE:{PORTS[scheme]}/PATH (user: {USER})")
         hosts.append(f"{SCHEMES[scheme]}://{split.hostname}:{port}")
     if not path.strip("/"):
-        raise LoadError(f"{url} has no path: write {scheme}://NAMENODE:{PORTS[scheme]}/PATH")
+        raise LoadError(f"{url} has no path; write {scheme}://NAMENODE:{PORTS[scheme]}/PATH")
     return ";".join(hosts), f"/{path.strip('/')}"
 
 
@@ -140,21 +138,21 @@ class WebHdfs:
         if isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.Timeout):
             if waits:
                 return
-            raise LoadError(f"HDFS at {self._hosts} does not answer") from error
+            raise LoadError(f"HDFS at {self._hosts} does not respond") from error
         kind = getattr(error, "exception", None) or ""
         text = str(error).partition("\n")[0].strip()
         if kind in MISSING or "does not exist" in text:
-            raise FileNotFoundError(f"{self.location}/{name} is not there") from error
+            raise FileNotFoundError(f"{self.location}/{name} does not exist") from error
         if kind == "FileAlreadyExistsException":
-            raise FileExistsError(f"{self.location}/{name} is there") from error
+            raise FileExistsError(f"{self.location}/{name} already exists") from error
         if kind in FORBIDDEN or "Authentication" in text:
-            who = f"{self._user} (as {USER} says, or the system)"
-            raise LoadError(f"HDFS at {self._hosts} does not let {who} work on {self._full(name)}: {text}") from error
+            who = f"user {self._user} (from {USER} or the system)"
+            raise LoadError(f"HDFS at {self._hosts} denies {who} access to {self._full(name)}: {text}") from error
         if kind in BUSY or "safe mode" in text:
             if waits:
                 return
-            raise LoadError(f"HDFS at {self._hosts} is in safe mode, or its NameNode on standby: {text}") from error
-        raise LoadError(f"HDFS at {self._hosts} refuses {self._full(name)}: {text or kind}") from error
+            raise LoadError(f"HDFS at {self._hosts} is in safe mode or its NameNode is in standby: {text}") from error
+        raise LoadError(f"HDFS at {self._hosts} rejected {self._full(name)}: {text or kind}") from error
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -185,7 +183,7 @@ class WebHdfs:
     def open(self, name: str) -> IO[bytes]:
         status = self._status(name)
         if status is None:
-            raise FileNotFoundError(f"{self.location}/{name} is not there")
+            raise FileNotFoundError(f"{self.location}/{name} does not exist")
         return io.BufferedReader(_Reader(self, name, status["length"]), READ_SIZE)
 
     def read_at(self, name: str, offset: int, length: int) -> bytes:
@@ -197,7 +195,7 @@ class WebHdfs:
 
         data: bytes = self._asked(part, name)
         if len(data) != length:
-            raise LoadError(f"HDFS gave {len(data)} of {length} bytes of {self._full(name)} at {offset}")
+            raise LoadError(f"HDFS returned {len(data)} of {length} bytes of {self._full(name)} at {offset}")
         return data
 
     def create(self, name: str) -> IO[bytes]:
@@ -231,8 +229,8 @@ class WebHdfs:
             if asked and there and not self.exists(old):
                 return
             if there:
-                raise FileExistsError(f"{self.location}/{new} is there")
-            raise FileNotFoundError(f"{self.location}/{old} is not there")
+                raise FileExistsError(f"{self.location}/{new} already exists")
+            raise FileNotFoundError(f"{self.location}/{old} does not exist")
 
     def make_folder(self, folder: str) -> set[str]:
         self._asked(lambda: self.client.makedirs(self._full(folder)), folder)
@@ -292,7 +290,7 @@ class WebHdfs:
                     self.remove(stale)
                 continue
             if time.monotonic() > deadline:
-                raise LoadError(f"another load works on {self.location} and does not end")
+                raise LoadError(f"another load keeps {self.location} locked; stop it or wait for its end")
             time.sleep(POLL_S)
 
     def _holder(self, name: str) -> dict[str, Any]:

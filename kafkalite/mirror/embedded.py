@@ -125,17 +125,17 @@ def check(values: Mapping[str, str]) -> None:
     from kafkalite.model import topic_name_error
 
     if not values.get("bootstrap.servers"):
-        raise ConfigError("bootstrap.servers", "a mirror needs a source: --mirror-from HOST:PORT")
+        raise ConfigError("bootstrap.servers", "a mirror needs a source; set --mirror-from HOST:PORT")
     try:
         parse_bootstrap(values["bootstrap.servers"])
     except ValueError as error:
         raise ConfigError("bootstrap.servers", str(error)) from error
     name = values.get("name", NAME)
-    wrong = topic_name_error(f"kafkalite.mirror-offsets.{name}") if name else "it needs a name"
+    wrong = topic_name_error(f"kafkalite.mirror-offsets.{name}") if name else "it is empty"
     if wrong is not None:
-        raise ConfigError("name", f"no mirror can be called {name!r}: {wrong}")
+        raise ConfigError("name", f"{name!r} is not a valid mirror name: {wrong}")
     if (prefix := values.get(PREFIX)) and (wrong := topic_name_error(prefix)) is not None:
-        raise ConfigError(PREFIX, f"no topic's name can begin with {prefix[:64]!r}: {wrong}")
+        raise ConfigError(PREFIX, f"{prefix[:64]!r} is not a valid topic prefix: {wrong}")
     if values.get(DATA_LOSS, "stop") not in DATA_LOSS_VALUES:
         raise ConfigError(DATA_LOSS, f"must be one of {', '.join(DATA_LOSS_VALUES)}, not {values[DATA_LOSS][:64]!r}")
     for key in LISTS:
@@ -143,7 +143,7 @@ def check(values: Mapping[str, str]) -> None:
             try:
                 re.compile(part)
             except re.error as error:
-                raise ConfigError(key, f"{part!r} is no regular expression: {error}") from error
+                raise ConfigError(key, f"{part!r} is not a regular expression: {error}") from error
     for key in SWITCHES:
         if values.get(key, "false").lower() not in {"true", "false"}:
             raise ConfigError(key, f"must be true or false, not {values[key][:64]!r}")
@@ -182,7 +182,7 @@ class EmbeddedMirror:
                     client.interrupt()
             self._thread.join(INTERRUPTED_S)
         if self._thread.is_alive():
-            logger.warning("the mirror %s still waits for %s", self._options.name, self._options.servers)
+            logger.warning("mirror %s is still waiting for %s", self._options.name, self._options.servers)
 
     def families(self) -> Iterator[Family]:
         """A source of metrics."""
@@ -208,14 +208,14 @@ class EmbeddedMirror:
         try:
             self._mirror_once()
         except ProducerFenced as error:
-            self._end(f"another mirror of its name has begun ({error})")
+            self._end(f"another mirror with the same name has started ({error})")
         except (ValueError, LogTruncated) as error:
             self._end(str(error))
         except (KafkaError, ClientError, OSError) as error:
             self._failed(error)
             return False
         except Exception as error:
-            logger.exception("the mirror %s failed in a way that was not foreseen", self._options.name)
+            logger.exception("mirror %s failed with an unexpected error", self._options.name)
             self._failed(error)
             return False
         return True
@@ -223,14 +223,14 @@ class EmbeddedMirror:
     def _end(self, why: str) -> None:
         self.status.lost(None)
         self.status.ended = why
-        logger.error("the mirror %s of %s has ended: %s", self._options.name, self._options.servers, why)
+        logger.error("mirror %s of %s has stopped: %s", self._options.name, self._options.servers, why)
 
     def _failed(self, error: Exception) -> None:
         if self._stop.is_set():
             self.status.lost(None)
             return
         if str(error) != self.status.last_error:
-            text = "the mirror %s of %s restarts: %s"
+            text = "mirror %s of %s restarts: %s"
             logger.warning(text, self._options.name, self._options.servers, error)
         self.status.lost(error)
 
@@ -243,7 +243,7 @@ class EmbeddedMirror:
             mirror = self._make(source, target)
             try:
                 self.status.follows(mirror)
-                logger.info("the mirror %s copies from %s", options.name, options.servers)
+                logger.info("mirror %s copies from %s", options.name, options.servers)
                 mirror.run(self._stop)
                 self.status.lost(None)
             finally:
@@ -284,7 +284,7 @@ class EmbeddedMirror:
             refresh_s=options.seconds("refresh.topics.interval.seconds"),
             sync=self._sync(),
             config_exclude=CONFIG_EXCLUDE if left_out is None else parts_of(left_out),
-            on_note=lambda text: logger.warning("the mirror %s: %s", options.name, text),
+            on_note=lambda text: logger.warning("mirror %s: %s", options.name, text),
         )
 
     def _sync(self) -> SyncOptions:

@@ -91,7 +91,7 @@ class GroupOffsets:
                 for key, offset in self._carry(listing.group_id, starts).items():
                     lowest[key] = min(offset, lowest.get(key, offset))
             except KafkaError as error:  # of this group alone, one that we may not see for instance
-                self._note(f"group {listing.group_id}: not carried: {error}")
+                self._note(f"group {listing.group_id}: offsets not synchronized: {error}")
         self._offsets.thin(lowest)
 
     def _starts(self) -> dict[TopicPartition, int]:
@@ -125,7 +125,9 @@ class GroupOffsets:
         for key, row in positions.items():
             offset = self._offsets.partitions[key].translate(row.offset)
             if offset is None:
-                self._note(f"group {group_id}, {key}: not copied, the record at its offset was copied without offsets")
+                self._note(
+                    f"group {group_id}, {key}: offset not synchronized, because no offset mapping exists for its record"
+                )
             else:
                 wanted[key] = CommittedOffset(max(offset, starts[key]), metadata=row.metadata)
         if not wanted or self._has_members(group_id):

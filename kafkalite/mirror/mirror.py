@@ -149,7 +149,7 @@ class Copier:
             return self._copy(fetched)
         except (BatchError, CompressionError) as error:
             self._batches.take()
-            text = f"{fetched.partition}: a batch from offset {fetched.offset} on cannot be read: {error}"
+            text = f"{fetched.partition}: cannot read the batch at offset {fetched.offset}: {error}"
             raise error_for(ErrorCode.CORRUPT_MESSAGE, text) from error
 
     def _copy(self, fetched: Fetched) -> int:
@@ -175,7 +175,10 @@ class Copier:
                 continue
             if may_pass(info, offset, end) and not (aborted is not None and aborted.drops_batch(info)):
                 if not crc_matches(batch):
-                    raise error_for(ErrorCode.CORRUPT_MESSAGE, f"{key}: the batch at {info.base_offset} is damaged")
+                    raise error_for(
+                        ErrorCode.CORRUPT_MESSAGE,
+                        f"{key}: the batch at offset {info.base_offset} is corrupt (CRC mismatch)",
+                    )
                 count += self._send_collected(key, codec)
                 if self._offsets is not None:
                     self._offsets.sent_run(key, info.base_offset, info.record_count)
@@ -233,7 +236,9 @@ def check_prefix(prefix: str) -> None:
     """ValueError for one that no topic's name may begin with."""
     wrong = topic_name_error(prefix + "x")
     if wrong is not None or prefix.startswith(OWN_PREFIXES):
-        raise ValueError(f"no topic's name can begin with the prefix {prefix!r}: {wrong or 'it is that of progress'}")
+        raise ValueError(
+            f"{prefix!r} is not a valid topic prefix: {wrong or 'it is reserved for the progress of mirrors'}"
+        )
 
 
 class Mirror:
@@ -281,7 +286,7 @@ class Mirror:
         self._refresh_s = refresh_s
         self._fetch_size = fetch_size
         if on_data_loss not in ON_DATA_LOSS:
-            raise ValueError(f"on_data_loss is {on_data_loss!r}; it may be {', '.join(ON_DATA_LOSS)}")
+            raise ValueError(f"on_data_loss must be {' or '.join(ON_DATA_LOSS)}, not {on_data_loss!r}")
         self._on_data_loss = on_data_loss
         self._on_commit = on_commit
         self._on_note = on_note
@@ -385,7 +390,7 @@ class Mirror:
         self._source.refresh([])
         self._target.refresh([])
         if self._source.cluster_id is not None and self._source.cluster_id == self._target.cluster_id:
-            raise ValueError(f"source and target are the same cluster, {self._source.cluster_id}")
+            raise ValueError(f"source and target are the same cluster ({self._source.cluster_id})")
         return self._source.cluster_id or ""
 
     def _make_reader(self, *, await_topics: bool) -> FetchedReader:
@@ -584,7 +589,7 @@ class Mirror:
         for key, offset in fresh.items():
             first = earliest[key].offset
             if offset > 0 and offset < first:
-                self._note(f"{key}: offsets {offset} to {first - 1} are gone from the source")
+                self._note(f"{key}: the source no longer has offsets {offset} to {first - 1}; skipping them")
             self._committed[key] = max(offset, first)
         if self._offsets is not None:
             self._begin_offsets(self._offsets, fresh)
@@ -598,7 +603,7 @@ class Mirror:
         """Whether the target has the topic and the source its partitions; it is left behind where not."""
         away = [partition.partition for partition in topic.partitions if partition.leader < 0]
         if away and not all(TopicPartition(topic.name, number) in self._committed for number in away):
-            self._leave(topic.name, f"partition {away[0]} of the source has no leader")
+            self._leave(topic.name, f"partition {away[0]} has no leader in the source")
             return False
         read = [key for key, row in self._reached.items() if row.offset > 0 and is_recreated(topic, key, row)]
         if read and self._on_data_loss == STOP:
@@ -630,14 +635,14 @@ class Mirror:
             if same in origins and target_id:
                 other = self._upstream.mirror(topic.name, same)
                 raise MirrorLoop(
-                    f"topic {topic.name} came to the source from the target's topic {same.topic}, by the mirror "
+                    f"topic {topic.name} in the source is a copy of the target's topic {same.topic}, made by mirror "
                     f"{other}: two mirrors would copy each other's copies without end, so leave the topic out with "
                     "--exclude, or give this mirror a --prefix; if that mirror has ended for good, delete "
                     f"{PREFIX}{other} in the source"
                 )
             if any(origin.cluster_id == target_id and origin.topic != topic.name for origin in origins):
                 self.copied.skipped.add(topic.name)
-                self._note(f"topic {topic.name} is not copied: it came to the source from the target")
+                self._note(f"topic {topic.name} is not copied: in the source it is a copy from the target")
                 continue
             self._origins[topic.name] = origins
             found.append(topic)
@@ -690,7 +695,7 @@ class Mirror:
                 continue
             found = self._reached.get(key)
             if found is not None and is_recreated(topic, key, found):
-                self._note(f"{key}: the topic was deleted and recreated in the source, all of it is copied")
+                self._note(f"{key}: the topic was deleted and recreated in the source; copying it from the start")
                 del self._reached[key]
                 found = None
             yield key, 0 if found is None else found.offset
@@ -750,14 +755,14 @@ class Mirror:
             if name in there and reached[divergence.partition].topic_id not in {there[name].topic_id, ZERO_UUID}:
                 continue  # made anew meanwhile: the next look at the topics finds that
             if self._on_data_loss == STOP:
-                others = f" (and {len(found) - 1} partitions more)" if len(found) > 1 else ""
+                others = f" (and {len(found) - 1} more partitions)" if len(found) > 1 else ""
                 raise LogTruncated(
-                    f"the source was restored or truncated: {divergence}{others}; --on-data-loss {REWIND} copies what "
-                    f"it has from there on, {RESTART} all of it, after what the target has"
+                    f"the source was restored or truncated: {divergence}{others}; --on-data-loss {REWIND} copies "
+                    f"from that offset on, {RESTART} from the start; both append to the target's topic"
                 )
             key = divergence.partition
             at = divergence.at if self._on_data_loss == REWIND and divergence.at is not None else 0
-            self._note(f"the source was restored or truncated: {divergence}; it is copied from offset {at} on")
+            self._note(f"the source was restored or truncated: {divergence}; copying from offset {at}")
             before = self._reached.get(key)
             if before is None or before.offset > at:
                 self._reached[key] = CopiedUpTo(at, reached[key].topic_id)
@@ -775,7 +780,7 @@ class Mirror:
         if not gone:
             raise error
         for key, first in gone.items():
-            self._note(f"{key}: offsets {self._committed[key]} to {first - 1} are gone from the source")
+            self._note(f"{key}: the source no longer has offsets {self._committed[key]} to {first - 1}; skipping them")
             self._committed[key] = first
             self._reader.seek(key, first)
 

@@ -185,7 +185,7 @@ class OffsetMap:
         self.topic = f"{PREFIX}{name}"
         wrong = topic_name_error(self.topic)
         if wrong is not None:
-            raise ValueError(f"no mirror can be called {name!r}: {wrong}")
+            raise ValueError(f"{name!r} is not a valid mirror name: {wrong}")
         self._target = target
         self._source_id = source_id
         self.partitions: dict[TopicPartition, PartitionOffsets] = {}

@@ -72,9 +72,9 @@ class Progress:
         """Of the source's topics, as they are written with the progress."""
         self.left_behind: dict[str, LeftBehind] = {}
         """As of `load`."""
-        wrong = topic_name_error(self.topic) if name else "it needs a name"
+        wrong = topic_name_error(self.topic) if name else "it is empty"
         if wrong is not None:
-            raise ValueError(f"no mirror can be called {name!r}: {wrong}")
+            raise ValueError(f"{name!r} is not a valid mirror name: {wrong}")
         self._target = target
         self._source_id = source_id
 

@@ -61,7 +61,7 @@ class RulesCopy:
                 self._target.acls.create([acl])
                 self.carried.add(acl)
             except KafkaError as error:
-                self._note(f"rule not carried: {error}")
+                self._note(f"ACL not copied: {error}")
 
 
 def filter_of(acl: Acl) -> AclFilter:
@@ -100,7 +100,7 @@ class QuotasCopy:
                 if error.code in OUT_OF_REACH:
                     raise
                 refused.add(entity)
-                self._note(f"quotas of {entity_text(entity)} not carried: {error}")
+                self._note(f"quotas of {entity_text(entity)} not copied: {error}")
         self.carried = {(entity, key) for entity, values in wanted.items() if entity not in refused for key in values}
 
 
@@ -124,6 +124,6 @@ class UsersMissing:
         }
         for user, mechanisms in self.missing.items():
             self._note(
-                f"user {user} ({', '.join(mechanisms)}) is not in the target: no cluster gives passwords out, so it"
-                " needs one there (kafkalite users add, or users copy)"
+                f"user {user} ({', '.join(mechanisms)}) is missing in the target and cannot be mirrored, because"
+                " passwords cannot be read; create it (kafkalite users add, or users copy)"
             )

@@ -62,7 +62,7 @@ class MirrorStatus:
         """What goes wrong now; empty when nothing does."""
         mirror = self._mirror
         if mirror is None:
-            return self.ended or self.last_error or "it has not begun yet"
+            return self.ended or self.last_error or "it has not started yet"
         failing = mirror.failing
         return "" if failing is None else str(failing)
 
@@ -76,11 +76,11 @@ class MirrorStatus:
     def not_ready(self) -> list[str]:
         """Reasons, none when it copies."""
         mirror = self._mirror
-        what = f"the mirror {self._name} of {self._source}"
+        what = f"mirror {self._name} of {self._source}"
         if self.ended:
-            return [f"{what} has ended: {self.ended}"]
+            return [f"{what} has stopped: {self.ended}"]
         if mirror is None or mirror.last_success is None:
-            return [f"{what} does not copy: {self.error or 'it has not begun yet'}"]
+            return [f"{what} does not copy: {self.error or 'it has not started yet'}"]
         stale = self.seconds_since_success
         return [f"{what} has copied nothing for {stale:.0f} s: {self.error or 'busy'}"] if stale > STALE_S else []
 
@@ -89,7 +89,7 @@ class MirrorStatus:
         mirror = self._mirror
         rows = {} if mirror is None else mirror.states.rows
         return [
-            f"the mirror {self._name} of {self._source} leaves the topic {topic} behind: {row.reason}"
+            f"mirror {self._name} of {self._source} has left topic {topic} behind: {row.reason}"
             for topic, row in sorted(rows.items())
         ]
 
@@ -105,31 +105,41 @@ class MirrorStatus:
         yield Family("kafkalite_mirror_bytes", "counter", "Bytes of batches copied, by topic.", self._rows(sizes))
         yield Family("kafkalite_mirror_transactions", "counter", "Transactions committed.", [(own, transactions)])
         lags = {} if mirror is None else mirror.lags()
-        yield Family("kafkalite_mirror_lag", "gauge", "Offsets to be copied yet, by topic.", self._rows(lags))
+        yield Family("kafkalite_mirror_lag", "gauge", "Offsets not copied yet, by topic.", self._rows(lags))
         behind = {} if mirror is None else mirror.states.rows
         followed = set() if mirror is None else set(mirror.copied.topics)
         up = {topic: int(topic not in behind) for topic in followed | behind.keys()}
-        text = "1 while the topic is copied, 0 while it is left behind."
+        text = "1 while the topic is copied, 0 once it is left behind."
         yield Family("kafkalite_mirror_topic_up", "gauge", text, self._rows(up))
         if behind:
             rows = [(labels(mirror=self._name, topic=name, error=row.reason), 1) for name, row in behind.items()]
-            yield Family("kafkalite_mirror_topic_error_info", "gauge", "1, and why it is left behind.", rows)
+            yield Family(
+                "kafkalite_mirror_topic_error_info",
+                "gauge",
+                "Always 1; the label has the reason why the topic is left behind.",
+                rows,
+            )
         yield Family(
             "kafkalite_mirror_last_success_seconds_ago",
             "gauge",
-            "Since the last transaction was committed, or there was nothing to copy.",
+            "Seconds since a transaction was committed or there was nothing to copy.",
             [(own, self.seconds_since_success)],
         )
-        yield Family("kafkalite_mirror_up", "gauge", "1 while it copies.", [(own, int(not self.not_ready()))])
+        yield Family(
+            "kafkalite_mirror_up",
+            "gauge",
+            "1 while the mirror copies, otherwise 0.",
+            [(own, int(not self.not_ready()))],
+        )
         yield Family("kafkalite_mirror_failures", "counter", "Restarts after a failure.", [(own, self.failures)])
         if error := self.error:
             rows = [(labels(mirror=self._name, error=error), 1)]
-            yield Family("kafkalite_mirror_error_info", "gauge", "1, and what goes wrong.", rows)
+            yield Family("kafkalite_mirror_error_info", "gauge", "Always 1; the label has the current error.", rows)
         notes = 0 if copied is None else len(copied.notes)
-        yield Family("kafkalite_mirror_notes", "gauge", "Things it said that an operator should know.", [(own, notes)])
+        yield Family("kafkalite_mirror_notes", "gauge", "Distinct messages for the operator.", [(own, notes)])
         if mirror is not None and mirror.carried.groups is not None:
             positions = sum(map(len, list(mirror.carried.groups.carried.values())))
-            text = "Group offsets that are synchronised to the target."
+            text = "Group offsets synchronized to the target."
             yield Family("kafkalite_mirror_group_positions", "gauge", text, [(own, positions)])
 
     def _rows(self, counts: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -72,7 +72,7 @@ class Synchroniser:
             for topic in topics:
                 self._part(f"settings of {topic.name}", lambda name=topic.name: self._follow(name))  # type: ignore[misc]
         for what, part in (
-            ("rules (ACLs)", self.rules),
+            ("ACLs", self.rules),
             ("quotas", self.quotas),
             ("users", self.users),
             ("group offsets", self.groups),
@@ -88,4 +88,4 @@ class Synchroniser:
         try:
             work()
         except (KafkaError, ClientError) as error:
-            self._note(f"{what} not carried: {error}")
+            self._note(f"{what} not synchronized: {error}")

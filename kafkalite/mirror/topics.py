@@ -61,7 +61,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
 
 
 class TargetTopics:
@@ -145,7 +145,7 @@ class TargetTopics:
             if entry.source == OWN_SETTING and entry.value is not None and not self._left_out(entry.name)
         }
         for key in sorted(found.keys() - self._known):
-            self._note(f"topic {name}: the target knows no setting {key}, so {found.pop(key)!r} is not carried")
+            self._note(f"topic {name}: the target does not support {key}, so {found.pop(key)!r} is not copied")
         return found
 
     def _left_out(self, key: str) -> bool:

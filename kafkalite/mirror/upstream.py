@@ -58,7 +58,7 @@ class Upstream:
             try:
                 self._read_on(name, topic_id)
             except KafkaError as error:
-                self._note(f"topics that the source has from the mirror {mirror_of(name)} are not known: {error}")
+                self._note(f"cannot read the progress of mirror {mirror_of(name)} in the source: {error}")
 
     def _read_on(self, name: str, topic_id: bytes) -> None:
         key = TopicPartition(name, 0)

@@ -55,9 +55,9 @@ def decode_avro(
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     if mode not in MODES:
-        raise ValueError(f"mode is {mode!r}; it may be {', '.join(MODES)}")
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
     if (subject is None) == (reader_schema is None):
-        raise ValueError("one of subject and reader_schema says how to read")
+        raise ValueError("set either subject or reader_schema")
     with RegistryClient(registry_url) as registry:
         schema = registry.latest(subject).schema if subject is not None else parse(reader_schema or "")
         text = schema.standalone()

@@ -72,5 +72,5 @@ def types_of(schema: StructType) -> dict[str, str]:
     names = schema.fieldNames()
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise OptionError(f"there are two columns {twice[0]!r}")
+        raise OptionError(f"duplicate column {twice[0]!r}")
     return {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 DECODED, ERROR = "decoded", "json_error"
 RAW: Final = "_kafkalite_not_decoded"
 WITNESS: Final = "_kafkalite_checked"
-NO_TEXT: Final = "it is no UTF-8"
-NO_JSON: Final = "it is no JSON of the schema"
+NO_TEXT: Final = "it is not valid UTF-8"
+NO_JSON: Final = "it is not JSON of the schema"
 
 
 def decode_json(frame: DataFrame, schema: str, *, column: str = "value", mode: str = "failfast") -> DataFrame:
@@ -31,7 +31,7 @@ def decode_json(frame: DataFrame, schema: str, *, column: str = "value", mode: s
     from pyspark.sql import functions as sql
 
     if mode not in MODES:
-        raise ValueError(f"mode is {mode!r}; it may be {', '.join(MODES)}")
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
     whole = f"{schema}, {RAW} STRING"
     text = sql.col(column).cast("string")
     parsed = sql.from_json(text, whole, {"columnNameOfCorruptRecord": RAW, "mode": "PERMISSIVE"})

@@ -87,7 +87,7 @@ class SourceOptions:
         given.require_all_known()
         starting = starting_bound(given, OFFSET_EARLIEST)
         if OFFSET_LATEST in (starting.everywhere, *(starting.offsets or {}).values()):
-            raise OptionError("option startingOffsets: a batch that begins at the latest offset would read nothing")
+            raise OptionError("option startingOffsets: a batch query cannot start at the latest offset")
         return cls.of(given, starting, ending_bound(given), OF_STREAMS)
 
     @classmethod
@@ -142,24 +142,26 @@ class StreamOptions:
             commits=given.flag("commitOffsetsOnBatch", True),
         )
         if parsed.rows_max is not None and parsed.rows_min is not None and parsed.rows_min > parsed.rows_max:
-            raise OptionError("option minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
+            raise OptionError(
+                f"option minOffsetsPerTrigger ({parsed.rows_min}) is above maxOffsetsPerTrigger ({parsed.rows_max})"
+            )
         if parsed.group_id == "":
             raise OptionError("option kafka.group.id is empty")
         return parsed
 
 
 REFUSED: Final = {
-    "kafka.auto.offset.reset": "say startingOffsets instead: the query keeps track of its offsets itself",
+    "kafka.auto.offset.reset": "set startingOffsets instead; the query tracks its offsets itself",
     "kafka.key.deserializer": "keys are bytes; decode the column",
     "kafka.value.deserializer": "values are bytes; decode the column",
-    "kafka.enable.auto.commit": "the source commits nothing on a timer",
-    "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
-    "kafka.config.providers": "values are taken as they are written",
+    "kafka.enable.auto.commit": "the source has no automatic commit",
+    "kafka.interceptor.classes": "interceptors are not supported",
+    "kafka.config.providers": "values are used literally",
 }
 """Name → why it is refused, in every query."""
 REFUSED_BY_STREAMS: Final = {
     **dict.fromkeys(("endingOffsetsByTimestamp", "endingOffsets"), "a streaming query has no end"),
-    "pushdown": "Spark hands the filters of batch queries alone to a source",
+    "pushdown": "Spark pushes filters down in batch queries only",
 }
 
 HONOURED: Final = (
@@ -237,7 +239,7 @@ class GivenOptions:
         if value is None:
             return default
         if value.strip().lower() not in values:
-            raise OptionError(f"option {name} is {value!r}; it may be {' or '.join(values)}")
+            raise OptionError(f"option {name} must be {' or '.join(values)}, not {value!r}")
         return value.strip().lower()
 
     def number(self, name: str, low: int, high: int) -> int | None:
@@ -246,7 +248,7 @@ class GivenOptions:
         if value is None:
             return None
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", value.strip()) or not low <= int(value) <= high:
-            raise OptionError(f"option {name} is {value!r}; it is a number from {low} to {high}")
+            raise OptionError(f"option {name} must be a number from {low} to {high}, not {value!r}")
         return int(value)
 
     def duration_s(self, name: str, default: float) -> float:
@@ -256,7 +258,7 @@ class GivenOptions:
             return default
         match = re.fullmatch(r"([0-9]{1,15}) *([a-z]*)", value.strip().lower())
         if match is None or match[2] not in UNITS_S:
-            raise OptionError(f"option {name} is {value!r}; it is a time like 500ms, 30s, 15m, 2h or 1d")
+            raise OptionError(f"option {name} must be a duration like 500ms, 30s, 15m, 2h or 1d, not {value!r}")
         return int(match[1]) * UNITS_S[match[2]]
 
     def require_all_known(self) -> None:
@@ -264,8 +266,8 @@ class GivenOptions:
         for name in sorted(self._values):
             if name not in self._known and not name.startswith(TLS_PREFIX):
                 near = difflib.get_close_matches(name, self._known, 1, 0.75)
-                hint = f"; did you mean {self._known[near[0]]}?" if near else "; the options are in docs/spark.md"
-                raise OptionError(f"there is no option {name}{hint}")
+                hint = f"; did you mean {self._known[near[0]]}?" if near else "; see docs/spark.md"
+                raise OptionError(f"unknown option {name}{hint}")
 
 
 def log_without_effect(names: Iterable[str]) -> None:
@@ -293,7 +295,7 @@ def servers_and_client(given: GivenOptions) -> tuple[str, tuple[tuple[str, Any],
     """Bootstrap servers and the other arguments of a Client, sorted."""
     servers = given.text("kafka.bootstrap.servers")
     if servers is None:
-        raise OptionError("option kafka.bootstrap.servers is missing: host:port of a broker, or several with commas")
+        raise OptionError("option kafka.bootstrap.servers is missing; set it to host:port,host:port")
     try:
         parse_bootstrap(servers)
     except ValueError as error:
@@ -328,21 +330,21 @@ def subscription(given: GivenOptions) -> Subscription:
     ways = {name: given.text(name) for name in ("assign", "subscribe", "subscribePattern")}
     said = {name: value for name, value in ways.items() if value is not None}
     if len(said) != 1:
-        raise OptionError(f"say one of assign, subscribe and subscribePattern, not {len(said)} of them")
+        raise OptionError(f"set exactly one of assign, subscribe and subscribePattern, not {len(said)}")
     ((name, value),) = said.items()
     if name == "assign":
         return Subscription(assigned=assigned_partitions(value))
     if name == "subscribe":
         topics = tuple(sorted({topic.strip() for topic in value.split(",") if topic.strip()}))
         if not topics:
-            raise OptionError("option subscribe names no topic")
+            raise OptionError("option subscribe contains no topic")
         for topic in topics:
             require_topic(name, topic)
         return Subscription(topics=topics)
     try:
         re.compile(value.strip())
     except re.error as error:
-        raise OptionError(f"option subscribePattern is no regular expression: {error}") from None
+        raise OptionError(f"option subscribePattern is not a regular expression: {error}") from None
     if not value.strip():
         raise OptionError("option subscribePattern is empty")
     return Subscription(pattern=value.strip())
@@ -361,7 +363,7 @@ def ending_bound(given: GivenOptions) -> OffsetBound:
         return by_time
     found = offset_bound("endingOffsets", given.text("endingOffsets"), OFFSET_LATEST)
     if OFFSET_EARLIEST in (found.everywhere, *(found.offsets or {}).values()):
-        raise OptionError("option endingOffsets: a batch that ends at the earliest offset would read nothing")
+        raise OptionError("option endingOffsets: a batch query cannot end at the earliest offset")
     return found
 
 

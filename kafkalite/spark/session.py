@@ -105,7 +105,9 @@ def connected(remote: str, settings: Mapping[str, str]) -> Any:
     except Exception as error:
         if not is_sparks(error):
             raise
-        raise RuntimeError(f"{remote} is no Spark Connect server that answers: {any_sentence_of(error)}") from error
+        raise RuntimeError(
+            f"the Spark Connect server at {remote} does not respond: {any_sentence_of(error)}"
+        ) from error
     for name, value in {**DEFAULTS, **settings}.items():
         spark.conf.set(name, value)
     return spark
@@ -119,7 +121,7 @@ def require_listening(remote: str) -> None:
     except ValueError:
         host = None
     if parts.scheme != "sc" or not host:
-        raise RuntimeError(f"{remote} is no Spark Connect server: write sc://HOST:{CONNECT_PORT}")
+        raise RuntimeError(f"{remote} is not a Spark Connect address; write sc://HOST:{CONNECT_PORT}")
     try:
         socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
     except OSError as error:
@@ -130,9 +132,9 @@ def require_java() -> None:
     """RuntimeError when there is no Java to start."""
     home = os.environ.get("JAVA_HOME")
     if home and not Path(home, "bin", "java").exists():
-        raise RuntimeError(f"JAVA_HOME is {home!r}, and there is no bin/java; Spark needs Java 17 or newer")
+        raise RuntimeError(f"JAVA_HOME is {home!r}, which has no bin/java; Spark needs Java 17 or newer")
     if not home and shutil.which("java") is None:
-        raise RuntimeError("Spark needs Java 17 or newer, and there is none: install it, or set JAVA_HOME")
+        raise RuntimeError("no Java found; install Java 17 or newer for Spark, or set JAVA_HOME")
 
 
 def java_trouble(memory: str) -> str | None:
@@ -144,11 +146,11 @@ def java_trouble(memory: str) -> str | None:
             [java, f"-Xmx{memory}", "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{java} does not run ({getattr(error, 'strerror', None) or error}); Spark needs Java 17 or newer"
+        return f"cannot run {java} ({getattr(error, 'strerror', None) or error}); Spark needs Java 17 or newer"
     said = [line.strip() for line in f"{done.stderr}\n{done.stdout}".splitlines() if line.strip()]
     if done.returncode:
-        causes = [line for line in said if not line.startswith(JAVA_CAUSELESS)] or said or ["it says nothing"]
-        return f"{java} does not run with a heap of {memory} (spark.driver.memory): {causes[0]}"
+        causes = [line for line in said if not line.startswith(JAVA_CAUSELESS)] or said or ["it printed nothing"]
+        return f"{java} does not start with a heap of {memory} (spark.driver.memory): {causes[0]}"
     version = re.search(r'version "(?:1[.])?([0-9]+)', "\n".join(said))
     if version is not None and int(version[1]) < JAVA_VERSION_MIN:
         return f"{java} is Java {version[1]}; Spark needs Java {JAVA_VERSION_MIN} or newer"

@@ -56,7 +56,7 @@ def session_counts(
     from pyspark.sql import functions as sql
 
     if not by:
-        raise ValueError("sessions are somebody's: by names a column")
+        raise ValueError("by must contain at least one column")
     return counted(frame, sql.session_window(time, gap), late, by, time)
 
 
@@ -78,7 +78,7 @@ def join_store(frame: DataFrame, store: DataFrame, on: str | Sequence[str], *, h
     from pyspark.sql import functions as sql
 
     if how not in JOINS:
-        raise ValueError(f"how is {how!r}; it may be {' or '.join(JOINS)}")
+        raise ValueError(f"how must be {' or '.join(JOINS)}, not {how!r}")
     names = [on] if isinstance(on, str) else list(on)
     require_columns(frame, names)
     require_columns(store, names)
@@ -130,10 +130,10 @@ def join_streams(
     from pyspark.sql import functions as sql
 
     if how not in JOINS:
-        raise ValueError(f"how is {how!r}; it may be {' or '.join(JOINS)}")
+        raise ValueError(f"how must be {' or '.join(JOINS)}, not {how!r}")
     names = [on] if isinstance(on, str) else list(on)
     if not names:
-        raise ValueError("on names no column")
+        raise ValueError("on must contain at least one column")
     require_columns(left, [*names, left_time])
     require_columns(right, [*names, right_time])
     require_disjoint(left, right, names)
@@ -151,11 +151,11 @@ def require_columns(frame: DataFrame, names: Sequence[str]) -> None:
     """ValueError for a column that is not there."""
     for name in names:
         if name not in frame.columns:
-            raise ValueError(f"there is no column {name!r} among {', '.join(frame.columns)}")
+            raise ValueError(f"unknown column {name!r}; choose from {', '.join(frame.columns)}")
 
 
 def require_disjoint(left: DataFrame, right: DataFrame, names: Sequence[str]) -> None:
     """ValueError for columns of both sides that are not joined on."""
     both = sorted(set(left.columns) & set(right.columns) - set(names))
     if both:
-        raise ValueError(f"both sides have {', '.join(both)}: rename or drop what is on one of them")
+        raise ValueError(f"both sides have {', '.join(both)}; rename or drop it on one side")

@@ -272,7 +272,7 @@ def test_loaded_files_are_stages_too(
     load_into(tmp_path / "bare", client, "loaded", [0], places)
     for folder, sentence in [
         ([tmp_path / "bare"], "was loaded without headers"),
-        ([tmp_path / "never"], "nothing was ever loaded into"),
+        ([tmp_path / "never"], "nothing has been loaded into"),
         ([tmp_path / "all", tmp_path / "some"], "there is a stage 'loaded' already"),
         ([f"live={tmp_path}"], "there is a stage 'live' already"),
     ]:
@@ -286,12 +286,12 @@ def test_what_cannot_begin_says_so(live: Broker, offline: Broker, capsys: pytest
     for options, sentence in [
         (["--counts", "nobody"], "there is no topic nobody, where producers' counts would be"),
         (["--mirror", "m"], "--mirror needs --offline"),
-        (["--offline", offline.bootstrap_servers, "--mirror", "a b"], "no mirror can be called 'a b'"),
+        (["--offline", offline.bootstrap_servers, "--mirror", "a b"], "'a b' is not a valid mirror name"),
         (
             ["--offline", offline.bootstrap_servers, "--mirror", "never"],
             "no mirror called never has ever copied to there",
         ),
-        (["--offline", "x:y"], "--offline: 'x:y' is no host:port"),
+        (["--offline", "x:y"], "--offline: 'x:y' is not host:port"),
         (["--topics", "("], "--topics: "),
         (["--since", "yesterday"], "'yesterday' is not a time"),
         (["--grace", "-1"], "is no number of seconds"),

@@ -68,13 +68,13 @@ def test_a_log_that_is_restored_while_it_is_read(
             assert read(reader.poll, b"new %d" % (99 + count)) == numbers(100, 100 + count, "new")
             return
         if killed and reset == "latest":
-            wait_until(lambda: values(reader.poll(0.1)) or "is read on from" in caplog.text, READY_S, "a warning")
+            wait_until(lambda: values(reader.poll(0.1)) or "reading continues at" in caplog.text, READY_S, "a warning")
             produce(live.bootstrap, KEY.topic, [b"newest"])
             assert read(reader.poll, b"newest") == [b"newest"]
             return
         again = numbers(0, 100) if killed else []
         assert read(reader.poll, b"new %d" % (99 + count)) == again + numbers(100, 100 + count, "new")
-        assert f"it is read on from offset {len(numbers(0, 100)) - len(again)}" in caplog.text
+        assert f"reading continues at offset {len(numbers(0, 100)) - len(again)}" in caplog.text
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -148,7 +148,7 @@ def test_a_committed_offset_is_compared_when_a_member_begins_there(
         client.groups.commit("g", {KEY: position})  # the log alone went back, as by an unclean election
         with client.group_reader("g", KEY.topic, reset=reset) as reader:
             if reset is None:
-                with pytest.raises(LogTruncated, match="another one from offset 100 on"):
+                with pytest.raises(LogTruncated, match="has diverged from offset 100 on"):
                     read(reader.poll, b"never")
                 return
             assert read(reader.poll, b"new %d" % (99 + count)) == numbers(100, 100 + count, "new")
@@ -206,7 +206,7 @@ def test_consume_stops_with_a_choice(live: BrokerProcess, tmp_path: Path) -> Non
         produce(live.bootstrap, KEY.topic, numbers(100, 160, "new"))
         assert running["stop"].wait(READY_S) == 1
         error = (tmp_path / "stop.err").read_text()
-        assert "another one from offset 100 on" in error
+        assert "has diverged from offset 100 on" in error
         assert "--reset earliest continues" in error
         wait_until(lambda: b"new 159\n" in out["go"].read_bytes(), READY_S, "the 60 new ones")
         assert out["go"].read_bytes().split(b"\n")[:-1] == [*numbers(0, 150), *numbers(100, 160, "new")]

@@ -265,8 +265,8 @@ def test_avro_is_held_against_the_registry_before_it_is_sent(broker: Broker, cli
             visitor = Visitor(server)
             for value, said in (
                 ('{"id": "x"}', "$.id is str, not a whole number"),
-                ('{"id": 1, "else": 2}', "has &#39;else&#39;"),
-                ("{}", "lacks &#39;id&#39;"),
+                ('{"id": 1, "else": 2}', "has field &#39;else&#39;"),
+                ("{}", "lacks field &#39;id&#39;"),
                 ("{", "no JSON"),
             ):
                 answer = visitor.form("/produce", {"topic": "avro", "value_kind": "avro", "value": value})
@@ -370,15 +370,15 @@ def test_offsets_move_as_was_shown_or_not_at_all(visitor: Visitor, client: Clien
         rows = visitor.send("/groups/mover/reset-from-file", {"csv": text})["plan"]
         assert [(row["before"], row["after"], row["moved_inside"]) for row in rows] == wanted
     for text, why in (
-        ("", "no line"),
-        ("read,0", "line 1 is not topic,partition,offset"),
-        ("read,0,1\nread,0,2", "line 2 names read-0 again"),
-        ("other,read,0,1", "line 1 is of the group"),
-        ("read,0,-1", "line 1 is not"),
+        ("", "no offsets found"),
+        ("read,0", "line 1: expected topic,partition,offset"),
+        ("read,0,1\nread,0,2", "line 2 repeats read-0"),
+        ("other,read,0,1", "line 1 is for group"),
+        ("read,0,-1", "line 1: expected"),
         ("read,9,1", "there is no partition read-9"),
         ("none-such,0,1", "there is no partition none-such-0"),
-        ('"read,0,1', "line 1 is not"),
-        ("read,0,1\n" + "9" * 200_000, "line 2 cannot be read: field larger than field limit"),
+        ('"read,0,1', "line 1: expected"),
+        ("read,0,1\n" + "9" * 200_000, "line 2 is not valid CSV: field larger than field limit"),
     ):
         answer = visitor.send_any("/groups/mover/reset-from-file", {"csv": text})
         assert (answer.status, why in answer.text) == (400, True), answer.text

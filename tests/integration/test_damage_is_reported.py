@@ -36,7 +36,7 @@ def test_consume_ends_at_damage_with_one_sentence(broker: Broker, capfd: pytest.
     status, lines, said = consumed(broker, capfd, "-o", "beginning", "-e")
     assert (status, lines) == (1, [str(number) for number in range(1000)])
     assert said.splitlines()[1:] == [
-        "kafkalite: orders-0: the broker calls the batch damaged at offset 1000; --skip-damaged continues after it"
+        "kafkalite: orders-0: the broker reports a corrupt batch at offset 1000; --skip-damaged continues after it"
     ]
 
 
@@ -57,7 +57,7 @@ def test_whatever_of_a_batch_is_damaged_the_others_are_read(
     with small_broker(log_dirs=str(tmp_path)) as broker:
         status, lines, said = consumed(broker, capfd, "-o", "beginning", "-e")
         assert (status, len(lines)) == (1, 1000)
-        assert "damaged at offset 1000; --skip-damaged" in said
+        assert "corrupt batch at offset 1000; --skip-damaged" in said
         end = 3000 if how == CUT else 2000
         status, lines, said = consumed(broker, capfd, "-o", "beginning", "-e", "--skip-damaged")
         assert (status, lines) == (0, [str(number) for number in (*range(1000), *range(end, 3000))])
@@ -81,5 +81,5 @@ def test_pages_of_messages_show_damage_and_what_is_around_it(broker: Broker) -> 
         assert [row["offset"] for row in newest["records"]] == [2002, 2001, 2000, *range(999, 992, -1)]
         assert data(console, "/topics/orders/messages?from=oldest&count=10")["damaged"] == []
         message = ask(console, "/topics/orders/messages/0/1500")
-        assert "the broker calls the batch damaged at offset 1500" in message.text
+        assert "the broker reports a corrupt batch at offset 1500" in message.text
         assert message.status >= 400

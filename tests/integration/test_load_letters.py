@@ -103,7 +103,7 @@ def test_letters_that_cannot_be_sent_stay(
 
     with Client(kafka_broker.bootstrap_servers, retry_timeout_s=60) as client:
         monkeypatch.setattr(Producer, "send", refuse)
-        with pytest.raises(LoadError, match=r"cannot be sent to .*-bad \(.*not you.*\); the next load sends them"):
+        with pytest.raises(LoadError, match=r"dead letters of .* to .*-bad \(.*not you.*\); the next load retries"):
             letter_writer.load(client, topic, Target(place), 0)
         monkeypatch.undo()
         letter_writer.load(client, topic, Target(place), 0)

@@ -95,7 +95,7 @@ def test_partitions_begin_where_it_is_said(kafka_broker: Broker, topic: str) -> 
 
 def test_a_start_after_the_end(kafka_broker: Broker, topic: str) -> None:
     given = OffsetBound(offsets={TopicPartition(topic, 0): 301}, option="startingOffsets")
-    with pytest.raises(LoadError, match=r"begins at offset 301, after its end 300; on_data_loss=\"skip\""):
+    with pytest.raises(LoadError, match=r"starts at offset 301, after its end 300; on_data_loss=\"skip\""):
         correct(plan(kafka_broker, topic, starting=given), LoadState())
     made = plan(kafka_broker, topic, skips=True, starting=given)
     assert correct(made, LoadState()) == {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 0}
@@ -130,7 +130,7 @@ def test_a_partition_that_ends_before_what_is_loaded(kafka_broker: Broker, topic
     state = LoadState()
     correct(plan(kafka_broker, topic), state)
     state.positions[TopicPartition(topic, 1)] = 60
-    with pytest.raises(LoadError, match="ends at offset 50, and is loaded up to 60"):
+    with pytest.raises(LoadError, match="ends at offset 50 but is loaded up to 60"):
         correct(plan(kafka_broker, topic), state)
     assert correct(plan(kafka_broker, topic, skips=True), state) == {TopicPartition(topic, 1): 50}
 
@@ -170,5 +170,5 @@ def test_a_log_that_was_restored_below_where_a_load_began(tmp_path: Path) -> Non
         assert (state.positions[key], state.marks[key].offset) == (150, 150)
         put_back(live, tmp_path / "saved")
         produce(live.bootstrap, "restored", [b"new"] * 60)
-        with pytest.raises(LoadError, match="another one from offset 100 on"):
+        with pytest.raises(LoadError, match="has diverged from offset 100 on"):
             plan(live, "restored").corrections(state)

@@ -106,11 +106,11 @@ def test_a_mirror(tmp_path: Path, live: BrokerProcess, offline: Broker) -> None:
 
 def test_a_mirror_that_does_not_get_on_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     status = mirror_status.MirrorStatus("m", "live:9092")
-    assert status.not_ready() == ["the mirror m of live:9092 does not copy: it has not begun yet"]
+    assert status.not_ready() == ["mirror m of live:9092 does not copy: it has not started yet"]
     status.lost(OSError("away"))
-    assert status.not_ready() == ["the mirror m of live:9092 does not copy: away"]
+    assert status.not_ready() == ["mirror m of live:9092 does not copy: away"]
     status.ended = "another has begun"
-    assert status.not_ready() == ["the mirror m of live:9092 has ended: another has begun"]
+    assert status.not_ready() == ["mirror m of live:9092 has stopped: another has begun"]
 
 
 def test_a_registry(live: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,9 +152,9 @@ def test_a_registry_serves_them(tmp_path: Path, offline: Broker) -> None:
 
 def test_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
     status = LoadStatus(2.0)
-    assert status.not_ready() == ["nothing is loaded yet"]
+    assert status.not_ready() == ["nothing has been loaded yet"]
     status.failed("the broker is away")
-    assert status.not_ready() == ["nothing is loaded yet: the broker is away"]
+    assert status.not_ready() == ["nothing has been loaded yet: the broker is away"]
     status.published(100, 5000, 2)
     status.finished(7)
     assert status.not_ready() == []

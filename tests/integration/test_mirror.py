@@ -160,7 +160,7 @@ def test_what_aged_out_is_said(clients: tuple[Client, Client]) -> None:
     one.admin.delete_records({TopicPartition("gone", 0): 15})
     worker = Mirror(one, two, name="gone", topics=TopicFilter("gone"))
     assert worker.run(threading.Event(), to_end=True).record_count == 5
-    assert worker.copied.notes == ["gone-0: offsets 10 to 14 are gone from the source"]
+    assert worker.copied.notes == ["gone-0: the source no longer has offsets 10 to 14; skipping them"]
     worker.close()
     assert [record.value for record in read(two, "gone")] == [b"a"] * 10 + [b"b"] * 5
 
@@ -245,7 +245,7 @@ def test_a_topic_made_anew_while_it_is_copied(clients: tuple[Client, Client], so
         stop.set()
         thread.join()
     assert [record.value for record in read(two, "anew")] == [b"old"] * 10 + [b"new"] * 30
-    assert notes == ["anew-0: the topic was deleted and recreated in the source, all of it is copied"]
+    assert notes == ["anew-0: the topic was deleted and recreated in the source; copying it from the start"]
 
 
 def test_a_topic_made_anew_in_the_middle_of_an_answer(clients: tuple[Client, Client]) -> None:
@@ -348,10 +348,10 @@ def test_new_topics_are_found_while_running_and_a_second_mirror_fences_the_first
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--topics", "("], "no regular expression"),
-        (["--exclude", "["], "no regular expression"),
-        (["--name", "a/b"], "no mirror can be called 'a/b'"),
-        (["--name", ""], "no mirror can be called '': it needs a name"),
+        (["--topics", "("], "not a regular expression"),
+        (["--exclude", "["], "not a regular expression"),
+        (["--name", "a/b"], "'a/b' is not a valid mirror name"),
+        (["--name", ""], "'' is not a valid mirror name: it is empty"),
         (["--to", "SOURCE"], "the same cluster"),
         (["--to", "127.0.0.1:1"], "cannot connect"),
         (["--from", "host:99999"], "--from"),

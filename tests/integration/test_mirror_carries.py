@@ -173,7 +173,7 @@ def test_users_that_need_a_password_are_told(
     assert mirror(sides, topic, "--list-users", "--json") == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["users_missing"] == {"alice": ["SCRAM-SHA-256"]}
-    assert "user alice (SCRAM-SHA-256) is not in the target" in printed.err
+    assert "user alice (SCRAM-SHA-256) is missing in the target" in printed.err
     assert "secret" not in printed.out + printed.err
 
 
@@ -188,18 +188,18 @@ def test_a_part_that_is_refused_is_said_and_the_others_are_carried(
         both = ["--from", sides.source, "--to", bare.bootstrap_servers, "--name", topic, "--topics", topic, "-e", "-q"]
         assert main(["mirror", *both, "--sync-acls", "--sync-quotas", "--sync-topic-configs"]) == 0
         printed = capsys.readouterr()
-        assert "rules (ACLs) not carried: " in printed.err
+        assert "ACLs not synchronized: " in printed.err
         assert "1 records in 1 transactions" in printed.out
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--groups", "("], "no regular expression"),
-        (["--groups-exclude", "["], "no regular expression"),
-        (["--config-properties-exclude", "*"], "no regular expression"),
+        (["--groups", "("], "not a regular expression"),
+        (["--groups-exclude", "["], "not a regular expression"),
+        (["--config-properties-exclude", "*"], "not a regular expression"),
         (["--sync-interval", "0"], "no number of seconds"),
-        (["--name", "n" * 230, "--sync-group-offsets"], "no mirror can be called"),
+        (["--name", "n" * 230, "--sync-group-offsets"], "is not a valid mirror name"),
     ],
 )
 def test_what_cannot_begin(

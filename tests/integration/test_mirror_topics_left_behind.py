@@ -124,7 +124,7 @@ def test_what_stands_before_damage_is_copied(
             client.produce("good", 0, [b"v"] * 10)
         for _ in range(2):
             assert copy(source, target, "-e", "--topics", "good|bad") == 1
-            assert "topic bad is left behind: bad-0: the broker calls the batch damaged" in capsys.readouterr().err
+            assert "topic bad is left behind: bad-0: the broker reports a corrupt batch" in capsys.readouterr().err
             with Client(target.bootstrap_servers) as client:
                 assert (count(client, "good"), count(client, "bad")) == (10, 1000)
         row = status(target, capsys, "--from", source.bootstrap_servers, "--name", "m")["bad"]
@@ -179,7 +179,7 @@ def test_it_is_copied_once_the_target_takes_it(
             wait_until(lambda: count(two, "good") == 60, READY_S, "what came meanwhile")
             assert families(page)["kafkalite_mirror_topic_up"] == {"good": 1, "bad": 0}
             assert "MESSAGE_TOO_LARGE" in str(families(page)["kafkalite_mirror_topic_error_info"])
-            assert page.left_behind()[0].startswith("the mirror m of there leaves the topic bad behind: ")
+            assert page.left_behind()[0].startswith("mirror m of there has left topic bad behind: ")
             two.admin.alter_topic_configs("bad", {"max.message.bytes": "100000"})
             wait_until(lambda: count(two, "bad") == 1, READY_S, "the topic")
             wait_until(lambda: not worker.states.rows, READY_S, "its recovery")

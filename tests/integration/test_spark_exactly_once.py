@@ -124,7 +124,7 @@ def test_a_driver_dies_between_the_marker_and_the_commit(job: Job, monkeypatch: 
 def test_an_elder_attempt_cannot_commit(job: Job) -> None:
     elder = [job.prepare(0, number, 2) for number in range(2)]
     younger = [job.prepare(0, number, 2) for number in range(2)]
-    with pytest.raises(SinkError, match="task 0 of batch 0: its transaction was ended meanwhile"):
+    with pytest.raises(SinkError, match="task 0 of batch 0: its transaction was ended by another attempt"):
         commit(job.options, elder)
     abort(job.options, elder)
     commit(job.options, younger)
@@ -142,7 +142,7 @@ def test_an_elder_attempt_that_still_writes_is_fenced(job: Job) -> None:
         younger.append(job.prepare(0, 0, 1))
         yield pa.record_batch({"value": pa.array([b"0"] * 10)})
 
-    with pytest.raises(SinkError, match="task 0 of batch 0: its transaction was ended meanwhile"):
+    with pytest.raises(SinkError, match="task 0 of batch 0: its transaction was ended by another attempt"):
         prepare(job.options, WriteTask(0, 0, job.query), batches())
     commit(job.options, younger)
     assert job.committed() == numbers(1)
@@ -165,7 +165,7 @@ def test_other_rows_are_noticed_and_nothing_is_doubled(job: Job) -> None:
     exactly_once.commit_one(job.client, Markers(job.client, "", job.query), outcomes[0], 2)
     abort(job.options, outcomes)
     for other in ([*job.rows(0, 0, 2)[:-1], 99], job.rows(0, 0, 2)[:-1], []):
-        with pytest.raises(SinkError, match=r"it has \d+ rows, others than the 50 that it committed"):
+        with pytest.raises(SinkError, match=r"its \d+ rows differ from the 50 rows committed"):
             job.prepare(0, 0, 2, other)
     turned = job.prepare(0, 0, 2, job.rows(0, 0, 2)[::-1])
     assert turned.committed, "the order of rows means nothing"
@@ -177,7 +177,7 @@ def test_another_number_of_tasks_is_noticed(job: Job) -> None:
     exactly_once.commit_one(job.client, Markers(job.client, "", job.query), outcomes[2], 3)
     abort(job.options, outcomes)
     fewer = [job.prepare(0, number, 2) for number in range(2)]
-    with pytest.raises(SinkError, match="batch 0 has 2 tasks, and had 3 when a part of it was committed"):
+    with pytest.raises(SinkError, match="batch 0 has 2 tasks, but had 3 when part of it was committed"):
         commit(job.options, fewer)
     abort(job.options, fewer)
     assert job.committed() == job.rows(0, 2, 3)
@@ -197,7 +197,7 @@ def test_batches_without_rows(job: Job) -> None:
     commit(job.options, empty)
     assert job.markers() == {0: Marker(0, 2, 0, 0)}
     commit(job.options, [job.prepare(0, number, 2, []) for number in range(2)])
-    with pytest.raises(SinkError, match="task 0 of batch 0: it has 3 rows, others than the 0"):
+    with pytest.raises(SinkError, match="task 0 of batch 0: its 3 rows differ from the 0"):
         job.prepare(0, 0, 2, [1, 2, 3])
     job.run(1)
     assert job.committed() == list(range(100, 200))
@@ -219,7 +219,7 @@ def test_markers_that_are_gone_are_noticed(job: Job, kafka_broker: Broker) -> No
 def test_a_checkpoint_older_than_the_topic_is_noticed(job: Job) -> None:
     for batch in range(2):
         job.run(batch)
-    with pytest.raises(SinkError, match=r"task 1 of batch 0: batch 1 of the query was written already"):
+    with pytest.raises(SinkError, match=r"task 1 of batch 0: the query has already written batch 1"):
         job.prepare(0, 1, 3)
 
 

@@ -101,13 +101,13 @@ def test_bounds(broker: Broker, client: Client, topic: str, options: dict, first
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOffsets": '{"T": {"0": 301, "1": 0, "2": 0}}'}, "startingOffsets: T-0 begins at offset 301, after"),
+        ({"startingOffsets": '{"T": {"0": 301, "1": 0, "2": 0}}'}, "startingOffsets: T-0 starts at offset 301, after"),
         (
             {
                 "startingOffsets": '{"T": {"0": 0, "1": 5, "2": 0}}',
                 "endingOffsets": '{"T": {"0": 9, "1": 4, "2": -1}}',
             },
-            "startingOffsets: T-1 begins at offset 5, after its end 4",
+            "startingOffsets: T-1 starts at offset 5, after its end 4",
         ),
         (
             {
@@ -115,7 +115,7 @@ def test_bounds(broker: Broker, client: Client, topic: str, options: dict, first
                 "startingOffsetsByTimestampStrategy": "latest",
                 "endingTimestamp": STAMP + 10,
             },
-            "startingTimestamp: T-0 begins at offset 50, after its end 10",
+            "startingTimestamp: T-0 starts at offset 50, after its end 10",
         ),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_start_after_the_end_fails_whatever_may_be_lost(
 
 
 def test_a_time_in_the_future_is_an_error(broker: Broker, client: Client, topic: str) -> None:
-    with pytest.raises(OptionError, match=f"no record of {topic}-1 is as young"):
+    with pytest.raises(OptionError, match=f"{topic}-1 has no record at or after"):
         plan.plan_tasks(client, parse(broker, subscribe=topic, startingTimestamp=STAMP + 50))
 
 
@@ -137,7 +137,7 @@ def test_assign_and_pattern(broker: Broker, client: Client, topic: str) -> None:
     assert set(read(client, parse(broker, subscribePattern=f"{topic[:-1]}."))) == {0, 1}
     assert set(read(client, parse(broker, subscribePattern=topic[1:-1]))) == {0, 1}
     assert plan.plan_tasks(client, parse(broker, subscribePattern="no-such-.*")) == []
-    with pytest.raises(OptionError, match="has 3 partitions and no number 7"):
+    with pytest.raises(OptionError, match=r"has no partition 7 .partition count: 3"):
         plan.plan_tasks(client, parse(broker, assign=f'{{"{topic}": [7]}}'))
     with pytest.raises(UnknownTopicOrPartition):
         plan.plan_tasks(client, parse(broker, subscribe="no-such-topic"))
@@ -170,7 +170,7 @@ def test_what_aged_out(broker: Broker, client: Client, topic: str) -> None:
     lenient = parse(broker, subscribe=topic, failOnDataLoss=False)
     tasks = plan.plan_tasks(client, strict)
     client.admin.delete_records({TopicPartition(topic, 0): 55})
-    with pytest.raises(DataLoss, match=f"offsets 0 to 300 of {topic}-0 cannot be read any more.*failOnDataLoss"):
+    with pytest.raises(DataLoss, match=f"offsets 0 to 300 of {topic}-0 can no longer be read.*failOnDataLoss"):
         read(client, strict, tasks)
     assert read(client, lenient, tasks) == {0: list(range(55, 300)), 1: list(range(5))}
     begin = {"startingOffsets": f'{{"{topic}": {{"0": 5, "1": 0, "2": 0}}}}'}
@@ -183,7 +183,7 @@ def test_a_topic_made_anew(broker: Broker, client: Client, topic: str) -> None:
     strict = parse(broker, subscribe=topic)
     tasks = plan.plan_tasks(client, strict)
     client.admin.delete_topic(topic)
-    with pytest.raises(DataLoss, match="cannot be read any more"):
+    with pytest.raises(DataLoss, match="can no longer be read"):
         read(client, strict, tasks)
     client.admin.create_topic(topic, 3)
     client.produce(topic, 0, [b"new"] * 300)
@@ -194,13 +194,13 @@ def test_a_topic_made_anew(broker: Broker, client: Client, topic: str) -> None:
 
 def test_a_partition_that_ends_before_its_range(broker: Broker, client: Client, topic: str) -> None:
     beyond = {"endingOffsets": f'{{"{topic}": {{"0": 400, "1": 5, "2": 0}}}}'}
-    with pytest.raises(DataLoss, match=f"{topic}-0 ends at offset 300 and has nothing up to 400"):
+    with pytest.raises(DataLoss, match=f"{topic}-0 ends at offset 300, below the requested 400"):
         plan.plan_tasks(client, parse(broker, subscribe=topic, **beyond))
     assert read(client, parse(broker, subscribe=topic, failOnDataLoss=False, **beyond))[0] == list(range(300))
     strict = parse(broker, subscribe=topic, kafkaConsumer__pollTimeoutMs=100)
     task = plan.plan_tasks(client, strict)[0]
     longer = [task._replace(piece=task.piece._replace(end=400))]
-    with pytest.raises(RangeUnavailable, match="only 300 can be read"):
+    with pytest.raises(RangeUnavailable, match="readable up to 300"):
         read(client, strict, longer)
     lenient = parse(broker, subscribe=topic, failOnDataLoss=False, kafkaConsumer__pollTimeoutMs=100)
     assert read(client, lenient, longer) == {0: list(range(300))}

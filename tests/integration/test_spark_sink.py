@@ -64,7 +64,7 @@ def test_writers_are_bounded(kafka_broker: Broker, kafka_topic: str, monkeypatch
 @pytest.mark.parametrize(
     ("task", "columns", "message"),
     [
-        (WriteTask(3, 17, "q"), {"value": [b"v"], "topic": [None]}, "task 3 of batch 17: some rows have no topic"),
+        (WriteTask(3, 17, "q"), {"value": [b"v"], "topic": [None]}, "task 3 of batch 17: a row has no topic"),
         (WriteTask(3), {"value": [b"v"], "topic": ["no such topic"]}, "task 3: .*no such topic"),
         (WriteTask(0), {"value": [bytes(2_000_000)], "topic": ["TOPIC"]}, "task 0: 1 records .* not acknowledged"),
     ],

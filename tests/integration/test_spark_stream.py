@@ -205,7 +205,7 @@ class TestLoss:
 
     def test_a_new_query_that_begins_after_the_end(self, broker: Broker, client: Client, topic: str) -> None:
         given = f'{{"{topic}": {{"0": 1000, "1": 10}}}}'
-        message = f"option startingOffsets: {topic}-0 begins at offset 1000, after its end 300; .*failOnDataLoss"
+        message = f"option startingOffsets: {topic}-0 starts at offset 1000, after its end 300; .*failOnDataLoss"
         with pytest.raises(DataLoss, match=message):
             planner(broker, topic, startingOffsets=given).initial()
         lenient = planner(broker, topic, startingOffsets=given, failOnDataLoss=False)
@@ -216,7 +216,7 @@ class TestLoss:
 
     def test_shorter_than_before(self, broker: Broker, client: Client, topic: str) -> None:
         at = {topic: {"0": 1000, "1": 60}}
-        with pytest.raises(DataLoss, match=f"{topic}-0 ends at offset 300, and the query has read up to 1000"):
+        with pytest.raises(DataLoss, match=f"{topic}-0 ends at offset 300, but the query has read up to 1000"):
             planner(broker, topic).latest(at, limited=True)
         lenient = planner(broker, topic, failOnDataLoss=False)
         ((start, end),) = run(lenient, at)
@@ -232,7 +232,7 @@ class TestLoss:
         client.admin.delete_topic(other)
         pattern = {"subscribePattern": f"{topic}.*", "startingOffsets": "earliest"}
         base = {"kafka.bootstrap.servers": broker.bootstrap_servers}
-        with pytest.raises(DataLoss, match=f"{other}-0, which the query has read up to offset 10, is gone"):
+        with pytest.raises(DataLoss, match=f"{other}-0 no longer exists .the query read it up to offset 10"):
             StreamPlanner(StreamOptions.parse(base | pattern)).latest(at, limited=True)
         lenient = StreamPlanner(StreamOptions.parse(base | pattern | {"failOnDataLoss": "false"}))
         assert StreamPosition.from_json(lenient.latest(at, limited=True)).ids.keys() == {topic}
@@ -263,12 +263,12 @@ class TestGroup:
         with client.group_reader(f"g-{topic}", [topic], reset="earliest") as member:
             member.poll(timeout_s=5.0)
             assert len(run(planner(broker, topic, kafka__group__id=f"g-{topic}"))) == 1
-        assert "could not be committed" in caplog.text
+        assert "cannot commit the offsets" in caplog.text
 
 
 @pytest.mark.parametrize("value", [{IDS: 3}, {IDS: {"a": 1}}, {"a": 7}])
 def test_what_is_no_spot(value: dict) -> None:
-    with pytest.raises(ValueError, match=r"name ids|has no partitions"):
+    with pytest.raises(ValueError, match=r"topic ids|an object of partitions"):
         StreamPosition.from_json(value)
 
 
@@ -307,7 +307,7 @@ def test_a_log_that_was_restored(
         assert batches[0][1][FROM] == {"orders": {"0": first}}
         new = [*values(first, 100), *values(100, 100 + count, "new")]
         assert read_values(lenient, batches) == new
-        assert f"it is read again from offset {first} on" in caplog.text
+        assert f"reading again from offset {first}" in caplog.text
         assert run(planner(live, "orders"), batches[-1][1]) == []
         assert read_values(planner(live, "orders"), batches[-1:]) == new[(len(new) - 1) // 40 * 40 :]
 
@@ -345,5 +345,5 @@ def test_where_a_query_began_is_compared_too(tmp_path: Path) -> None:
         at = planner(live, "orders", startingOffsets="latest").initial()
         put_back(live, tmp_path / "saved")
         produce(live.bootstrap, "orders", values(100, 160, "new"))
-        with pytest.raises(DataLoss, match="another one from offset 100 on"):
+        with pytest.raises(DataLoss, match="has diverged from offset 100 on"):
             planner(live, "orders").latest(at, limited=True)

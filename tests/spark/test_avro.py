@@ -84,7 +84,7 @@ def test_fail_fast_and_the_way_back(spark, registry) -> None:
 
 
 def test_what_cannot_begin_is_told() -> None:
-    with pytest.raises(ValueError, match="mode is 'x'"):
+    with pytest.raises(ValueError, match="mode must be one of"):
         decode_avro(None, "http://127.0.0.1:1", subject="s", mode="x")
-    with pytest.raises(ValueError, match="one of subject and reader_schema"):
+    with pytest.raises(ValueError, match="either subject or reader_schema"):
         decode_avro(None, "http://127.0.0.1:1")

@@ -97,7 +97,7 @@ def test_sql_finds_it_too(spark, kafka_broker: Broker, filled: str) -> None:
     ("options", "message"),
     [
         ({"startingOfsets": "earliest"}, "did you mean startingOffsets"),
-        ({"startingOffsets": "latest"}, "would read nothing"),
+        ({"startingOffsets": "latest"}, "cannot start at the latest"),
         ({"startingTimestamp": 4_000_000_000_000}, "startingOffsetsByTimestampStrategy"),
     ],
 )

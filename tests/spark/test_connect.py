@@ -89,7 +89,8 @@ def test_a_bad_record_is_one_sentence(
     done = ran("kafkalite", "load", *where, "--remote", server.remote, "--json-schema", "id INT")
     assert (done.returncode, done.stdout) == (2, ""), done.stderr[-4000:]
     assert (
-        done.stderr == f"kafkalite: offset 1 of {kafka_topic}-0 cannot be decoded: it is no JSON of the schema id INT\n"
+        done.stderr
+        == f"kafkalite: offset 1 of {kafka_topic}-0 cannot be decoded: it is not JSON of the schema id INT\n"
     )
 
 

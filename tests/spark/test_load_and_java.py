@@ -66,11 +66,11 @@ class TestJavaThatCannotStart:
     @pytest.mark.parametrize(
         ("case", "message"),
         [
-            ("none", "Spark needs Java 17 or newer, and there is none"),
-            ("wrong home", "JAVA_HOME is '.*', and there is no bin/java; Spark needs Java 17 or newer"),
+            ("none", "no Java found; install Java 17 or newer"),
+            ("wrong home", "JAVA_HOME is '.*', which has no bin/java; Spark needs Java 17 or newer"),
             ("too old", "Spark cannot start: .*/bin/java is Java 11; Spark needs Java 17 or newer"),
-            ("not executable", "Spark cannot start: .*/bin/java does not run [(].*[)]; Spark needs Java 17"),
-            ("broken", "Spark cannot start: .*/bin/java does not run with a heap of 1g .*: it says nothing"),
+            ("not executable", "Spark cannot start: cannot run .*/bin/java [(].*[)]; Spark needs Java 17"),
+            ("broken", "Spark cannot start: .*/bin/java does not start with a heap of 1g .*: it printed nothing"),
             ("no Spark there", "Spark cannot start: .*No such file or directory"),
         ],
     )
@@ -91,8 +91,8 @@ class TestJavaThatCannotStart:
     @pytest.mark.parametrize(
         ("memory", "message"),
         [
-            ("900000g", "java does not run with a heap of 900000g .*: Could not reserve enough space"),
-            ("much", "java does not run with a heap of much .*: Invalid maximum heap size"),
+            ("900000g", "java does not start with a heap of 900000g .*: Could not reserve enough space"),
+            ("much", "java does not start with a heap of much .*: Invalid maximum heap size"),
             ("100m", ".*Insufficient driver memory"),
         ],
     )
@@ -103,7 +103,7 @@ class TestJavaThatCannotStart:
     def test_a_limit_on_memory(self, kafka_broker: Broker, topic: str, tmp_path: Path) -> None:
         words = words_for(kafka_broker, topic, tmp_path / "loaded")
         limited = ["bash", "-c", 'ulimit -v 1500000; exec "$@"', "limited", *words]
-        message = "Spark cannot start: java does not run with a heap of 1g .*: Could not "
+        message = "Spark cannot start: java does not start with a heap of 1g .*: Could not "
         assert_one_sentence(run(limited, environment(tmp_path)), message)
 
     def test_topics_and_brokers_are_looked_for_first(self, kafka_broker: Broker, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ class Admin:
             for connection, led in self._client.by_leader(wanted):
                 topics = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in by_topic(led)]
                 answer = connection.request(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=topics))
-                raise_for(answer.error_code, "the sizes of partitions")
+                raise_for(answer.error_code, "partition sizes")
                 for topic in (topic for result in answer.results for topic in result.topics):
                     for row in topic.partitions:
                         if not row.is_future_key:
@@ -202,7 +202,7 @@ class Admin:
 
         def ask() -> list[LogDirectory]:
             answer = self._broker(node_id).request(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None))
-            raise_for(answer.error_code, f"the directories of broker {node_id}")
+            raise_for(answer.error_code, f"log directories of broker {node_id}")
             return [
                 LogDirectory(
                     row.log_dir,
@@ -283,7 +283,7 @@ class Admin:
             request.include_documentation = connection.version_for(api.DESCRIBE_CONFIGS) >= DOCUMENTATION_VERSION
             results = connection.request(api.DESCRIBE_CONFIGS, request).results
             if len(results) != 1:
-                raise ProtocolError(f"DescribeConfigs was answered for {len(results)} resources, not 1")
+                raise ProtocolError(f"the DescribeConfigs response has {len(results)} resources; expected 1")
             (result,) = results
             raise_for(result.error_code, f"{KINDS[kind]} {name}", result.error_message)
             return sorted(map(entry_of, result.configs))

@@ -194,7 +194,7 @@ class Groups:
                 OffsetFetchRequest(group_id=group_id, topics=None, require_stable=require_stable),
                 version_max=OFFSET_FETCH_VERSION_MAX,
             )
-            raise_for(answer.error_code, f"the offsets of group {group_id}")
+            raise_for(answer.error_code, f"committed offsets of group {group_id}")
             found = {}
             for topic in answer.topics:
                 for row in topic.partitions:

@@ -49,4 +49,4 @@ class ClientQuotas:
         )
         answer = self._client.controller().request(api.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest(entries=[entry]))
         for row in answer.entries:
-            raise_for(row.error_code, f"the quotas of {entity_text(entity)}", row.error_message)
+            raise_for(row.error_code, f"quotas of {entity_text(entity)}", row.error_message)

@@ -60,16 +60,16 @@ def parse_offsets(text: str, group: str) -> dict[TopicPartition, int]:
         if not any(fields):
             continue
         if len(fields) == 4 and fields[0] != group:
-            raise ValueError(f"line {number} is of the group {fields[0]!r}")
+            raise ValueError(f"line {number} is for group {fields[0]!r}, not {group!r}")
         *_, topic, partition, offset = fields if len(fields) in {3, 4} else ("", "", "", "")
         if not topic or not is_number(partition) or not is_number(offset):
-            raise ValueError(f"line {number} is not topic,partition,offset, nor group,topic,partition,offset")
+            raise ValueError(f"line {number}: expected topic,partition,offset or group,topic,partition,offset")
         key = TopicPartition(topic, int(partition))
         if key in found:
-            raise ValueError(f"line {number} names {key} again")
+            raise ValueError(f"line {number} repeats {key}")
         found[key] = int(offset)
     if not found:
-        raise ValueError("there is no line in it")
+        raise ValueError("no offsets found; expected lines of topic,partition,offset")
     return found
 
 
@@ -79,7 +79,7 @@ def rows_of(text: str) -> Iterator[list[str]]:
     try:
         yield from reader
     except csv.Error as error:
-        raise ValueError(f"line {reader.line_num} cannot be read: {error}") from None
+        raise ValueError(f"line {reader.line_num} is not valid CSV: {error}") from None
 
 
 def is_number(text: str) -> bool:
@@ -109,7 +109,7 @@ def plan_reset(
     times = client.list_offsets(dict.fromkeys(wanted, target.number)) if target.kind == TIME else {}
     missing = [str(key) for key in wanted if key not in committed] if target.kind == SHIFT else []
     if missing:
-        raise ValueError(f"nothing is committed for {', '.join(missing)}")
+        raise ValueError(f"no committed offset for {', '.join(missing)}")
     found = []
     for key in wanted:
         start, end = starts[key].offset, ends[key].offset

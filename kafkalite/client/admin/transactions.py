@@ -134,7 +134,7 @@ class TransactionAdmin:
         found = next((one for one in self.open_in(partition) if one.start_offset == start_offset), None)
         if found is None:
             raise error_for(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"no open transaction of {partition} begins at {start_offset}"
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"no open transaction in {partition} starts at offset {start_offset}"
             )
 
         def ask() -> None:

@@ -79,11 +79,11 @@ def require_columns(columns: Sequence[str]) -> None:
     """ValueError for a name that is no column, and for one that comes twice."""
     for name in columns:
         if name not in COLUMNS:
-            raise ValueError(f"there is no column {name!r}; choose from {', '.join(COLUMNS)}")
+            raise ValueError(f"unknown column {name!r}; choose from {', '.join(COLUMNS)}")
     if not columns:
-        raise ValueError("no column is named")
+        raise ValueError(f"no column given; choose from {', '.join(COLUMNS)}")
     if len(set(columns)) != len(columns):
-        raise ValueError("a column is named twice")
+        raise ValueError(f"duplicate column in {', '.join(columns)}")
 
 
 def binary_array(column: BytesColumn, *, text: bool = False) -> Any:
@@ -234,8 +234,8 @@ def rows_of(batch: Any, now_ms: int) -> Rows:
     names = batch.schema.names
     unknown = [name for name in names if name not in WRITABLE]
     if unknown or "value" not in names or len(set(names)) != len(names):
-        what = f"there is no column {unknown[0]!r} to write" if unknown else "there must be one column 'value'"
-        raise ValueError(f"{what}; columns may be {', '.join(WRITABLE)}, each once")
+        what = f"unknown column {unknown[0]!r}" if unknown else f"cannot write columns {', '.join(names)}"
+        raise ValueError(f"{what}; expected 'value' and any of {', '.join(WRITABLE)}, each at most once")
     found = {name: batch.column(name) for name in names}
     count = batch.num_rows
     none: NDArray[np.int64] = np.empty(0, np.int64)
@@ -250,7 +250,7 @@ def rows_of(batch: Any, now_ms: int) -> Rows:
     if "partition" in found:
         pa = pyarrow()
         if not pa.types.is_integer(found["partition"].type) and not pa.types.is_null(found["partition"].type):
-            raise ValueError(f"column partition is {found['partition'].type}; it must be of integers")
+            raise ValueError(f"column partition has type {found['partition'].type}; expected an integer type")
         partitions = found["partition"].cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     return Rows(columns, found.get("topic"), partitions)
 
@@ -266,7 +266,7 @@ def bytes_column(name: str, array: Any) -> BytesColumn:
         if not wide and (is_bytes(kind) or (pa.types.is_dictionary(kind) and is_bytes(kind.value_type))):
             array = array.cast(pa.large_binary())
         elif not wide:
-            raise ValueError(f"column {name} is {kind}; it must be binary or string")
+            raise ValueError(f"column {name} has type {kind}; expected binary or string")
         width: type[np.signedinteger[Any]] = np.int64
     else:
         width = np.int32
@@ -301,7 +301,7 @@ def timestamps_of(array: Any, now_ms: int) -> NDArray[np.int64]:
     if pa.types.is_null(array.type):
         return np.full(len(array), now_ms, np.int64)
     if not pa.types.is_timestamp(array.type) and not pa.types.is_int64(array.type):
-        raise ValueError(f"column timestamp is {array.type}; it must be a timestamp, or int64 in ms")
+        raise ValueError(f"column timestamp has type {array.type}; expected a timestamp, or int64 in ms")
     unit = array.type.unit if pa.types.is_timestamp(array.type) else "ms"
     numbers: NDArray[np.int64] = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     if unit == "s":
@@ -326,11 +326,11 @@ def headers_of(array: Any, count: int) -> HeaderColumns | None:
     elif pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
         keys, values = array.values.field(0), array.values.field(1)
     else:
-        raise ValueError(f"column headers is {kind}; it must be a list of structs of key and value, or a map")
+        raise ValueError(f"column headers has type {kind}; expected a map, or a list of structs with key and value")
     if not count:
         return None
     if keys.null_count:
-        raise ValueError("a header has no key")
+        raise ValueError("column headers: a header has no key")
     bounds = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
     starts, ends = bounds[:-1], bounds[1:]
     marks = null_marks(array)

@@ -66,9 +66,9 @@ class ColumnReader:
         stall_timeout_s: float | None = None,
     ) -> None:
         if isolation_level not in ISOLATIONS:
-            raise ValueError(f"isolation_level is {isolation_level!r}; it may be {' or '.join(ISOLATIONS)}")
+            raise ValueError(f"isolation_level must be {' or '.join(ISOLATIONS)}, not {isolation_level!r}")
         if rows_max < 1 or size_max < 1:
-            raise ValueError("a record batch needs room for a row")
+            raise ValueError(f"rows_max ({rows_max}) and size_max ({size_max}) must be at least 1")
         self.columns = COLUMNS if columns is None else tuple(columns)
         require_columns(self.columns)
         self._owns_client = not isinstance(client, Client)
@@ -122,7 +122,7 @@ class ColumnReader:
     def _chunks(self, topic: str, partition: int, start: int, end: int, topic_id: bytes | None) -> Iterator[Chunk]:
         key = TopicPartition(topic, partition)
         if not 0 <= start <= end:
-            raise ValueError(f"{key}: no range begins at {start} and ends at {end}")
+            raise ValueError(f"{key}: invalid offset range {start} to {end}; expected 0 <= start <= end")
         self._require_topic(topic, topic_id)
         if start == end:
             return
@@ -155,9 +155,11 @@ class ColumnReader:
         readable = reader.readable_end(key)
         at = reader.position(key)
         if 0 <= readable < end:
-            why = " (an open transaction may be before it)" if self.isolation == READ_COMMITTED else ""
-            return RangeUnavailable(f"{key}: the range ends at offset {end}, but only {readable} can be read{why}")
-        return RangeUnavailable(f"{key}: nothing came from offset {at} on for {self._stall_timeout_s:g} s")
+            why = " (an open transaction may hold the rest back)" if self.isolation == READ_COMMITTED else ""
+            return RangeUnavailable(
+                f"{key}: the range ends at offset {end}, but the log is readable up to {readable}{why}"
+            )
+        return RangeUnavailable(f"{key}: no data arrived at offset {at} within {self._stall_timeout_s:g} s")
 
     def _require_topic(self, topic: str, topic_id: bytes | None) -> None:
         """The topic is the one that was meant, not another of its name."""
@@ -179,9 +181,9 @@ class ColumnReader:
         """
         special = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
         if isinstance(at, str) and at not in special:
-            raise ValueError(f"at is {at!r}; it may be 'earliest', 'latest' or a time in ms")
+            raise ValueError(f"at must be 'earliest', 'latest' or a time in ms since 1970, not {at!r}")
         if isinstance(at, int) and at < 0:
-            raise ValueError(f"{at} is no time in ms since 1970")
+            raise ValueError(f"at must be 'earliest', 'latest' or a time in ms since 1970, not {at}")
         stamp = special[at] if isinstance(at, str) else at
         found = self.client.list_offsets(dict.fromkeys(partitions, stamp), isolation=self.isolation)
         return {key: row.offset for key, row in found.items()}

@@ -133,7 +133,7 @@ class ColumnWriter:
 
     def _require_topic(self, name: str | None) -> str:
         if not name:
-            raise ValueError("some rows have no topic, and the writer was given none")
+            raise ValueError("a row has no topic; pass topic to the writer or fill the topic column")
         return name
 
     def _partitions(self, topic: str) -> list[int]:
@@ -152,7 +152,7 @@ class ColumnWriter:
         turn = partitions[self._turn % len(partitions)]
         self._turn += 1
         if wanted is not None and len(wanted) != len(columns.values):
-            raise ValueError(f"{len(wanted)} partitions for {len(columns.values)} records")
+            raise ValueError(f"got {len(wanted)} partitions for {len(columns.values)} records; expected one each")
         keyed = len(columns.keys) and not self._ignores_keys
         if wanted is None and (not keyed or len(partitions) == 1):
             return turn
@@ -165,7 +165,7 @@ class ColumnWriter:
             targets = np.where(wanted >= 0, wanted, targets)
             largest = int(targets.max(initial=0))
             if largest >= len(partitions):
-                raise ValueError(f"topic {topic} has {len(partitions)} partitions and no number {largest}")
+                raise ValueError(f"topic {topic} has no partition {largest} (partition count: {len(partitions)})")
         return targets
 
     def _send(self, topic: str, columns: RecordColumns, targets: NDArray[np.int64] | int, now_ms: int) -> None:

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic
+from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic, raise_for
 from kafkalite.client.committed import (
     OFFSET_COMMIT_VERSION_MAX,
     OFFSET_FETCH_VERSION_MAX,
@@ -153,7 +153,7 @@ class Commits:
         error: Exception | None
         try:
             if self._connection.closed:
-                raise ConnectionLost("the connection broke before the commit was answered")
+                raise ConnectionLost("the connection was lost before the broker confirmed the commit")
             error = self._refusal(self._connection.receive()[1])
         except ClientError as lost:
             self._coordinator.forget()
@@ -205,15 +205,14 @@ class Commits:
         )
         answer = connection.request(OFFSET_FETCH, request, version_max=version)
         self._coordinator.note(answer.error_code)
-        if answer.error_code:
-            raise error_for(answer.error_code, f"the offsets of group {self._group_id}")
+        raise_for(answer.error_code, f"cannot fetch the committed offsets of group {self._group_id}")
         found = {}
         for topic in answer.topics:
             for row in topic.partitions:
                 key = TopicPartition(topic.name, row.partition_index)
                 if row.error_code:
                     self._coordinator.note(row.error_code)
-                    raise error_for(row.error_code, f"the offset of group {self._group_id} in {key}")
+                    raise_for(row.error_code, f"cannot fetch the committed offset of group {self._group_id} in {key}")
                 found[key] = CommittedOffset(row.committed_offset, row.committed_leader_epoch, row.metadata or "")
         return found
 
@@ -227,8 +226,8 @@ def failed(group_id: str, error: Exception) -> CommitFailed:
     if isinstance(error, KafkaError):
         if error.code in GONE:
             return CommitFailed(
-                f"group {group_id} has moved on without this member ({error.name}): others read its partitions from "
-                f"the last commit on"
+                f"this member is no longer in group {group_id} ({error.name}); the partitions' new owners start at the "
+                f"last committed offsets"
             )
-        return CommitFailed(f"offsets of group {group_id} were not committed: {error} ({error.name})")
-    return CommitFailed(f"offsets of group {group_id} may not have been committed: {error}")
+        return CommitFailed(f"the commit of group {group_id} failed: {error} ({error.name})")
+    return CommitFailed(f"the commit of group {group_id} may have failed: {error}")

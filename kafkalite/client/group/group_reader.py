@@ -108,7 +108,7 @@ class GroupReader:
         raises_truncation: bool = False,
     ) -> None:
         if not group_id:
-            raise ValueError("a group needs a name")
+            raise ValueError("group_id must not be empty")
         names, pattern = topics_of(topics)
         self._settings = MemberSettings(
             group_id=group_id,
@@ -329,7 +329,9 @@ class GroupReader:
         if missing:
             if self._reset is None:
                 names = ", ".join(map(str, missing))
-                raise NoOffset(f"group {self._settings.group_id} has committed no offset for {names}")
+                raise NoOffset(
+                    f"group {self._settings.group_id} has no committed offset for {names}, and reset is None"
+                )
             asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
             with contextlib.suppress(UnknownTopicOrPartition):  # deleted meanwhile: the group will hear of it
                 found = self._client.list_offsets(dict.fromkeys(missing, asked), isolation=self._isolation)
@@ -354,7 +356,7 @@ class GroupReader:
                 limit_s = self._client.retry_timeout_s if timeout_s is None else timeout_s
                 identity = self._membership.identity(limit_s)
                 if identity is None:
-                    raise CommitFailed(f"this reader is no member of group {self._settings.group_id} now")
+                    raise CommitFailed(f"cannot commit: this reader is not in group {self._settings.group_id} now")
                 self._commits.commit(rows, identity, limit_s)
                 self._was_committed(rows)
 
@@ -398,7 +400,9 @@ class GroupReader:
             return self.with_epochs(self._holdings.uncommitted())
         strangers = [str(key) for key in offsets if key not in self._holdings.owned]
         if strangers:
-            raise CommitFailed(f"{', '.join(strangers)} is not read by this member of {self._settings.group_id}")
+            raise CommitFailed(
+                f"cannot commit {', '.join(strangers)}: not assigned to this member of group {self._settings.group_id}"
+            )
         return self.with_epochs(offsets)
 
     def with_epochs(self, offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
@@ -420,14 +424,14 @@ class GroupReader:
 
     def _warn(self, offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
         if error is not None:
-            logger.warning("automatic commit of %d partitions: %s", len(offsets), error)
+            logger.warning("automatic commit of %d partitions failed: %s", len(offsets), error)
 
     def _commit_before_giving_up(self, timeout_s: float) -> None:
         """The automatic commit before partitions go; when it fails their records are read again."""
         try:
             self.commit(timeout_s=timeout_s)
         except CommitFailed as error:
-            logger.warning("automatic commit before giving partitions up: %s", error)
+            logger.warning("automatic commit before partitions are revoked failed: %s", error)
 
     def committed(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
         """What the group has committed for these partitions, whoever owns them; None where nothing is."""
@@ -536,7 +540,7 @@ class GroupReader:
 def assignors_of(names: Sequence[str]) -> tuple[Assignor, ...]:
     """The strategies of these names; ValueError."""
     if not names or any(name not in ASSIGNORS for name in names):
-        raise ValueError(f"assignors are {list(names)}; there are {sorted(ASSIGNORS)}")
+        raise ValueError(f"assignors must be one or more of {', '.join(sorted(ASSIGNORS))}, not {list(names)}")
     return tuple(ASSIGNORS[name] for name in names)
 
 
@@ -546,5 +550,5 @@ def topics_of(topics: Iterable[str] | str | Pattern[str]) -> tuple[tuple[str, ..
         return (), topics
     names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
     if not names:
-        raise ValueError("no topic is named")
+        raise ValueError("no topics given")
     return names, None

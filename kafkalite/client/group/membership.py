@@ -242,7 +242,7 @@ class Membership:
             self._enter()
         elif member and now - self._polled_at > self._settings.max_poll_interval_s:
             limit_s = self._settings.max_poll_interval_s
-            logger.warning("group %s: no poll within %g s, leaving", self._settings.group_id, limit_s)
+            logger.warning("group %s: no poll within %g s; leaving the group", self._settings.group_id, limit_s)
             self._leave("poll came too late")
             self._lose(forget_id=True)
         elif member and now >= self._beat_at:
@@ -389,7 +389,7 @@ class Membership:
         """As leader: who gets what, by the strategy that the group has agreed on."""
         if protocol not in {assignor.name for assignor in self._settings.assignors}:
             raise ProtocolError(
-                f"group {self._settings.group_id}: agreed on {protocol!r}, which this member did not name"
+                f"group {self._settings.group_id} chose assignor {protocol!r}, which this member does not support"
             )
         members = {row.member_id: self._subscription_of(row) for row in rows}
         topics = sorted({topic for subscription in members.values() for topic in subscription.topics})
@@ -405,14 +405,16 @@ class Membership:
         try:
             return decode_assignment(data)
         except ValueError as error:
-            raise ProtocolError(f"group {self._settings.group_id}: the assignment is none: {error}") from error
+            raise ProtocolError(f"group {self._settings.group_id}: invalid assignment: {error}") from error
 
     def _subscription_of(self, row: Any) -> Subscription:
         """What a member wants; one that says nothing sensible gets nothing, rather than stop the group."""
         try:
             return decode_subscription(bytes(row.metadata), row.group_instance_id)
         except ValueError as error:
-            logger.warning("group %s: subscription of %s: %s", self._settings.group_id, row.member_id, error)
+            logger.warning(
+                "group %s: invalid subscription of member %s: %s", self._settings.group_id, row.member_id, error
+            )
             return Subscription(())
 
     # --- staying in it ------------------------------------------------------------------------------------------------
@@ -459,7 +461,7 @@ class Membership:
                 counts = self._client.partition_counts(self._led)
                 changed = any(counts.get(topic, 0) != count for topic, count in self._led.items())
         except (*BROKEN, KafkaError) as error:
-            logger.debug("group %s: looking for topics: %s", self._settings.group_id, error)
+            logger.debug("group %s: cannot refresh its topics: %s", self._settings.group_id, error)
             return
         if changed and self._phase == Phase.STABLE:
             self._become(Phase.REBALANCING)
@@ -478,4 +480,8 @@ class Membership:
                 request.member_id = identity.member_id
             connection.request(LEAVE_GROUP, request, timeout_s=LEAVE_TIMEOUT_S)
         except (ClientError, KafkaError) as error:
-            logger.debug("group %s: leaving: %s; its session will expire", self._settings.group_id, error)
+            logger.debug(
+                "group %s: LeaveGroup failed, the member stays until its session expires: %s",
+                self._settings.group_id,
+                error,
+            )

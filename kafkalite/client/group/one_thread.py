@@ -43,7 +43,7 @@ class OneThread:
         me = threading.get_ident()
         with self._changed:
             if self._inside not in {None, me}:
-                raise RuntimeError("a GroupReader belongs to one thread at a time")
+                raise RuntimeError("another thread is using this GroupReader; use it in one thread at a time")
             if self._shut or (self._shutting and self._inside is None):
                 raise self._closed()
             self._enter(me)

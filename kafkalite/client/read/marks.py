@@ -41,8 +41,8 @@ class Divergence(NamedTuple):
     at: int | None
 
     def __str__(self) -> str:
-        where = "it has another history" if self.at is None else f"its history is another one from offset {self.at} on"
-        return f"{self.partition} was read up to offset {self.position}, and now {where}"
+        where = "its log has diverged" if self.at is None else f"its log has diverged from offset {self.at} on"
+        return f"{self.partition} was read up to offset {self.position}, but {where}"
 
 
 if TYPE_CHECKING:

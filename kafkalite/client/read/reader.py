@@ -193,7 +193,7 @@ class Reader:
         raises_truncation: bool = False,
     ) -> None:
         if reset not in {None, "earliest", "latest"}:
-            raise ValueError(f"reset is {reset!r}; it may be 'earliest', 'latest' or None")
+            raise ValueError(f"reset must be 'earliest', 'latest' or None, not {reset!r}")
         self._client = client
         self._isolation = isolation
         self._fetch_size = fetch_size
@@ -498,7 +498,7 @@ class Reader:
             # A leader that does not know a partition which metadata shows is no leader of it (any more).
             unknown = row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if unknown else row.error_code
-            said = "the broker calls the batch damaged" if code == ErrorCode.CORRUPT_MESSAGE else "cannot fetch"
+            said = "the broker reports a corrupt batch" if code == ErrorCode.CORRUPT_MESSAGE else "cannot fetch"
             error = error_for(code, f"{position.key}: {said} at offset {position.offset}")
             if isinstance(error, CorruptMessage):
                 self._meet_damage(position, error, position.offset)
@@ -518,9 +518,7 @@ class Reader:
         end = OFFSET_MAX if position.end is None else position.end
         following, mark, epochs = last_mark(row.records, position.offset, end)
         if following == position.offset:
-            text = (
-                f"{position.key}: {len(row.records)} bytes at offset {position.offset} hold no batch that can be read"
-            )
+            text = f"{position.key}: the {len(row.records)} bytes at offset {position.offset} contain no readable batch"
             self._meet_damage(position, CorruptMessage(text), position.offset)
             return False
         position.offset = min(following, end)
@@ -584,7 +582,7 @@ class Reader:
 
     def _part(self, position: ReadPosition, divergence: Divergence) -> None:
         """Goes on in a log that has another history."""
-        what = f"{divergence}: its log was restored from a backup, truncated or recreated"
+        what = f"{divergence}: it was restored from a backup, truncated or recreated"
         position.checked_on = None
         if self._raises_truncation:
             position.error = LogTruncated(what, *divergence)
@@ -597,7 +595,7 @@ class Reader:
             position.epochs = EpochHistory(divergence.at)
         if position.error is None:
             self.gone_back[position.key] = position.offset
-            logger.warning("%s; it is read on from offset %d", what, position.offset)
+            logger.warning("%s; reading continues at offset %d", what, position.offset)
 
     def _decode(self, position: ReadPosition, offset: int, row: Any) -> Iterator[Chunk]:
         """The answer's records in chunks of chunk_count records or chunk_size bytes, or a little more."""

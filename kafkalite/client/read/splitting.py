@@ -71,9 +71,9 @@ class EvenStretch(NamedTuple):
 def split_by_size(client: Cluster, key: TopicPartition, start: int, end: int, size_target: int) -> list[OffsetRange]:
     """See the module. ValueError for a target below 1 and a range that is none; OffsetOutOfRange as on reading."""
     if size_target < 1:
-        raise ValueError(f"pieces of {size_target} bytes")
+        raise ValueError(f"size_target must be at least 1 byte, not {size_target}")
     if not 0 <= start <= end:
-        raise ValueError(f"{key}: no range begins at {start} and ends at {end}")
+        raise ValueError(f"{key}: invalid offset range {start} to {end}; expected 0 <= start <= end")
     if start == end:
         return []
     profile = Profile(client, key, start, end)
@@ -233,7 +233,7 @@ def first_batch(records: memoryview, offset: int) -> Probe:
     except BatchError:
         following = following_offset(records, offset)
         if following == offset:
-            raise error_for(ErrorCode.CORRUPT_MESSAGE, f"no batch can be read at offset {offset}") from None
+            raise error_for(ErrorCode.CORRUPT_MESSAGE, f"no readable batch at offset {offset}") from None
         return Probe(offset, following, len(records))
     if info is None:
         raise error_for(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {offset} is truncated")

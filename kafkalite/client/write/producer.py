@@ -157,11 +157,11 @@ class Producer:
         on_acknowledged: Callable[[TopicPartition, int, int], object] | None = None,
     ) -> None:
         if acks not in {ACKS_ALL, ACKS_LEADER, ACKS_NONE}:
-            raise ValueError(f"acks is {acks}; it may be -1 (all), 1 or 0")
+            raise ValueError(f"acks must be -1 (all), 1 or 0, not {acks}")
         if idempotent and acks != ACKS_ALL:
-            raise ValueError("an idempotent producer needs acks=-1 (all)")
+            raise ValueError(f"an idempotent producer needs acks=-1 (all), not {acks}")
         if transactional_id is not None and (acks != ACKS_ALL or idempotent is False or not transactional_id):
-            raise ValueError("a transactional producer has a name, is idempotent and needs acks=-1 (all)")
+            raise ValueError("a transactional producer needs a transactional_id, idempotence and acks=-1 (all)")
         self._client = client
         self._acks = acks
         self._codec = codec
@@ -269,9 +269,9 @@ class Producer:
         raw = bytearray(batch)
         info = read_info(raw)
         if info.size != len(raw) or info.record_count < 1 or info.last_offset_delta + 1 != info.record_count:
-            raise ValueError("the bytes are not one dense batch")
+            raise ValueError("expected exactly one batch whose offsets have no gaps")
         if info.is_control or info.is_log_append_time:
-            raise ValueError("no producer may send a control batch, or one with the broker's time")
+            raise ValueError("a producer cannot send a control batch or a batch with LogAppendTime")
         key = self._prepare(topic, partition)
         stream = self._streams.setdefault(key, Stream())
         identity = self._identity(stream.sequence) if self._idempotent else ProducerId()
@@ -334,7 +334,7 @@ class Producer:
                 except (KafkaError, ClientError) as failure:
                     if isinstance(failure, KafkaError):
                         raise failure from error
-                    error.add_note(f"the abort failed too, so the transaction has to time out: {failure}")
+                    error.add_note(f"the abort failed too, so the transaction stays open until it times out: {failure}")
             raise
 
     def init_transactions(self) -> None:
@@ -400,7 +400,7 @@ class Producer:
     @property
     def _manager(self) -> ProducerTransactions:
         if self._transactions is None:
-            raise RuntimeError("this producer has no transactional_id")
+            raise RuntimeError("this producer has no transactional_id, so it cannot use transactions")
         return self._transactions
 
     def _identity(self, sequence: int) -> ProducerId:
@@ -664,7 +664,7 @@ def receive_one(connection: Connection) -> tuple[int, str | None, int]:
     rows = [row for topic in answer.responses for row in topic.partition_responses]
     if len(rows) != 1:
         connection.close()
-        raise ProtocolError(f"{connection.address} answered Produce for {len(rows)} partitions, not 1")
+        raise ProtocolError(f"the Produce response of {connection.address} has {len(rows)} partitions; expected 1")
     (row,) = rows
     message = row.error_message
     if row.record_errors and row.record_errors[0].batch_index_error_message:

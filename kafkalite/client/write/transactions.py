@@ -140,7 +140,7 @@ class ProducerTransactions:
             answer = connection.request(INIT_PRODUCER_ID, request, version_max=version)
             return answer.error_code, answer
 
-        answer = self._until_done(ask, self._coordinator, "the producer id")
+        answer = self._until_done(ask, self._coordinator, "cannot get a producer id")
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def begin(self) -> None:
@@ -175,7 +175,7 @@ class ProducerTransactions:
             assert self._error is not None, "failed for a reason"
             raise self._error
         if self.state == TransactionState.ABORT_ONLY and TransactionState.ABORT_ONLY not in states:
-            raise TransactionAborted(f"the transaction can only be aborted: {self._error}") from self._error
+            raise TransactionAborted(f"the transaction must be aborted: {self._error}") from self._error
         if self.state not in states:
             wanted = " or ".join(state.value for state in states)
             raise RuntimeError(f"the transaction of {self.transactional_id} is {self.state.value}, not {wanted}")
@@ -184,12 +184,10 @@ class ProducerTransactions:
         """Notes what this error means for the transaction; returns the exception to raise."""
         if isinstance(error, KafkaError) and error.code in FENCED:
             error = ProducerFenced(
-                f"the transactional id {self.transactional_id} has a newer producer, or its transaction took too long"
+                f"transactional id {self.transactional_id} is fenced: a newer producer uses it, or it timed out"
             )
         elif isinstance(error, KafkaError) and error.code == ErrorCode.INVALID_TXN_STATE:
-            error = InvalidTxnState(
-                f"the broker has ended the transaction of {self.transactional_id}, it took too long"
-            )
+            error = InvalidTxnState(f"the broker has ended the transaction of {self.transactional_id}: it timed out")
         if isinstance(error, KafkaError) and error.code in FINAL:
             self.state = TransactionState.FAILED
             self._error = error
@@ -197,7 +195,7 @@ class ProducerTransactions:
         if self.state in {TransactionState.OPEN, TransactionState.COMMITTING, TransactionState.ABORT_ONLY}:
             self.state = TransactionState.ABORT_ONLY
             self._error = error
-            spoilt = TransactionAborted(f"the transaction can only be aborted: {error}")
+            spoilt = TransactionAborted(f"the transaction must be aborted: {error}")
             spoilt.__cause__ = error
             return spoilt
         return error
@@ -250,7 +248,9 @@ class ProducerTransactions:
         self._groups_added.add(group.group_id)
         home = self._groups.setdefault(group.group_id, Coordinator(self._client, group.group_id, GROUP))
         self._until_done(
-            lambda: self._commit_offsets(home.connection(), rows, group), home, f"the offsets of group {group.group_id}"
+            lambda: self._commit_offsets(home.connection(), rows, group),
+            home,
+            f"cannot add the offsets of group {group.group_id}",
         )
 
     def _commit_offsets(
@@ -319,7 +319,7 @@ class ProducerTransactions:
                 connection = self._coordinator.connection()
                 return with_code(connection.request(END_TXN, request, version_max=self._version_max(END_TXN)))
 
-            answer = self._until_done(ask, self._coordinator, "the end of the transaction")
+            answer = self._until_done(ask, self._coordinator, "cannot end the transaction")
             if self.second and answer.producer_id >= 0:
                 self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self._resumed = False

@@ -132,7 +132,7 @@ def source_options(
         raise ValueError("set either topics or pattern")
     for name in options or {}:
         if name.lower().startswith(OWN_OPTIONS):
-            raise ValueError(f"option {name} is the load's own")
+            raise ValueError(f"option {name} cannot be set: the load sets it itself")
     subscription = {"subscribe": ",".join(topics)} if pattern is None else {"subscribePattern": pattern}
     return {
         "includeHeaders": "true",
@@ -201,7 +201,7 @@ def aside_of(frame: DataFrame, topic: LetterTopic | None) -> dict[str, str]:
         return {}
     found = {name: BAD[name] for name in frame.columns if name in BAD}
     if not found:
-        raise ValueError(f"dead_letters needs a transform that finds bad rows: a column {' or '.join(BAD)}")
+        raise ValueError(f"dead_letters needs a transform that marks bad rows in column {' or '.join(BAD)}")
     return found
 
 
@@ -209,7 +209,7 @@ def written(frame: DataFrame, writing: Writing) -> list[str]:
     """Runs the tasks. LoadError with the reason of a task that cannot go on."""
     missing = [name for name in NEEDED if name not in frame.columns]
     if missing:
-        raise LoadError(f"the rows have no column {' and no '.join(missing)}, so they cannot be loaded exactly once")
+        raise LoadError(f"the rows lack column {', '.join(missing)}, which an exactly-once load needs")
     try:
         rows = frame.mapInArrow(functools.partial(write, writing), RESULT).collect()
     except Exception as error:
@@ -285,7 +285,7 @@ def publisher(
     """
     require_settings(codec, file_size)
     if on_overlap not in OVERLAPS:
-        raise ValueError(f"on_overlap is {on_overlap!r}; it may be {' or '.join(OVERLAPS)}")
+        raise ValueError(f"on_overlap must be {' or '.join(OVERLAPS)}, not {on_overlap!r}")
     topic = LetterTopic(dead_letters) if isinstance(dead_letters, str) else dead_letters
     wanted = topic is not None or options is not None
     settings = SourceOptions.parse({**(options or {}), "subscribe": UNREAD}).client if wanted else None
@@ -296,7 +296,7 @@ def publisher(
         known = None if is_connected(spark) else spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         query = known or name
         if query is None:
-            raise LoadError("Spark Connect tells a batch nothing of its query: give it a name")
+            raise LoadError("the query needs a name: Spark Connect does not report the query's id to its batches")
         # A client a batch: Spark calls from whichever thread, and ends that one when it likes.
         with contextlib.ExitStack() as stack:
             staging = stack.enter_context(target.writing())
@@ -347,7 +347,7 @@ def read(
     except Exception as error:
         if NO_WEBHDFS not in str(error):
             raise
-        raise LoadError(f"{base}: Spark's Hadoop client cannot speak WebHDFS; say spark_path='hdfs://…'") from error
+        raise LoadError(f"{base}: Spark's Hadoop client does not support WebHDFS; set spark_path='hdfs://…'") from error
     if frame.schema["topic"].dataType == StringType():
         return frame
     fields = [StructField("topic", StringType()) if field.name == "topic" else field for field in frame.schema.fields]

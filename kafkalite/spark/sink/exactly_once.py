@@ -91,12 +91,12 @@ def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Mark
     newest = max((marker.batch for marker in found.values()), default=-1)
     if newest > task.batch:
         raise SinkError(
-            f"{task}: batch {newest} of the query was written already; its checkpoint is older than what it wrote"
+            f"{task}: the query has already written batch {newest}; its checkpoint is older than its output"
         )
     if not found and task.batch > 0 and options.fail_on_marker_loss:
         raise SinkError(
-            f"{task}: the query's markers are missing, so it is unknown whether it has written this batch;"
-            " failOnMarkerLoss=false writes it"
+            f"{task}: the query's markers are missing, so this batch may already have been written;"
+            " set failOnMarkerLoss=false to write it"
         )
     return next((marker.tasks for marker in found.values() if marker.batch == task.batch), None)
 
@@ -108,8 +108,8 @@ def written_before(task: WriteTask, marker: Marker, batches: Iterator[Any]) -> T
         tally.add(batch)
     if (tally.rows, tally.checksum) != (marker.rows, marker.checksum):
         raise SinkError(
-            f"{task}: it has {tally.rows} rows, others than the {marker.rows} that it committed before; a batch that is"
-            " done again has to be divided among tasks as before"
+            f"{task}: its {tally.rows} rows differ from the {marker.rows} rows committed before; a retried batch must"
+            " give each task the same rows"
         )
     return TaskOutcome(task, tally.rows, tally.checksum, None, committed=True, tasks_before=marker.tasks)
 
@@ -149,8 +149,8 @@ def commit(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
     for outcome in outcomes:
         if outcome.tasks_before not in {None, count}:
             raise SinkError(
-                f"batch {batch} has {count} tasks, and had {outcome.tasks_before} when a part of it was committed; a"
-                " batch that is done again has to be divided among tasks as before"
+                f"batch {batch} has {count} tasks, but had {outcome.tasks_before} when part of it was committed; a"
+                " retried batch must have the same tasks"
             )
     at = f"batch {batch}"
     try:
@@ -208,7 +208,7 @@ def reason(options: SinkOptions, error: Exception) -> str:
     while cause is not None:
         if isinstance(cause, TAKEN):
             return (
-                "its transaction was ended meanwhile, by another attempt, or because the batch took longer than"
+                "its transaction was ended by another attempt, or because the batch took longer than"
                 f" {options.transaction_timeout_s:g} s (kafka.transaction.timeout.ms)"
             )
         cause = cause.__cause__

@@ -103,7 +103,7 @@ class Markers:
         self.topic = f"{PREFIX}{query}"
         wrong = topic_name_error(self.topic)
         if wrong is not None:
-            raise ValueError(f"no markers can be kept of a query called {query!r}: {wrong}")
+            raise ValueError(f"the query name {query!r} cannot be part of a marker topic's name: {wrong}")
         self._client = client
         self._servers = servers
         self._query = query

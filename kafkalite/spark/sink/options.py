@@ -45,13 +45,13 @@ TRANSACTION_TIMEOUT_S: Final = 300.0
 OF_SPARK: Final = ("checkpointLocation", "queryName")
 """A query's own, which Spark hands to its sink as well."""
 REFUSED: Final = {
-    "kafka.key.serializer": "keys are written as they are, string or binary",
-    "kafka.value.serializer": "values are written as they are, string or binary",
-    "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
-    "kafka.partitioner.class": "Java classes cannot be loaded; a column partition says where a row goes",
+    "kafka.key.serializer": "keys are written unchanged, as string or binary",
+    "kafka.value.serializer": "values are written unchanged, as string or binary",
+    "kafka.interceptor.classes": "interceptors are not supported",
+    "kafka.partitioner.class": "Java classes cannot be loaded; set the column partition of each row instead",
     "kafka.transactional.id": "set delivery=exactly-once instead: each task of a query has its own id",
-    "kafka.config.providers": "values are taken as they are written",
-    "path": "rows go to topics: say option topic, or have a column topic",
+    "kafka.config.providers": "values are used literally",
+    "path": "rows go to topics; set option topic or add a column topic",
 }
 """Name → why it is refused."""
 LEVEL_OPTIONS: Final = {codec: f"kafka.compression.{codec.name.lower()}.level" for codec in map(Codec, LEVELS)}
@@ -97,14 +97,14 @@ class SinkOptions:
         for name in OF_SPARK:
             given.text(name)
         if overwrite and not streaming:
-            raise OptionError("records cannot be taken out of a topic: write with mode append")
+            raise OptionError("a topic cannot be overwritten; use mode append")
         topic = given.text("topic")
         if topic is not None:
             require_topic("topic", topic)
         require_columns(columns, topic)
         exactly_once = given.choice("delivery", (AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE) == EXACTLY_ONCE
         if exactly_once and not streaming:
-            raise OptionError("option delivery: exactly-once is for streaming queries, whose batches have numbers")
+            raise OptionError("option delivery: exactly-once works in streaming queries only")
         servers, client = servers_and_client(given)
         timeout_ms = given.number("kafka.transaction.timeout.ms", 1, INT32_MAX)
         left_out = tuple(f"column {name}" for name in columns if name not in TYPES)
@@ -128,7 +128,7 @@ def producer_settings(given: GivenOptions, *, exactly_once: bool) -> tuple[tuple
     if idempotent and acks != ACKS["all"]:
         raise OptionError("option kafka.enable.idempotence: an idempotent producer needs kafka.acks=all")
     if exactly_once and not idempotent:
-        raise OptionError("option delivery: exactly-once needs kafka.acks=all and an idempotent producer")
+        raise OptionError("option delivery: exactly-once needs kafka.acks=all and kafka.enable.idempotence=true")
     names = tuple(codec.name.lower() for codec in Codec)
     codec = Codec.named(given.choice("kafka.compression.type", names, "none"))
     settings: dict[str, Any] = {"acks": acks, "idempotent": idempotent, "codec": int(codec)}
@@ -153,8 +153,8 @@ def require_columns(columns: Mapping[str, str], topic: str | None) -> None:
     """OptionError for a column of another type, and where value, or a topic, is missing."""
     for name, kind in columns.items():
         if kind not in TYPES.get(name, (kind,)):
-            raise OptionError(f"column {name} is {kind}; it must be {' or '.join(TYPES[name])}")
+            raise OptionError(f"column {name} has type {kind}; expected {' or '.join(TYPES[name])}")
     if "value" not in columns:
-        raise OptionError("rows have no column value")
+        raise OptionError("column value is missing")
     if topic is None and "topic" not in columns:
-        raise OptionError("rows have no column topic, and option topic is not set")
+        raise OptionError("no topic to write to; set option topic or add a column topic")

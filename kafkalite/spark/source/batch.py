@@ -93,12 +93,12 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     """The columns that a schema asks for. OptionError for one that there is not, or of another type."""
     for field in schema.fields:
         if field.name not in TYPES:
-            raise OptionError(f"there is no column {field.name!r}; the schema may have {', '.join(COLUMNS)}")
+            raise OptionError(f"unknown column {field.name!r} in the schema; choose from {', '.join(COLUMNS)}")
         if field.dataType != TYPES[field.name]:
             wanted = TYPES[field.name].simpleString()
-            raise OptionError(f"column {field.name} is {wanted}, not {field.dataType.simpleString()}")
+            raise OptionError(f"column {field.name} has type {wanted}, not {field.dataType.simpleString()}")
         if not field.nullable:
-            raise OptionError(f"column {field.name} cannot be NOT NULL: to Spark it may be null")
+            raise OptionError(f"column {field.name} cannot be NOT NULL; make it nullable")
     if not schema.fields:
-        raise OptionError("a schema without columns asks for nothing")
+        raise OptionError(f"the schema has no columns; choose from {', '.join(COLUMNS)}")
     return tuple(field.name for field in schema.fields)

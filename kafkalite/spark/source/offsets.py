@@ -45,7 +45,7 @@ def checked_ranges(
             start = earliest[key]
         if start < end and end > latest[key]:
             losses.append(
-                f"{key} ends at offset {latest[key]} and has nothing up to {end}: the topic may have been recreated"
+                f"{key} ends at offset {latest[key]}, below the requested {end}: the topic may have been recreated"
             )
             end = latest[key]
         if start < end:
@@ -55,7 +55,7 @@ def checked_ranges(
     return found, losses
 
 
-REMEDY: Final = "begin at offsets that are there, or set failOnDataLoss to false to read what is left"
+REMEDY: Final = "start at offsets that exist, or set failOnDataLoss to false to read the rest"
 
 
 # --- how much at once -------------------------------------------------------------------------------------------------

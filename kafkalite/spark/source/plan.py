@@ -88,7 +88,7 @@ def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EV
     latest = look_up(dict.fromkeys(keys, OFFSET_LATEST))
     ranges, losses = checked_ranges(starts, ends, earliest, latest, fail_on_data_loss=options.fail_on_data_loss)
     for loss in losses:
-        logger.warning("%s; failOnDataLoss is false, so what is left is read", loss)
+        logger.warning("%s; reading the rest because failOnDataLoss is false", loss)
     pieces = split_ranges(client, ranges, options)
     ids = {name: None if row.topic_id == ZERO_UUID else row.topic_id for name, row in topics.items()}
     return [ReadTask(piece, ids[piece.key.topic]) for piece in pieces]
@@ -121,5 +121,5 @@ def split_range(client: Client, key: TopicPartition, start: int, end: int, optio
         ]
     except OffsetOutOfRange as error:
         if options.fail_on_data_loss:
-            raise DataLoss(f"offsets from {start} on of {key} aged out while they were planned; {REMEDY}") from error
+            raise DataLoss(f"records of {key} from offset {start} on aged out during planning; {REMEDY}") from error
         return [Piece(key, start, end, 0)]

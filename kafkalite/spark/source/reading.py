@@ -63,4 +63,4 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: ReadTask) ->
     try:
         yield from reader(columns).read(key.topic, key.partition, start, end, topic_id=topic_id)
     except (OffsetOutOfRange, InconsistentTopicId, UnknownTopicOrPartition) as error:
-        raise DataLoss(f"offsets {start} to {end} of {key} cannot be read any more ({error}); {REMEDY}") from error
+        raise DataLoss(f"offsets {start} to {end} of {key} can no longer be read ({error}); {REMEDY}") from error

@@ -77,7 +77,7 @@ class StreamPosition(NamedTuple):
         """What `to_json` wrote, or offsets alone. ValueError for anything else."""
         ids = value.get(IDS, {})
         if not isinstance(ids, dict) or not all(isinstance(text, str) for text in ids.values()):
-            raise ValueError(f"{IDS} does not name ids")
+            raise ValueError(f"{IDS} must contain topic ids, not {ids!r}")
         offsets = from_json({name: row for name, row in value.items() if name not in {IDS, EPOCHS, FROM}})
         return cls(offsets, dict(ids), marks_of(value.get(EPOCHS, {})), from_json(value.get(FROM, {})))
 
@@ -91,7 +91,7 @@ def marks_of(value: Any) -> dict[TopicPartition, Mark]:
             for number, row in rows.items()
         }
     except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{EPOCHS} does not hold epochs: {value!r}") from error
+        raise ValueError(f"{EPOCHS} must contain leader epochs, not {value!r}") from error
 
 
 class StreamPlanner:
@@ -134,7 +134,7 @@ class StreamPlanner:
         for why in beyond_the_end(self._source.starting, starts, latest):
             if self._source.fail_on_data_loss:
                 raise DataLoss(f"{why}; {REMEDY}")
-            logger.warning("%s; failOnDataLoss is false, so it begins there", why)
+            logger.warning("%s; starting there because failOnDataLoss is false", why)
         return {key: min(start, latest[key]) for key, start in starts.items()}
 
     def bound(self) -> None:
@@ -177,7 +177,7 @@ class StreamPlanner:
             fail_on_data_loss=self._source.fail_on_data_loss,
         )
         for loss in losses:
-            logger.warning("%s; failOnDataLoss is false, so what is left is read", loss)
+            logger.warning("%s; reading the rest because failOnDataLoss is false", loss)
         pieces = split_ranges(client, ranges, self._source)
         ids = {name: uuid_bytes(text) for name, text in last.ids.items()}
         return [ReadTask(piece, ids.get(piece.key.topic)) for piece in pieces]
@@ -236,7 +236,7 @@ class StreamPlanner:
         earliest = self._look_up()[1](dict.fromkeys(parted, OFFSET_EARLIEST)) if parted else {}
         begins = {key: max(divergence.at or 0, earliest[key]) for key, divergence in parted.items()}
         for key, sentence in sorted(sentences.items()):
-            how = f"it is read again from offset {begins[key]} on" if key in begins else "the query continues"
+            how = f"reading again from offset {begins[key]}" if key in begins else "the query continues"
             logger.warning("%s (failOnDataLoss is false: %s)", sentence, how)
         return begins
 
@@ -254,7 +254,7 @@ class StreamPlanner:
                     continue
                 if self._source.fail_on_data_loss:
                     raise DataLoss(went_back(divergence))
-                logger.warning("%s (failOnDataLoss is false: it continues)", went_back(divergence))
+                logger.warning("%s (failOnDataLoss is false: the query continues)", went_back(divergence))
 
     def _parted(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Divergence]:
         client = client_for(self._source.client)
@@ -305,7 +305,9 @@ class StreamPlanner:
                 try:
                     found[key] = split_by_size(client, key, starts[key], ends[key], target)
                 except OffsetOutOfRange:
-                    logger.warning("offsets from %d on of %s aged out while a batch was planned", starts[key], key)
+                    logger.warning(
+                        "records from offset %d on of %s aged out while a batch was planned", starts[key], key
+                    )
         sizes = {key: max(1, sum(piece.size for piece in pieces)) for key, pieces in found.items()}
         shares = fair_shares(sizes, limit, turn)
         cut = {key: end_at_size(found[key], share) for key, share in shares.items()}
@@ -326,7 +328,7 @@ class StreamPlanner:
                 rows = {key: CommittedOffset(offset, epochs.get(key, -1)) for key, offset in at.offsets.items()}
                 client.groups.commit(group, rows)
         except (KafkaError, ClientError) as error:
-            logger.warning("the offsets of group %s could not be committed: %s", group, error)
+            logger.warning("cannot commit the offsets of group %s: %s", group, error)
         else:
             self._committed = dict(at.offsets)
 
@@ -343,8 +345,8 @@ def went_back(divergence: Divergence) -> str:
     """What has happened, and what can be done."""
     where = "the beginning" if divergence.at is None else f"offset {divergence.at}"
     return (
-        f"{divergence}: its log was restored from a backup or truncated; set failOnDataLoss to false to read it again "
-        f"from {where}, or begin a query with a new checkpoint"
+        f"{divergence}: it was restored from a backup or truncated; set failOnDataLoss to false to read it again "
+        f"from {where}, or start the query with a new checkpoint"
     )
 
 
@@ -365,11 +367,11 @@ def lost(at: StreamPosition, found: StreamPosition) -> dict[TopicPartition, str]
     losses = {}
     for key, offset in sorted(at.offsets.items()):
         if key not in found.offsets:
-            losses[key] = f"{key}, which the query has read up to offset {offset}, is gone; {REMEDY}"
+            losses[key] = f"{key} no longer exists (the query read it up to offset {offset}); {REMEDY}"
         elif made_anew(at, found, key.topic):
             losses[key] = (
-                f"topic {key.topic} was deleted and recreated; the query has read {key} up to offset {offset}; {REMEDY}"
+                f"topic {key.topic} was deleted and recreated (the query read {key} up to offset {offset}); {REMEDY}"
             )
         elif found.offsets[key] < offset:
-            losses[key] = f"{key} ends at offset {found.offsets[key]}, and the query has read up to {offset}; {REMEDY}"
+            losses[key] = f"{key} ends at offset {found.offsets[key]}, but the query has read up to {offset}; {REMEDY}"
     return losses

@@ -132,7 +132,7 @@ def test_something_else_listens() -> None:
         thread = threading.Thread(target=talk)
         thread.start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        wanted = pytest.raises(BrokerUnreachable, match="does not answer as a Kafka broker")
+        wanted = pytest.raises(BrokerUnreachable, match="no Kafka broker responds at")
         with Client(address, **QUICK) as client, wanted:
             client.topics()
         thread.join()
@@ -164,14 +164,17 @@ def test_oldest_versions_still_do() -> None:
 
 
 def test_an_api_the_broker_lacks_is_named(cluster: FakeCluster, client: Client) -> None:
-    with pytest.raises(UnsupportedApi, match="does not serve DeleteTopics"):
+    with pytest.raises(UnsupportedApi, match="does not support DeleteTopics"):
         client.admin.delete_topic("t")
 
 
 def test_an_api_too_new_is_named() -> None:
     with FakeCluster(versions={**VERSIONS, FETCH: (17, 18)}) as cluster:
         cluster.create("t")
-        with Client(cluster.bootstrap, **QUICK) as client, pytest.raises(UnsupportedApi, match="Fetch 17 to 18"):
+        with (
+            Client(cluster.bootstrap, **QUICK) as client,
+            pytest.raises(UnsupportedApi, match="Fetch versions 17 to 18"),
+        ):
             read_all(client, start=0, end=1)
 
 
@@ -204,7 +207,7 @@ def test_unknown_topic_fails_at_once(cluster: FakeCluster, client: Client) -> No
 
 
 def test_unknown_partition_says_how_many_there_are(client: Client) -> None:
-    with pytest.raises(UnknownTopicOrPartition, match="4 partitions and no number 9"):
+    with pytest.raises(UnknownTopicOrPartition, match=r"no partition 9 .partition count: 4"):
         client.end_offset("t", 9)
 
 
@@ -250,7 +253,7 @@ def test_leader_that_moved_is_followed(cluster: FakeCluster, client: Client) -> 
 
 def test_silence_is_a_timeout(cluster: FakeCluster) -> None:
     cluster.fail(METADATA, SILENCE, times=100)
-    wanted = pytest.raises(RequestTimeout, match="did not answer Metadata in time")
+    wanted = pytest.raises(RequestTimeout, match="did not respond to Metadata in time")
     with Client(cluster.bootstrap, request_timeout_s=0.05, retry_timeout_s=0.2) as client, wanted:
         client.topic("t")
 
@@ -546,7 +549,7 @@ def test_what_a_broker_calls_damaged_is_named_after_one_more_fetch_at_most(
 ) -> None:
     client.produce("t", 0, VALUES)
     cluster.fail(FETCH, ErrorCode.CORRUPT_MESSAGE, times=100)
-    with pytest.raises(CorruptMessage, match="t-0: the broker calls the batch damaged at offset 0") as caught:
+    with pytest.raises(CorruptMessage, match="t-0: the broker reports a corrupt batch at offset 0") as caught:
         read_all(client, retry_damage=again)
     assert (caught.value.partition, caught.value.offset) == (("t", 0), 0)
     assert cluster.count(FETCH) == count
@@ -598,7 +601,7 @@ def test_bytes_that_are_no_batch_are_an_error_not_a_loop(cluster: FakeCluster, c
     _, raw = cluster.topics["t"][0].batches[0]
     for spoilt in (raw[:16] + b"\x07" + raw[17:], raw[:70]):
         cluster.topics["t"][0].read = lambda offset, size_max, spoilt=spoilt: spoilt
-        with pytest.raises(CorruptMessage, match=r"t-0: \d+ bytes at offset 0 hold no batch"):
+        with pytest.raises(CorruptMessage, match=r"t-0: the \d+ bytes at offset 0 contain no readable batch"):
             read_all(client)
 
 

@@ -74,7 +74,7 @@ def mutator(source: random.Random, chance: float) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize(
     ("api", "call", "said"),
     [
-        (FakeCluster.produce, "produce", "Produce for 0 partitions"),
+        (FakeCluster.produce, "produce", "has 0 partitions; expected 1"),
         (FakeCluster.list_offsets, "offsets", "the broker's ListOffsets response lacks t-0, t-1"),
     ],
 )

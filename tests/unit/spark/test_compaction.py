@@ -70,10 +70,10 @@ def test_groups_are_bounded_and_leave_large_files_alone() -> None:
 
 def test_nothing_loaded_is_told(tmp_path: Path) -> None:
     for call in (compact, load.files, load.dataset, load.positions):
-        with pytest.raises(LoadError, match="nothing was ever loaded"):
+        with pytest.raises(LoadError, match="nothing has been loaded"):
             call(tmp_path)
     with contextlib.suppress(LoadError), Target(tmp_path).writing():
         pass
     assert load.files(tmp_path) == []
-    with pytest.raises(LoadError, match=r"nothing is loaded in .* of t$"):
+    with pytest.raises(LoadError, match=r"no files have been loaded into .* from topic t$"):
         load.dataset(tmp_path, "t")

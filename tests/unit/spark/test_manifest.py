@@ -135,7 +135,7 @@ def test_a_missing_manifest_is_told(tmp_path: Path) -> None:
         ("[]", "is damaged"),
         ('{"number": 1}', "is damaged"),
         ('{"format": 1, "number": 1}', "is damaged"),
-        ('{"format": 2}', "has format 2, and this knows 1"),
+        ('{"format": 2}', "has format 2; this version reads 1"),
     ],
 )
 def test_a_manifest_that_is_none_is_told(tmp_path: Path, text: str, message: str) -> None:
@@ -147,7 +147,7 @@ def test_a_manifest_that_is_none_is_told(tmp_path: Path, text: str, message: str
 
 def test_writers_take_turns(tmp_path: Path) -> None:
     with Target(tmp_path).writing():
-        with pytest.raises(LoadError, match="another load works on"), Target(tmp_path, lock_timeout_s=0).writing():
+        with pytest.raises(LoadError, match="another load keeps"), Target(tmp_path, lock_timeout_s=0).writing():
             pytest.fail("two writers at a time")
         assert Target(tmp_path).refresh() == LoadState(), "a reader does not wait"
     load(Target(tmp_path, lock_timeout_s=0), 0)

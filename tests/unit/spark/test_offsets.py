@@ -37,7 +37,7 @@ class TestJson:
         "value", [{"a": 1}, {"a": {"x": 1}}, {"a": {"0": -1}}, {"a": {"0": True}}, {"a": {"²": 1}}]
     )
     def test_what_is_no_position_is_refused(self, value: dict) -> None:
-        with pytest.raises(ValueError, match="has no"):
+        with pytest.raises(ValueError, match=r"partition number|an object of partitions|not an offset"):
             from_json(value)
 
 
@@ -76,14 +76,14 @@ class TestResolve:
     def test_a_time_without_a_record(self) -> None:
         late = OffsetBound(timestamps={A0: 1050, A1: 5000}, option="startingTimestamp")
         assert resolve(late, [A0, A1], FakeLog().look_up, missing="latest") == {A0: 50, A1: 100}
-        with pytest.raises(OptionError, match=r"option startingTimestamp: no record of a-1 is as young as 5000 ms"):
+        with pytest.raises(OptionError, match=r"option startingTimestamp: a-1 has no record at or after 5000 ms"):
             resolve(late, [A0, A1], FakeLog().look_up, missing="error")
 
     @pytest.mark.parametrize("field", ["offsets", "timestamps"])
     def test_partitions_have_to_be_those_that_are_read(self, field: str) -> None:
-        with pytest.raises(OptionError, match="says nothing about a-1"):
+        with pytest.raises(OptionError, match="leaves out a-1"):
             resolve(OffsetBound(**{field: {A0: 1}}), [A0, A1], FakeLog().look_up, missing="error")
-        with pytest.raises(OptionError, match="names b-0, which is not among"):
+        with pytest.raises(OptionError, match="contains b-0, which the query does not read"):
             resolve(OffsetBound(**{field: {A0: 1, B0: 1}}), [A0], FakeLog().look_up, missing="error")
 
 
@@ -100,7 +100,7 @@ class TestCheckedRanges:
         [
             (5, 50, (10, 50), "offsets 5 to 10 of a-0 have aged out"),
             (5, 8, None, "offsets 5 to 8 of a-0 have aged out"),
-            (20, 200, (20, 100), "a-0 ends at offset 100 and has nothing up to 200"),
+            (20, 200, (20, 100), "a-0 ends at offset 100, below the requested 200"),
             (150, 200, None, "a-0 ends at offset 100"),
         ],
     )

@@ -31,9 +31,9 @@ def test_addresses_of_hdfs() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("webhdfs:///data", "is no place in HDFS"),
-        ("webhdfs://me@namenode/data", "is no place in HDFS"),
-        ("webhdfs://namenode:port/data", "is no place in HDFS"),
+        ("webhdfs:///data", "is not an HDFS URL"),
+        ("webhdfs://me@namenode/data", "is not an HDFS URL"),
+        ("webhdfs://namenode:port/data", "is not an HDFS URL"),
         ("webhdfs://namenode:9870/", "has no path"),
         ("hdfs://namenode:8020/data", "HDFS as webhdfs://NAMENODE:9870/PATH"),
         ("s3://bucket/data", "is a URL"),
@@ -54,7 +54,7 @@ def test_an_hdfs_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda: storage.put("x", b""),
         lambda: storage.move("x", "y"),
     ):
-        with pytest.raises(LoadError, match="does not answer"):
+        with pytest.raises(LoadError, match="does not respond"):
             call()
 
 

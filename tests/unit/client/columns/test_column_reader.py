@@ -123,7 +123,7 @@ def test_what_is_not_asked_for_is_not_copied(filled: Client) -> None:
 
 @pytest.mark.parametrize("columns", [["colour"], ["key", "key"], []])
 def test_columns_that_are_none(columns: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"no column 'colour'|named twice|no column is named"):
+    with pytest.raises(ValueError, match=r"unknown column 'colour'|duplicate column|no column given"):
         ColumnReader("127.0.0.1:9", columns=columns)
 
 
@@ -198,14 +198,14 @@ def test_exactly_the_range(filled: Client, start: int, end: int) -> None:
 
 def test_a_range_that_is_none(filled: Client) -> None:
     for start, end in [(-1, 5), (5, 4)]:
-        with pytest.raises(ValueError, match="no range"):
+        with pytest.raises(ValueError, match="invalid offset range"):
             list(ColumnReader(filled).read("t", 0, start, end))
 
 
 def test_an_end_that_is_not_reached_is_an_error(filled: Client) -> None:
     reader = ColumnReader(filled, columns=["offset"], stall_timeout_s=0.2)
     seen: list[int] = []
-    with pytest.raises(RangeUnavailable, match="t-0: the range ends at offset 300, but only 200 can be read"):
+    with pytest.raises(RangeUnavailable, match="t-0: the range ends at offset 300, but the log is readable up to 200"):
         seen.extend(offset for batch in reader.read("t", 0, 100, 300) for offset in batch.column(0).to_pylist())
     assert seen == list(range(100, 200))
 
@@ -291,7 +291,7 @@ def test_offsets_for(filled: Client, cluster: FakeCluster) -> None:
     assert reader.offsets_for(keys, STAMP) == dict.fromkeys(keys, -1)
     assert cluster.count(LIST_OFFSETS) >= 3
     for wrong in ("first", -5):
-        with pytest.raises(ValueError, match=r"at is 'first'|-5 is no time"):
+        with pytest.raises(ValueError, match=r"at must be .*, not ('first'|-5)"):
             reader.offsets_for(keys, wrong)
 
 
@@ -314,7 +314,7 @@ def test_split_covers_the_range_at_batches(filled: Client, cluster: FakeCluster)
     assert 0.8 * total < sum(part.size for part in parts) < 1.2 * total
     assert covers(reader.split("t", 0, 33, 34, size_target=1), 33, 34)
     assert reader.split("t", 0, 33, 33, size_target=1) == []
-    with pytest.raises(ValueError, match="pieces of 0 bytes"):
+    with pytest.raises(ValueError, match="size_target must be at least 1 byte"):
         reader.split("t", 0, 0, 200, size_target=0)
 
 
@@ -357,7 +357,7 @@ def test_estimate_of_old_sets_and_one_batch(client: Client, cluster: FakeCluster
 def test_options_that_are_none() -> None:
     with pytest.raises(ValueError, match="isolation_level"):
         ColumnReader("127.0.0.1:9", isolation_level="serializable")
-    with pytest.raises(ValueError, match="room for a row"):
+    with pytest.raises(ValueError, match=r"rows_max .0. and size_max"):
         ColumnReader("127.0.0.1:9", rows_max=0)
 
 

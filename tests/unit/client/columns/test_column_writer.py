@@ -191,14 +191,14 @@ def test_tables_and_empty_batches(client: Client) -> None:
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ({"key": [b"a"]}, "there must be one column 'value'"),
-        ({"value": [b"a"], "offset": [1]}, "no column 'offset' to write"),
-        ({"value": [1]}, "column value is int64; it must be binary or string"),
-        ({"value": [b"a"], "partition": ["x"]}, "column partition is string"),
-        ({"value": [b"a"], "partition": [4]}, "topic t has 4 partitions and no number 4"),
-        ({"value": [b"a"], "timestamp": ["now"]}, "column timestamp is string"),
-        ({"value": [b"a"], "headers": ["x"]}, "column headers is string"),
-        ({"value": [b"a"], "headers": [[{"key": None, "value": b""}]]}, "column headers|a header has no key"),
+        ({"key": [b"a"]}, "cannot write columns key; expected 'value'"),
+        ({"value": [b"a"], "offset": [1]}, "unknown column 'offset'; expected"),
+        ({"value": [1]}, "column value has type int64; expected binary or string"),
+        ({"value": [b"a"], "partition": ["x"]}, "column partition has type string"),
+        ({"value": [b"a"], "partition": [4]}, "topic t has no partition 4 .partition count: 4"),
+        ({"value": [b"a"], "timestamp": ["now"]}, "column timestamp has type string"),
+        ({"value": [b"a"], "headers": ["x"]}, "column headers has type string"),
+        ({"value": [b"a"], "headers": [[{"key": None, "value": b""}]]}, "column headers"),
     ],
 )
 def test_what_cannot_be_written(client: Client, cluster: FakeCluster, columns: dict[str, Any], text: str) -> None:

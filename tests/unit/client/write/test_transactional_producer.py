@@ -115,7 +115,7 @@ def test_what_spoils_a_transaction_spoils_only_that(cluster, producer, api_key, 
         assert cluster.count(ADD_PARTITIONS_TO_TXN) == cluster.count(ADD_OFFSETS_TO_TXN) == 0
         return
     cluster.fail(api_key, code)
-    with pytest.raises(TransactionAborted, match="can only be aborted"):
+    with pytest.raises(TransactionAborted, match="must be aborted"):
         write(producer, b"spoilt")
     for value in (b"after", b"after that"):
         write(producer, value)
