@@ -1,17 +1,17 @@
-"""A columnar client: metadata, offsets, fetch to arrays, produce from arrays, administration. Needs no broker code.
+"""Columnar Kafka client: metadata, offsets, fetch to arrays, produce from arrays, administration. Uses no broker code.
 
-    columns/          ColumnReader, ColumnWriter: ranges and tables, as Arrow record batches or NumPy columns
-    client.py         Client: the front door, which makes what stands below it
-    admin/            topics, configurations, groups, transactional ids, users, permissions, quotas
-    group/            GroupReader: reading as a member of a consumer group
+    columns/          ColumnReader, ColumnWriter: ranges and tables as Arrow record batches or NumPy columns
+    client.py         Client: the entry point, which creates everything below
+    admin/            topics, configurations, groups, transactional ids, users, ACLs, quotas
+    group/            GroupReader: a consumer group member
     read/   write/    Reader: ranges of partitions as columns    Producer: columns to partitions, transactions
-    coordinators.py   the way to the broker that keeps a group or a transactional id
-    committed.py      committed offsets, and who commits them
-    cluster.py        brokers, leaders, offsets; asking again when something moved
-    connection.py     one socket to one broker, versions negotiated
-    errors.py         what goes wrong without an error code from a broker
+    coordinators.py   finds the coordinator of a group or a transactional id
+    committed.py      committed offsets and the group member that commits them
+    cluster.py        brokers, leaders and offsets, with retries after leader changes
+    connection.py     one socket to one broker, with negotiated API versions
+    errors.py         client-side failures that have no error code from a broker
 
-Each uses only what stands below it.
+Each module uses only modules listed below it.
 
     from kafkalite.client import Client
 
@@ -21,8 +21,8 @@ Each uses only what stands below it.
         for chunk in client.read("greetings", 0):
             print(chunk.columns.values[0])
 
-Message-at-a-time clients exist and are good (confluent-kafka, kafka-python, aiokafka): this one is for ranges at
-millions of records a second, and for tools. Names are imported when first used.
+This client is for tools and for reading ranges at millions of records per second. To process one message at a time, use
+confluent-kafka, kafka-python or aiokafka. Names are imported when first used.
 """
 
 from __future__ import annotations

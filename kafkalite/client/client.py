@@ -1,4 +1,4 @@
-"""The front door of the client: a cluster, and what is made to read, write and administer it.
+"""Client, the entry point: a Cluster that also creates readers, producers and the admin interfaces.
 
 Thread rule: a Client, and the Readers, Producers and Admins made from it, belong to one thread at a time.
 """
@@ -33,27 +33,30 @@ if TYPE_CHECKING:
 
 
 CREATION_S: Final = 10.0
-"""How long a topic that is being made is waited for."""
+"""How long `topic` waits for a topic that a broker is creating."""
 AUTO_CREATE: Final = "auto.create.topics.enable"
 
 
 class Client(Cluster):
-    """See the module. Options, questions and errors are those of Cluster. A room is imported when it is first used."""
+    """A Cluster with readers, producers and administration. Options and errors are those of Cluster.
+
+    Each part is imported when it is first used.
+    """
 
     def topic(self, name: str, *, create: bool = False) -> TopicDescription:
-        """As Cluster's; with `create` a topic that a broker is making is waited for."""
+        """Describe one topic, as Cluster.topic does; with `create`, wait until a broker has created it."""
         deadline = time.monotonic() + min(CREATION_S, self.retry_timeout_s)
         while True:
             try:
                 return super().topic(name, create=create)
             except UnknownTopicOrPartition:
-                # Apache Kafka says so first, and makes the topic meanwhile.
+                # Apache Kafka returns this error while it creates the topic.
                 if not create or time.monotonic() > deadline or not self._makes_topics():
                     raise
             time.sleep(self.retry_backoff_s)
 
     def _makes_topics(self) -> bool:
-        """Whether a broker makes topics that are asked for; True where it does not say."""
+        """Return whether brokers auto-create topics; True if no broker reports the setting."""
         try:
             entries = self.admin.describe_broker_configs(min(self._brokers), [AUTO_CREATE])
         except (KafkaError, ClientError):
@@ -62,7 +65,7 @@ class Client(Cluster):
 
     @property
     def admin(self) -> Admin:
-        """Topics, configurations and the rest of administration."""
+        """Topics, configurations and other administration."""
         from kafkalite.client.admin.admin import Admin
 
         return Admin(self)
@@ -76,41 +79,41 @@ class Client(Cluster):
 
     @property
     def transactions(self) -> TransactionAdmin:
-        """Transactional ids and what is open in partitions; for writing in transactions see `producer`."""
+        """Transactional ids and open transactions. To write in a transaction, use `producer`."""
         from kafkalite.client.admin.transactions import TransactionAdmin
 
         return TransactionAdmin(self)
 
     @property
     def acls(self) -> Acls:
-        """Rules of who may do what."""
+        """ACLs."""
         from kafkalite.client.admin.acls import Acls
 
         return Acls(self)
 
     @property
     def quotas(self) -> ClientQuotas:
-        """What users, client ids and addresses may do in a second."""
+        """Quotas of users, client ids and addresses, per second."""
         from kafkalite.client.admin.quotas import ClientQuotas
 
         return ClientQuotas(self)
 
     @property
     def reassignments(self) -> Reassignments:
-        """Which brokers have partitions, and lead them."""
+        """Replica assignments and leaders of partitions."""
         from kafkalite.client.admin.reassignments import Reassignments
 
         return Reassignments(self)
 
     @property
     def users(self) -> Users:
-        """Users who sign in by SCRAM."""
+        """SCRAM users."""
         from kafkalite.client.admin.users import Users
 
         return Users(self)
 
     def reader(self, starts: Mapping[TopicPartition, int], **options: Any) -> Reader:
-        """A Reader from these offsets on, which notices when a log goes back; its options are documented there."""
+        """Create a Reader that starts at these offsets and detects truncated logs. Options: see Reader."""
         from kafkalite.client.history import find_divergences
         from kafkalite.client.read.reader import Reader
 
@@ -119,7 +122,7 @@ class Client(Cluster):
     def read(
         self, topic: str, partition: int, start: int | None = None, end: int | None = None, **options: Any
     ) -> Iterator[Chunk]:
-        """The records of a range in chunks; by default all there are now, from the first to the last."""
+        """Yield a range of one partition in chunks; by default everything from its first offset to its current end."""
         key = TopicPartition(topic, partition)
         first = self.start_offset(topic, partition) if start is None else start
         isolation = options.get("isolation", READ_UNCOMMITTED)
@@ -128,13 +131,13 @@ class Client(Cluster):
             yield from reader
 
     def group_reader(self, group_id: str, topics: Iterable[str] | str | Pattern[str], **options: Any) -> GroupReader:
-        """A GroupReader of topics, or of those whose whole name a pattern matches; its options are documented there."""
+        """Create a GroupReader for topics, or for those whose full name matches a pattern. Options: see GroupReader."""
         from kafkalite.client.group.group_reader import GroupReader
 
         return GroupReader(self, group_id, topics, **options)
 
     def producer(self, **options: Any) -> Producer:
-        """A Producer; its options are documented there."""
+        """Create a Producer. Options: see Producer."""
         from kafkalite.client.write.producer import Producer
 
         return Producer(self, **options)
@@ -146,7 +149,7 @@ class Client(Cluster):
         records: RecordColumns | Sequence[Record] | Sequence[bytes | None],
         **options: Any,
     ) -> Delivery:
-        """Writes columns, Records or mere values, and waits for the acknowledgement; DeliveryFailed."""
+        """Write columns, Records or plain values and wait for the acknowledgement. Raises DeliveryFailed."""
         with self.producer(**options) as producer:
             producer.send(topic, partition, records)
             producer.flush()

@@ -1,13 +1,13 @@
-"""The way to a cluster: its brokers, who leads what, and asking again when that changed.
+"""Cluster: find the brokers and leaders of a cluster, and retry requests when they change.
 
     bootstrap servers ─▶ any broker ─▶ metadata ─▶ leaders ─▶ one connection to each
               ▲                                       │
               └──── leader moved, connection lost ◀───┘      waits `retry_backoff_s` doubling, until `retry_timeout_s`
 
-Look-ups and reads are repeated after a lost connection; what changes something is repeated only when the broker says
-that it did nothing (a retriable error code).
+Look-ups and reads are retried after a lost connection. A request that changes something is retried only if the broker
+reports that it did nothing (a retriable error code).
 
-Thread rule: a Cluster, and whatever asks by it, belongs to one thread at a time.
+Thread rule: a Cluster, and everything made from it, belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ RETRY_TIMEOUT_S: Final = 30.0
 RETRY_BACKOFF_S: Final = 0.05
 RETRY_BACKOFF_S_MAX: Final = 1.0
 FETCH_VERSION_MAX: Final = 12
-"""The last version of Fetch that names topics by name."""
+"""The last Fetch version that identifies topics by name."""
 METADATA_VERSION_MAX: Final = 12
-"""Topics are asked for by name; 13 adds nothing for that."""
+"""The last Metadata version used: topics are looked up by name, and 13 adds nothing for that."""
 AUTO_CREATION_VERSION: Final = 4
-"""Before that a Metadata request could not forbid a broker to create what it asks for."""
+"""The first Metadata version in which a request can forbid the broker to create topics."""
 SHARED: Final = "shared"
-"""The lane of questions that are answered before the next one is asked."""
+"""The lane of requests whose response is read before the next request is sent."""
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 ISOLATIONS: Final = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 
 
 class PartitionDescription(NamedTuple):
-    """One partition as metadata has it; leader -1 when there is none now."""
+    """One partition in the metadata. `leader` is -1 if there is none."""
 
     partition: int
     leader: int
@@ -66,7 +66,7 @@ class PartitionDescription(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """One topic as metadata has it; partitions in order."""
+    """One topic in the metadata, with its partitions in order."""
 
     name: str
     topic_id: bytes
@@ -75,7 +75,7 @@ class TopicDescription(NamedTuple):
 
 
 class BrokerDescription(NamedTuple):
-    """One broker of the cluster, and where it asks to be reached."""
+    """One broker of the cluster and its advertised address."""
 
     node_id: int
     host: str
@@ -84,7 +84,7 @@ class BrokerDescription(NamedTuple):
 
 
 def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
-    """host:port, host, [v6]:port, several with commas between; ValueError for anything else."""
+    """Parse a list of host:port, host and [v6]:port, also comma-separated. Raises ValueError."""
     items = servers.split(",") if isinstance(servers, str) else list(servers)
     found = []
     for item in filter(None, (part.strip() for part in items)):
@@ -100,12 +100,12 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
 
 
 class Cluster:
-    """See the module. Nothing is connected until something is asked.
+    """Metadata, offsets and connections of one cluster. Connects when the first request is made.
 
-    1. Usable as a context manager; `close` drops the connections.
-    2. KafkaError carries what a broker refused, ClientError what happened on the way.
-    3. It belongs to the process that made it: in a forked child whatever needs a broker raises ForeignProcess, and
-       closing it, or what was made from it, says nothing to a broker.
+    1. It is a context manager; `close` drops the connections.
+    2. KafkaError carries an error code from a broker, ClientError a failure between client and broker.
+    3. It belongs to the process that made it. In a forked child, every request raises ForeignProcess, and closing it or
+       anything made from it sends nothing to a broker.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Cluster:
         retry_backoff_s: float = RETRY_BACKOFF_S,
         security: Security | None = None,
     ) -> None:
-        """`security` says how connections are made secure; None: they are not (see kafkalite.client.security)."""
+        """`security` sets TLS and SASL (see kafkalite.client.security); None means plaintext."""
         self._security = security
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self.client_id = client_id
@@ -133,17 +133,17 @@ class Cluster:
         self._cluster_id: str | None = None
         self._controller_id = -1
         self._reached: set[tuple[str, int]] = set()
-        """Where a broker was connected to."""
+        """Addresses to which a connection has succeeded."""
         self._interrupted = False
         self._origin = forks.Origin()
 
     @property
     def inherited(self) -> bool:
-        """Whether another process made it, and this one is its forked child."""
+        """Whether another process made this client and this process is its forked child."""
         return not self._origin.is_here
 
     def twin(self) -> Self:
-        """Another one of the same settings, with connections of its own: for another thread."""
+        """Return a Cluster with the same settings and separate connections, for use in another thread."""
         return type(self)(
             [f"[{host}]:{port}" for host, port in self._bootstrap],
             client_id=self.client_id,
@@ -161,14 +161,16 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Drops every connection. Idempotent; the next question connects again."""
+        """Drop every connection. Idempotent; the next request connects again."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
     def interrupt(self) -> None:
-        """Ends what waits for a broker, now and from now on: BrokerUnreachable or ConnectionLost. Any thread; the
-        client is good for `close` alone afterwards."""
+        """Make current and future waits for a broker fail with BrokerUnreachable or ConnectionLost.
+
+        Any thread may call it. Afterwards only `close` can be called.
+        """
         self._interrupted = True
         for connection in list(self._connections.values()):
             connection.interrupt()
@@ -178,42 +180,42 @@ class Cluster:
         """Whether `interrupt` was called."""
         return self._interrupted
 
-    # --- what the tools and the pipeline use --------------------------------------------------------------------------
+    # --- metadata and offsets -----------------------------------------------------------------------------------------
 
     def brokers(self) -> list[BrokerDescription]:
-        """The brokers of the cluster, by node id."""
+        """List the brokers of the cluster by node id."""
         self.refresh([])
         return sorted(self._brokers.values())
 
     @property
     def cluster_id(self) -> str | None:
-        """As of the last metadata; None before."""
+        """The cluster id in the last metadata response; None before the first."""
         return self._cluster_id
 
     @property
     def controller_id(self) -> int:
-        """As of the last metadata; -1 before."""
+        """The controller's node id in the last metadata response; -1 before the first."""
         return self._controller_id
 
     def topics(self) -> dict[str, TopicDescription]:
-        """Every topic of the cluster, by name, in order."""
+        """Fetch and return every topic of the cluster, by name, in order."""
         self.refresh(None)
         return {name: self._topics[name] for name in sorted(self._topics)}
 
     def topic(self, name: str, *, create: bool = False) -> TopicDescription:
-        """One topic, asked afresh; UnknownTopicOrPartition when there is none.
+        """Fetch and return one topic. Raises UnknownTopicOrPartition.
 
-        `create` lets a broker with auto.create.topics.enable make it.
+        With `create`, a broker with auto.create.topics.enable may create it.
         """
         return self.with_retries(lambda: self._fresh_topic(name, create=create))
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic, in order; remembered from the last look."""
+        """List the partition numbers of a topic in order, from cached metadata if it has the topic."""
         known = self._topics.get(topic) or self.topic(topic)
         return [partition.partition for partition in known.partitions]
 
     def described(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Those of these topics that there are, asked afresh, in one request."""
+        """Fetch those of these topics that exist, in one request."""
         wanted = dict.fromkeys(names)
         if not wanted:
             return {}
@@ -225,7 +227,7 @@ class Cluster:
         return self.with_retries(ask)
 
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
-        """How many partitions each of these topics has, asked afresh; one that does not exist is left out."""
+        """Fetch the partition count of each of these topics. Topics that do not exist are left out."""
         wanted = list(names)
         if not wanted:
             return {}
@@ -235,9 +237,9 @@ class Cluster:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """For each partition the first record not older than a time in ms, or one of model.OFFSET_*.
+        """Return, for each partition, its first record at or after a time in ms, or at one of model.OFFSET_*.
 
-        An offset of -1: no record is so young. Times are -1 where the question was for the start or the end.
+        The offset is -1 if there is no such record. The timestamp is -1 if the start or the end was requested.
         """
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
 
@@ -273,8 +275,10 @@ class Cluster:
         return found
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """For each partition the newest leader epoch that is not after this one, and the offset where it ends in the
-        leader's log (KIP-320); (-1, -1): the log knows no epoch so old."""
+        """Return, for each partition, the newest leader epoch up to this one and its end offset in the leader's log.
+
+        (-1, -1) if the log knows no epoch that old (OffsetForLeaderEpoch, KIP-320).
+        """
         found: dict[TopicPartition, tuple[int, int]] = {}
 
         def ask() -> None:
@@ -307,19 +311,19 @@ class Cluster:
         return found
 
     def start_offset(self, topic: str, partition: int) -> int:
-        """The first offset that is still there."""
+        """Return the log start offset."""
         key = TopicPartition(topic, partition)
         return self.list_offsets({key: OFFSET_EARLIEST})[key].offset
 
     def end_offset(self, topic: str, partition: int, *, isolation: int = READ_UNCOMMITTED) -> int:
-        """The offset that the next record will have (read committed: the last stable offset)."""
+        """Return the high watermark, or the last stable offset for READ_COMMITTED."""
         key = TopicPartition(topic, partition)
         return self.list_offsets({key: OFFSET_LATEST}, isolation=isolation)[key].offset
 
-    # --- the way to a broker ------------------------------------------------------------------------------------------
+    # --- connections and retries --------------------------------------------------------------------------------------
 
     def with_retries(self, attempt: Callable[[], Result]) -> Result:
-        """Repeats an attempt that changes nothing until it works, cannot work, or retry_timeout_s is over."""
+        """Run a read-only request until it succeeds, fails for good, or retry_timeout_s has passed."""
         deadline = time.monotonic() + self.retry_timeout_s
         backoff = self.retry_backoff_s
         while True:
@@ -333,8 +337,10 @@ class Cluster:
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
     def of_controller(self, attempt: Callable[[], Result]) -> Result:
-        """What the controllers answer, asked again while they say that it cannot be done yet, or that another one of
-        them leads (NOT_CONTROLLER); where no answer comes the outcome is the caller's to look into."""
+        """Run a request to the controller; repeat it while the error is retriable or NOT_CONTROLLER.
+
+        If no response arrives, the error is raised and the caller must find out whether the request took effect.
+        """
         deadline = time.monotonic() + self.retry_timeout_s
         backoff = self.retry_backoff_s
         while True:
@@ -348,14 +354,14 @@ class Cluster:
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
     def is_passing(self, error: Exception) -> bool:
-        """Whether asking again may help. A cluster never reached will not be there a moment later either."""
+        """Return whether a retry may help. It does not for a cluster that was never reached."""
         if isinstance(error, KafkaError):
             passing = error.retriable and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return passing and not self._interrupted
         return bool(self._reached) and not self._interrupted
 
     def refresh(self, names: Iterable[str] | None, *, create: bool = False, tells_operations: bool = False) -> Any:
-        """Asks any broker about brokers and topics (None: all of them); returns its answer."""
+        """Fetch metadata of brokers and these topics (None: all topics) from any broker; return the response."""
         connection = self.any_connection()
         version = connection.version_for(METADATA, METADATA_VERSION_MAX)
         request = MetadataRequest(
@@ -387,9 +393,9 @@ class Cluster:
         return self._topics[name]
 
     def leader(self, key: TopicPartition, lane: str = SHARED) -> Connection:
-        """A connection to the leader of a partition. Raises what with_retries understands.
+        """Return a connection to the leader of a partition. Raises errors that `with_retries` handles.
 
-        Each lane has connections of its own, so that pipelined requests of one never stand before those of another.
+        Each lane has separate connections, so pipelined requests of one lane never delay those of another.
         """
         topic = self._topics.get(key.topic) or self._fresh_topic(key.topic, create=False)
         for partition in topic.partitions:
@@ -406,7 +412,7 @@ class Cluster:
     def by_leader(
         self, keys: Iterable[TopicPartition], lane: str = SHARED
     ) -> list[tuple[Connection, list[TopicPartition]]]:
-        """The partitions, grouped by the connection that leads to their leader."""
+        """Group the partitions by the connection to their leader."""
         groups: dict[int, tuple[Connection, list[TopicPartition]]] = {}
         for key in keys:
             connection = self.leader(key, lane)
@@ -414,11 +420,11 @@ class Cluster:
         return list(groups.values())
 
     def forget(self, topic: str) -> None:
-        """The next look-up of this topic asks a broker."""
+        """Drop a topic from the metadata cache."""
         self._topics.pop(topic, None)
 
     def controller(self) -> Connection:
-        """A connection to the controller; where none is known, to any broker."""
+        """Return a connection to the controller, or to any broker if the controller is unknown."""
         if self._controller_id not in self._brokers:
             self.refresh([])
         return (
@@ -426,16 +432,16 @@ class Cluster:
         )
 
     def connection_to(self, node_id: int, lane: str = SHARED) -> Connection:
-        """A connection to one broker, made when there is none."""
+        """Return a connection to one broker, opening it if needed."""
         broker = self._brokers[node_id]
         return self._connection(broker.host, broker.port, lane)
 
     def connection_at(self, host: str, port: int, lane: str = SHARED) -> Connection:
-        """A connection to an address that a broker named, made when there is none."""
+        """Return a connection to an address that a broker advertised, opening it if needed."""
         return self._connection(host, port, lane)
 
     def any_connection(self) -> Connection:
-        """A connection to any broker that can be reached: open ones, then known brokers, then the bootstrap list."""
+        """Return a connection to a reachable broker: first open ones, then known brokers, then bootstrap servers."""
         self._check_own()
         for (_, _, lane), connection in self._connections.items():
             if lane == SHARED and not connection.stale:
@@ -455,7 +461,7 @@ class Cluster:
             raise ForeignProcess(self._origin.refusal("client"))
 
     def close_lane(self, lane: str) -> None:
-        """Drops the connections of one Reader or Producer."""
+        """Close the connections of one Reader or Producer."""
         for key in [key for key in self._connections if key[2] == lane]:
             self._connections.pop(key).close()
 
@@ -489,7 +495,7 @@ class Cluster:
 
 
 def describe(row: Any) -> TopicDescription:
-    """A topic out of a Metadata answer."""
+    """Convert a topic of a Metadata response."""
     partitions = (
         PartitionDescription(
             part.partition_index,
@@ -505,7 +511,7 @@ def describe(row: Any) -> TopicDescription:
 
 
 def by_topic(keys: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """Partition numbers grouped by topic, as most requests want them."""
+    """Group partition numbers by topic, as most requests need them."""
     groups: dict[str, list[int]] = {}
     for key in keys:
         groups.setdefault(key.topic, []).append(key.partition)
@@ -513,14 +519,17 @@ def by_topic(keys: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
 
 
 def require_answers(name: str, asked: Iterable[TopicPartition], found: Mapping[TopicPartition, object]) -> None:
-    """ProtocolError when a broker left out a partition that it was asked about."""
+    """Raise ProtocolError if a response leaves out a partition of its request."""
     missing = [str(key) for key in asked if key not in found]
     if missing:
         raise ProtocolError(f"the broker's {name} response lacks {', '.join(missing)}")
 
 
 def raise_from_leader(code: int, key: TopicPartition) -> None:
-    """As raise_for. A leader that does not know a partition which metadata shows is no leader of it (any more)."""
+    """Raise like `raise_for`, but treat UNKNOWN_TOPIC_OR_PARTITION as NOT_LEADER_OR_FOLLOWER.
+
+    Metadata shows the partition, so a broker that does not know it is not its leader (any more).
+    """
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise error_for(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{key}: the broker that metadata names as leader does not host it"
@@ -529,6 +538,6 @@ def raise_from_leader(code: int, key: TopicPartition) -> None:
 
 
 def raise_for(code: int, what: str, message: str | None = None) -> None:
-    """The error of a code, with what it is about; nothing for 0."""
+    """Raise the error of a code with the request it belongs to; do nothing for 0."""
     if code:
         raise error_for(code, f"{what}: {error_for(code, message).message}")

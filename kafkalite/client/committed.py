@@ -1,4 +1,4 @@
-"""Committed offsets: what stands for a partition, who may commit it, and how it is sent.
+"""Committed offsets: their values, the member that commits them, and their form in OffsetCommit.
 
 Thread rule: functions are pure.
 """
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 OFFSET_FETCH_VERSION_MAX: Final = 7
 OFFSET_COMMIT_VERSION_MAX: Final = 9
-"""The newest versions asked: of OffsetFetch the last that speaks of one group; of OffsetCommit the last that names
-topics by name."""
+"""The newest versions used: the last OffsetFetch for one group, the last OffsetCommit with topic names."""
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has got in one partition."""
+    """A group's committed offset in one partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -31,7 +30,7 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Who commits, for `Producer.send_offsets_to_transaction`: a member that was replaced is refused (KIP-447)."""
+    """The committing member, for `Producer.send_offsets_to_transaction`; brokers reject a replaced one (KIP-447)."""
 
     group_id: str
     generation: int = -1
@@ -40,14 +39,14 @@ class GroupMetadata(NamedTuple):
 
 
 def committed_offsets(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
-    """Each as a CommittedOffset; one that came as a number has neither leader epoch nor metadata."""
+    """Convert each offset to a CommittedOffset; a plain number gets no leader epoch and no metadata."""
     return {
         key: value if isinstance(value, CommittedOffset) else CommittedOffset(value) for key, value in offsets.items()
     }
 
 
 def topics_to_commit(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetCommitRequestTopic]:
-    """The offsets as OffsetCommit wants them."""
+    """Convert the offsets to the topics of an OffsetCommit request."""
     return [
         OffsetCommitRequestTopic(
             name=topic,

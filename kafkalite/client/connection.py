@@ -1,15 +1,15 @@
-"""One blocking socket to one broker: requests out, answers back in the same order.
+"""One blocking socket to one broker: sends requests and receives their responses in the same order.
 
     unconnected ──connect──▶ ApiVersions asked ──▶ (signed in) ──▶ ready ──lost, timeout, nonsense──▶ closed (for good)
 
-Requests may be pipelined: `send` returns at once, `receive` gives the answer of the oldest request that expects one.
-Where a session ends (KIP-368) the client signs in again with the next request after most of its time is over: answers
-still owed are received first, and kept for `receive`.
+Requests may be pipelined: `send` returns at once, `receive` returns the response to the oldest pending request.
+If a SASL session expires (KIP-368), the client authenticates again before the next request once most of the session's
+time has passed. Responses pending at that point are received first and kept for `receive`.
 
-A version is chosen for each request: the newest that both sides know, capped where the caller says so.
+Each request uses the newest version that both sides support, up to the caller's limit.
 
-Thread rule: one thread at a time. The bytes of an answer's records live in the connection's buffer: they are valid
-until the next `receive`.
+Thread rule: one thread at a time. Record bytes of a response are in the connection's buffer and valid until the next
+`receive`.
 """
 
 from __future__ import annotations
@@ -48,54 +48,55 @@ if TYPE_CHECKING:
     from kafkalite.client.security import Security
 
 API_VERSIONS_VERSION_MAX: Final = 4
-"""Version 5 adds the cluster and node that a client means to reach, which this one does not say, and brokers before
-Apache Kafka 4.4 answer it in a second turn."""
+"""Version 5 adds the intended cluster and node, which this client does not send, and brokers before Apache Kafka 4.4
+reject it first.
+"""
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 40.0
 RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
-"""An answer larger than this is not read: the connection is closed."""
+"""The connection is closed if a response is larger than this."""
 OVERDUE_S: Final = 0.001
 BUFFER_SIZE_MIN: Final = 64 * 1024
 BUFFER_SIZE_KEPT: Final = 16 * 1024 * 1024
-"""A receive buffer that had to grow beyond this is not kept for the next answer."""
+"""A receive buffer that grew beyond this is dropped after the response."""
 SESSION_SHARE_MIN: Final = 0.85
 SESSION_SHARE_SPREAD: Final = 0.1
-"""Of a session's time, after which a client signs in again."""
+"""Clients authenticate again at a random point in this share of the session's time."""
 SOFTWARE_NAME: Final = "kafkalite"
 
 _SIZE: Final = struct.Struct(">i")
 
 
 class Sent(NamedTuple):
-    """A request under way."""
+    """A pending request."""
 
     correlation_id: int
     api_key: int
     version: int
     deadline: float
-    """When its answer is overdue, by time.monotonic()."""
+    """When its response is overdue, in time.monotonic() seconds."""
 
 
 class Connection:
-    """See the module. Use `connect` to get one."""
+    """A connection to one broker. Create it with `connect`."""
 
     def __init__(self, host: str, port: int, sock: socket.socket, client_id: str, request_timeout_s: float) -> None:
         self.host = host
         self.port = port
         self._socket = sock
-        self._secured = hasattr(sock, "pending")  # an SSLSocket; its module is not loaded for those without
+        self._secured = hasattr(sock, "pending")  # an SSLSocket; plaintext connections do not import ssl
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._correlation_id = 0
         self._under_way: deque[Sent] = deque()
-        self._early: deque[tuple[Sent, Any]] = deque()  # answers received while the client signed in again
+        self._early: deque[tuple[Sent, Any]] = deque()  # responses received during re-authentication
         self._sasl: ClientSasl | None = None
-        self._session_ends = math.inf  # when to sign in again, by time.monotonic()
+        self._session_ends = math.inf  # when to authenticate again, in time.monotonic() seconds
         self._buffer = bytearray(BUFFER_SIZE_MIN)
         self._versions: Mapping[int, tuple[int, int]] = {}
-        self._first_id = -1  # of the first request after ApiVersions
+        self._first_id = -1  # correlation id of the first request after ApiVersions
         self.features: Mapping[str, int] = {}
-        """Features that the cluster has switched on, with their level."""
+        """The cluster's finalized features and their levels."""
         self.closed = False
         forks.register(self)
 
@@ -110,12 +111,12 @@ class Connection:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         security: Security | None = None,
     ) -> Connection:
-        """A connection ready for use; BrokerUnreachable when nobody there speaks Kafka."""
+        """Connect, negotiate versions and authenticate. Raises BrokerUnreachable and SignInRefused."""
         try:
             sock = socket.create_connection((host, port), timeout=connect_timeout_s)
         except OSError as error:
             raise BrokerUnreachable(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
-        except UnicodeError as error:  # of the codec that makes a name in the DNS of it
+        except UnicodeError as error:  # from the IDNA codec
             raise BrokerUnreachable(f"cannot connect to {host}:{port}: not a valid host name") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if security is not None:
@@ -140,7 +141,7 @@ class Connection:
 
     @property
     def under_way(self) -> int:
-        """Requests whose answer has not been received."""
+        """Number of requests without a response."""
         return len(self._under_way) + len(self._early)
 
     @property
@@ -149,12 +150,12 @@ class Connection:
 
     @property
     def overdue(self) -> bool:
-        """Whether the oldest request under way should have been answered by now."""
+        """Whether the oldest pending request has passed its deadline."""
         return bool(self._under_way) and time.monotonic() > self._under_way[0].deadline
 
     @property
     def stale(self) -> bool:
-        """Whether the peer closed an idle connection (brokers do after a while), or sent what nobody asked for."""
+        """Whether the peer closed the idle connection, as brokers do, or sent data that was not requested."""
         if self.closed or self._under_way or self._early:
             return self.closed
         if self._secured:
@@ -164,7 +165,7 @@ class Connection:
         return bool(poller.poll(0))
 
     def _tls_stale(self) -> bool:
-        """With TLS the peer may say things that are no data (tickets, new keys): only reading tells."""
+        """Read to detect a closed TLS connection: the peer may also send tickets or new keys, which are not data."""
         import ssl
 
         self._socket.settimeout(0)
@@ -178,41 +179,41 @@ class Connection:
 
     @property
     def buffered(self) -> bool:
-        """Whether bytes of the next answer are here already, where a poll of the descriptor tells nothing."""
+        """Whether TLS has already decrypted bytes of the next response, which polling the descriptor does not show."""
         return bool(self._early) or (self._secured and self._socket.pending() > 0)  # type: ignore[attr-defined]  # an SSLSocket
 
     def fileno(self) -> int:
-        """For select."""
+        """Return the descriptor, for select."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Drops what is under way. Idempotent."""
+        """Close the connection and drop pending requests. Idempotent."""
         self.closed = True
         self._under_way.clear()
         self._early.clear()
         self._socket.close()
 
     def leave(self) -> None:
-        """In a forked child: the socket is the parent's."""
+        """Close the descriptor in a forked child without ending the parent's connection."""
         self.closed = True
         forks.abandon([self._socket.fileno()])
 
     def interrupt(self) -> None:
-        """Who waits for bytes gets ConnectionLost. Any thread."""
-        with contextlib.suppress(OSError):  # it is closed
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # an SSLSocket's own would change its state
+        """Make a thread that waits for bytes fail with ConnectionLost. Any thread may call it."""
+        with contextlib.suppress(OSError):  # already closed
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # SSLSocket.shutdown would change its state
 
     def supports(self, api_key: int) -> bool:
-        """Whether both sides know a version of this request."""
+        """Return whether both sides support some version of this request."""
         return self._range(api_key, None) is not None
 
     def knows(self, api_key: int, version: int) -> bool:
-        """Whether both sides know this version of a request."""
+        """Return whether both sides support this version of a request."""
         oldest, newest = self._versions.get(api_key, (0, -1))
         return oldest <= version <= newest and APIS[api_key].oldest <= version <= APIS[api_key].newest
 
     def version_for(self, api_key: int, version_max: int | None = None) -> int:
-        """The newest version both sides know, at most `version_max`; UnsupportedApi when there is none."""
+        """Return the newest version both sides support, at most `version_max`. Raises UnsupportedApi."""
         found = self._range(api_key, version_max)
         if found is None:
             name = APIS[api_key].name
@@ -236,7 +237,7 @@ class Connection:
     def request(
         self, api_key: int, message: object, *, version_max: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Sends one request and waits for its answer; nothing else may be under way."""
+        """Send one request and return its response. No other request may be pending."""
         assert self.under_way == 0, "requests are under way: their answers would come first"
         self.send(api_key, message, version_max=version_max, timeout_s=timeout_s)
         return self.receive()[1]
@@ -250,7 +251,7 @@ class Connection:
         timeout_s: float | None = None,
         answered: bool = True,
     ) -> Sent:
-        """Sends a request; `answered` is false for a Produce with acks=0, to which brokers say nothing."""
+        """Send a request. `answered` is false for a Produce with acks=0, which has no response."""
         version = self.version_for(api_key, version_max)
         return self._send(api_key, version, message, timeout_s, answered=answered)
 
@@ -277,7 +278,7 @@ class Connection:
         except OSError as error:
             self.close()
             raise ConnectionLost(f"lost the connection to {self.address}: {error.strerror or error}") from error
-        except BaseException:  # Ctrl-C: half a request is on its way
+        except BaseException:  # such as Ctrl-C: part of a request has been sent
             self.close()
             raise
         if answered:
@@ -285,7 +286,10 @@ class Connection:
         return sent
 
     def receive(self) -> tuple[Sent, Any]:
-        """The answer to the oldest request under way. ConnectionLost, RequestTimeout, ProtocolError: closed then."""
+        """Return the oldest pending request and its response.
+
+        Raises ConnectionLost, RequestTimeout or ProtocolError; each closes the connection.
+        """
         return self._early.popleft() if self._early else self._receive()
 
     def _receive(self) -> tuple[Sent, Any]:
@@ -298,7 +302,7 @@ class Connection:
             raise ProtocolError(
                 f"cannot decode the {name} version {sent.version} response of {self.address}: {error}"
             ) from error
-        except BaseException:  # Ctrl-C too: half an answer read makes the next one unreadable
+        except BaseException:  # such as Ctrl-C: a partly read response hides the next one
             self.close()
             raise
         self._under_way.popleft()
@@ -310,7 +314,7 @@ class Connection:
             raise ProtocolError(f"{self.address} sent correlation id {correlation_id}; expected {sent.correlation_id}")
         body = frame[position:]
         if sent.api_key == API_VERSIONS and sent.version > 0 and is_refusal(body):
-            # A broker that does not know the version asked answers in the oldest form (KIP-511); some in another.
+            # A broker that does not support the version responds in version 0 (KIP-511), or in another one.
             with contextlib.suppress(protocol.CodecError):
                 return protocol.decode_response(API_VERSIONS, 0, body)
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -325,7 +329,7 @@ class Connection:
                 f"{self.address} announced a response of {size} bytes; the limit is {RESPONSE_SIZE_MAX}"
             )
         if size > len(self._buffer) or len(self._buffer) > BUFFER_SIZE_KEPT:
-            # A new one: somebody may still look at the old one's bytes.
+            # A new buffer, because the caller may still use the bytes of the old one.
             self._buffer = bytearray(max(size, BUFFER_SIZE_MIN))
         frame = memoryview(self._buffer)[:size]
         self._receive_into(frame, sent)
@@ -335,7 +339,7 @@ class Connection:
         position = 0
         try:
             while position < len(view):
-                # Zero would mean non-blocking; what is overdue has a last moment to be there already.
+                # Zero would mean non-blocking. An overdue response may already have arrived.
                 self._socket.settimeout(max(sent.deadline - time.monotonic(), OVERDUE_S))
                 count = self._socket.recv_into(view[position:])
                 if count == 0:
@@ -348,7 +352,7 @@ class Connection:
             raise ConnectionLost(f"lost the connection to {self.address}: {error.strerror or error}") from error
 
     def _known_habit(self, sent: Sent) -> str:
-        """What a broker that closes at a request does so for, where that is known."""
+        """Return a likely reason why the broker closed the connection at this request, or ""."""
         if self._sasl is None and sent.correlation_id == self._first_id:
             return " at the first request; if its listener requires SASL, set security.protocol and sasl.mechanism"
         return ""
@@ -356,29 +360,29 @@ class Connection:
     def _sign_in_again(self) -> None:
         while self._under_way:
             self._early.append(self._receive())
-            self._buffer = bytearray(BUFFER_SIZE_MIN)  # the answer's bytes stay where they are
+            self._buffer = bytearray(BUFFER_SIZE_MIN)  # keeps the bytes of the last response valid
         self._sign_in()
 
     def _sign_in(self) -> None:
-        """The whole exchange. SignInRefused, and the connection is closed, when it fails."""
+        """Run the SASL exchange. Raises SignInRefused and closes the connection if it fails."""
         assert self._sasl is not None, "somebody who signs in"
-        self._session_ends = math.inf  # the requests of the exchange are no occasion for another
+        self._session_ends = math.inf  # the exchange's own requests must not start another
         try:
             lifetime_ms = self._sasl.sign_in(self._ask)
         except SignInRefused as error:
             self.close()
             raise SignInRefused(f"authentication with {self.address} failed: {error}") from None
         if lifetime_ms > 0:
-            share = SESSION_SHARE_MIN + random.random() * SESSION_SHARE_SPREAD  # so that not all do it at once
+            share = SESSION_SHARE_MIN + random.random() * SESSION_SHARE_SPREAD  # spreads the load of many clients
             self._session_ends = time.monotonic() + lifetime_ms / 1000 * share
 
     def _ask(self, api_key: int, version_max: int, message: object) -> Any:
-        """A request of the exchange, after whose answer nothing else is under way."""
+        """Send a request of the SASL exchange and return its response; none is pending afterwards."""
         self._send(api_key, self.version_for(api_key, version_max), message, None, answered=True)
         return self._receive()[1]
 
     def _negotiate(self, timeout_s: float) -> None:
-        """Asks in the newest form; the answer to an unknown form says which one to ask in instead."""
+        """Negotiate API versions with the newest ApiVersions, or the version that the broker names when it refuses."""
         from kafkalite.version import VERSION
 
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
@@ -398,11 +402,11 @@ class Connection:
 
 
 def _tls_reason(error: OSError) -> str:
-    """In words: what is wrong with the broker's certificate, or how the handshake ended."""
+    """Describe what is wrong with the broker's certificate, or how the handshake ended."""
     reason: str = getattr(error, "verify_message", "") or getattr(error, "reason", None) or error.strerror or str(error)
     return reason
 
 
 def is_refusal(body: memoryview) -> bool:
-    """Whether an ApiVersions answer begins with UNSUPPORTED_VERSION: the only thing sure about its form."""
+    """Return whether an ApiVersions response starts with UNSUPPORTED_VERSION, the only field with a known position."""
     return int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION

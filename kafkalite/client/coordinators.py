@@ -1,4 +1,4 @@
-"""The way to the broker that keeps a group or a transactional id: looked up, remembered, forgotten when it moved.
+"""Find the coordinator of a group or a transactional id, cache its address, and look it up again after it moved.
 
     unknown ──FindCoordinator──▶ address ──NOT_COORDINATOR, NOT_AVAILABLE, connection lost──▶ unknown
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from kafkalite.client.connection import Connection
 
 COORDINATOR_VERSION_MAX: Final = 3
-"""The last version that asks for one key."""
+"""The last version that looks up one key."""
 GROUP: Final = 0
 TRANSACTION: Final = 1
 KINDS: Final = {GROUP: "group", TRANSACTION: "transactional id"}
 MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-"""Codes after which the coordinator has to be looked up again."""
+"""Codes after which the coordinator must be looked up again."""
 WAITING: Final = MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-"""Codes by which a coordinator says "not yet" or "not I" about any request."""
+"""Codes by which a coordinator rejects a request until it is ready or another broker takes over."""
 
 
 class Coordinator:
-    """See the module. `lane` as in Client: connections of its own, or the shared ones."""
+    """The coordinator of one key. `lane` as in Cluster.leader."""
 
     def __init__(self, client: Cluster, key: str, kind: int = GROUP, lane: str = SHARED) -> None:
         self._client = client
@@ -40,17 +40,17 @@ class Coordinator:
         self._address: tuple[str, int] | None = None
 
     def connection(self) -> Connection:
-        """A connection to the coordinator. KafkaError, ClientError."""
+        """Return a connection to the coordinator. Raises KafkaError and ClientError."""
         if self._address is None:
             self._address = self._find()
         return self._client.connection_at(*self._address, self._lane)
 
     def forget(self) -> None:
-        """The next connection is to where a broker says the coordinator is then."""
+        """Drop the cached address, so that the next connection looks it up."""
         self._address = None
 
     def note(self, code: int) -> None:
-        """Forgets the address when an answer's code says that it is another by now."""
+        """Drop the cached address if a response's code means that the coordinator moved."""
         if code in MOVED:
             self.forget()
 

@@ -1,22 +1,22 @@
-"""What goes wrong between client and broker without an error code: those are kafkalite.errors.
+"""Failures between client and broker that have no error code; errors with a code are in kafkalite.errors.
 
 ClientError
-    BrokerUnreachable       no broker of the list could be connected to
-      BrokerGone            one could not be again
-    SignInRefused           a broker refused the client's credentials, or could not show that it knows them
-    ConnectionLost          a connection broke, or the peer closed it; the request may or may not have been served
-    RequestTimeout          no answer in time; the same doubt
-    UnsupportedApi          client and broker have no version of a request in common
-    UnsendableRequest       a value that the protocol has no room for
-    ProtocolError           the peer sent what is not an answer
-    DeliveryFailed          records were not acknowledged; says how many and why
-    CommitFailed            offsets were not committed: the group gave the partitions to others, or said why not
-    TransactionAborted      a transaction cannot be committed; abort it and do it again
-    RangeUnavailable        a partition does not reach the end of the range that was asked for
-    NoOffset                a partition has no committed offset, and nobody said where to begin then
-    LogTruncated            a log has not the history any more that a position is of
-    ReaderClosed            the reader was closed, by another thread maybe
-    ForeignProcess          a forked child used what its parent made
+    BrokerUnreachable       no broker accepted a connection
+      BrokerGone            a broker that was connected before cannot be reached
+    SignInRefused           a broker rejected the client's credentials, or failed to prove its own
+    ConnectionLost          the connection was lost; the request may or may not have been processed
+    RequestTimeout          no response in time; the request may or may not have been processed
+    UnsupportedApi          client and broker have no common version of a request
+    UnsendableRequest       a value does not fit into the request
+    ProtocolError           the broker sent an invalid response
+    DeliveryFailed          records were not acknowledged; has their number and the cause
+    CommitFailed            offsets were not committed
+    TransactionAborted      the transaction cannot be committed; abort and repeat it
+    RangeUnavailable        a partition ends before the requested range does
+    NoOffset                a partition has no committed offset, and there is no reset policy
+    LogTruncated            the log no longer has the history of a position
+    ReaderClosed            the reader was closed, possibly by another thread
+    ForeignProcess          a forked child used a client of its parent
 """
 
 from __future__ import annotations
@@ -28,52 +28,54 @@ if TYPE_CHECKING:
 
 
 class ClientError(Exception):
-    """Base of the client's own failures; the message is one sentence."""
+    """Base of the client's failures. The message is one sentence."""
 
 
 class BrokerUnreachable(ClientError):
-    """Nobody listens, or nobody that speaks Kafka."""
+    """No broker listens at any address."""
 
 
 class BrokerGone(BrokerUnreachable):
-    """It was there before."""
+    """A broker that was reached before cannot be reached."""
 
 
 class SignInRefused(ClientError):
-    """Broker and client do not believe each other. Asking again would be refused again."""
+    """Client and broker failed to authenticate each other. A retry fails in the same way."""
 
 
 class ConnectionLost(ClientError):
-    """The connection is gone; whether the broker still served what was under way is not known."""
+    """The connection was lost. The broker may or may not have processed the pending requests."""
 
 
 class RequestTimeout(ClientError):
-    """The broker did not answer in time; whether it served the request is not known."""
+    """The broker did not respond in time. It may or may not have processed the request."""
 
 
 UNREACHED: Final = (ConnectionLost, RequestTimeout, BrokerUnreachable)
-"""Failures on the way to a broker and back, after which it may be asked again."""
+"""Connection failures after which a request may be retried."""
 
 
 class UnsupportedApi(ClientError):
-    """The broker is too old or too new, or does not serve this request at all."""
+    """The broker does not support this request in a version that the client knows."""
 
 
 class UnsendableRequest(ClientError):
-    """The request holds a value that does not fit in its field, or that this version of it cannot carry."""
+    """A value does not fit into its field, or this version of the request cannot carry it."""
 
 
 class ProtocolError(ClientError):
-    """An answer that cannot be read; the connection is closed."""
+    """A response cannot be read. The connection is closed."""
 
 
 class ForeignProcess(ClientError):
-    """A client belongs to the process that made it; a forked child makes its own."""
+    """A forked child used its parent's client. Create one in the child."""
 
 
 class DeliveryFailed(ClientError):
-    """Some records were not written, or nobody can tell. `unacknowledged` counts them, `partition` is that of the first
-    of them; `__cause__` says why."""
+    """Some records were not written, or their state is unknown. `__cause__` is the reason.
+
+    `unacknowledged` counts them; `partition` is the partition of the first one.
+    """
 
     def __init__(self, message: str, unacknowledged: int, partition: TopicPartition | None = None) -> None:
         super().__init__(message)
@@ -82,10 +84,10 @@ class DeliveryFailed(ClientError):
 
 
 class LogTruncated(ClientError):
-    """A log was restored, truncated or recreated below a position that was read before.
+    """A log was restored, truncated or recreated below a position that was already read.
 
-    From the reader of one partition: `partition`, the position `offset`, and `at`, from where on its history is another
-    one, None where that is not known (org.apache.kafka.clients.consumer.LogTruncationException, KIP-320).
+    From a Reader: `partition`, the position `offset`, and `at`, the offset where the histories diverge (None: unknown).
+    See org.apache.kafka.clients.consumer.LogTruncationException (KIP-320).
     """
 
     def __init__(
@@ -98,26 +100,26 @@ class LogTruncated(ClientError):
 
 
 class CommitFailed(ClientError):
-    """Offsets were not committed. `__cause__` is the broker's error; without one the reader itself knew better.
+    """Offsets were not committed. `__cause__` is the broker's error, if one was received.
 
-    After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID others read these partitions already: what was
-    done since the last commit will be done again by them.
+    After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID other members already own these partitions and
+    process everything after the last commit again.
     """
 
 
 class TransactionAborted(ClientError):
-    """Nothing of this transaction will be seen by those who read committed data. `__cause__` says why.
+    """The transaction was or must be aborted; no read_committed consumer sees its records. `__cause__` is the reason.
 
-    Abort it (a `with producer.transaction()` block has done so already) and do its work again.
+    Abort it (a `with producer.transaction()` block has already done so) and repeat its work.
     """
 
 
 class RangeUnavailable(ClientError):
-    """A range of offsets was not read to its end: the partition is shorter, or a transaction is open before that."""
+    """A range cannot be read to its end: the partition is shorter, or a transaction is open before the end."""
 
 
 class NoOffset(ClientError):
-    """A partition has no committed offset, and the reader was told to take none in its place."""
+    """A partition has no committed offset, and the reader has no reset policy."""
 
 
 class ReaderClosed(ClientError):

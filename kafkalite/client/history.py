@@ -1,14 +1,14 @@
-"""Find positions whose log has gone back: restored from a backup, truncated, or written anew up to the same offset.
+"""Find positions whose log was restored from a backup, truncated, or recreated and written up to the same offset.
 
-A position is kept with the leader epoch of the batch before it, and with that batch's first offset and CRC. Whether the
-log still has this history is asked in three steps, each where the one before it knows nothing:
+A position is stored with the leader epoch, first offset and CRC of the batch before it. Three checks compare it with
+the log, each only if the one before it finds nothing:
 
-    OffsetForLeaderEpoch   the epoch ends before the position: truncated there (KIP-320)
+    OffsetForLeaderEpoch   the epoch ends before the position: the log was truncated there (KIP-320)
     ListOffsets            the log ends before the position
-    Fetch                  another batch is where the last one was: the log was restored, and has the same epoch
+    Fetch                  a different batch precedes the position: the log was restored and has the same epoch
 
-Compacted logs have other batches in time: the last step is left out there. Positions without an epoch, of older
-releases, have the second step alone.
+Compaction rewrites batches, so the last check is left out for compacted logs. A position without an epoch, stored by an
+older release, gets the second check only.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 RESOURCE_TOPIC: Final = 2
 FETCH_SIZE: Final = 64 * 1024
-"""Bytes asked for at once: one batch of each partition is looked at."""
+"""Bytes per fetch: only the first batch of each partition is needed."""
 
 
 class HeaderReader(Reader):
-    """A Reader that hands out the header of the first batch of an answer."""
+    """A Reader that returns the header of the first batch of each response."""
 
     def headers(self) -> Iterator[tuple[TopicPartition, BatchInfo | None]]:
-        """Of each partition, once."""
+        """Yield the header of each partition once."""
         while not self.done:
             for item in self.answers():
                 found: Any = item
@@ -51,13 +51,13 @@ class HeaderReader(Reader):
 
     def _decode(self, position: ReadPosition, _: int, row: Any) -> Iterator[Any]:
         info = None
-        with contextlib.suppress(BatchError):  # of Kafka 0.10 or older, or damaged: other readers say so
+        with contextlib.suppress(BatchError):  # written by Kafka 0.10 or older, or corrupt: other readers report it
             info = next_whole(memoryview(row.records), 0)
         yield position.key, info
 
 
 def find_divergences(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[Divergence]:
-    """Those of these positions whose log has gone back, in order."""
+    """Return the positions whose log has diverged, in order."""
     marked = {key: position.mark.epoch for key, position in positions.items() if position.mark.epoch >= 0}
     try:
         epochs = client.epoch_ends(marked) if marked else {}
@@ -82,7 +82,7 @@ def find_divergences(client: Cluster, positions: Mapping[TopicPartition, Positio
 
 
 def marks_at(client: Cluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
-    """These offsets with the marks of the batches before them; those without one are left out."""
+    """Return these offsets with the marks of the batches before them; offsets without a mark are left out."""
     first = client.list_offsets(dict.fromkeys(positions, OFFSET_EARLIEST)) if positions else {}
     starts = {key: offset - 1 for key, offset in positions.items() if offset > first[key].offset}
     found = {}
@@ -97,7 +97,7 @@ def marks_at(client: Cluster, positions: Mapping[TopicPartition, int]) -> dict[T
 
 
 def leader_epochs(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int]:
-    """The epoch of each partition's leader, as metadata has it."""
+    """Return the leader epoch of each partition in the metadata."""
     return {
         TopicPartition(topic.name, partition.partition): partition.leader_epoch
         for topic in topics
@@ -106,7 +106,7 @@ def leader_epochs(topics: Iterable[TopicDescription]) -> dict[TopicPartition, in
 
 
 def other_batches(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[TopicPartition]:
-    """Those of the partitions that have another batch where the last one was, as far as that can be told."""
+    """Return the partitions in which a different batch precedes the position; unreadable ones are left out."""
     kept = uncompacted(client, {key.topic for key in positions}) if positions else set()
     asked = {key: row.mark for key, row in positions.items() if key.topic in kept}
     if not asked:
@@ -124,7 +124,7 @@ def other_batches(client: Cluster, positions: Mapping[TopicPartition, Position])
 
 
 def uncompacted(client: Cluster, topics: set[str]) -> set[str]:
-    """Those of these topics whose batches stay as they are, as far as that may be asked."""
+    """Return the topics that are not compacted; topics whose configuration cannot be read are left out."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(

@@ -1,14 +1,14 @@
-"""SASL of a client: how it shows who it is, by Kafka's settings.
+"""SASL authentication of a client, configured by Kafka's settings.
 
     sasl.mechanism=SCRAM-SHA-512          or SCRAM-SHA-256, PLAIN, OAUTHBEARER
     sasl.jaas.config=…ScramLoginModule required username="alice" password="secret";
     sasl.username=alice                   in place of a login configuration
     sasl.password=secret
 
-OAUTHBEARER takes a token from a function, or from a token endpoint as a client with credentials of its own
+OAUTHBEARER gets its token from a function or, with client credentials, from a token endpoint
 (sasl.oauthbearer.token.endpoint.url, RFC 6749 section 4.4).
 
-Immutable once made, but for the token that is kept while it is good; any thread.
+Thread rule: any thread. Immutable, except for a cached token.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
 
 
 class ClientSasl:
-    """Who a client is, and how it shows it."""
+    """A client's SASL mechanism and credentials."""
 
     def __init__(self, settings: Mapping[str, str], token: Callable[[], Token] | None = None) -> None:
-        """ConfigError for settings that do not say it."""
+        """Read mechanism and credentials from the settings. Raises ConfigError if they are incomplete."""
         self.mechanism = settings.get(MECHANISM_KEY, "").strip()
         if self.mechanism not in MECHANISMS:
             raise ConfigError(MECHANISM_KEY, f"must be one of {', '.join(MECHANISMS)}, not {self.mechanism[:64]!r}")
@@ -58,9 +58,9 @@ class ClientSasl:
             )
 
     def sign_in(self, ask: Callable[[int, int, object], Any]) -> int:
-        """The whole exchange; how long the session lasts in ms, 0 for ever. SignInRefused.
+        """Run the SASL exchange; return the session lifetime in ms (0: unlimited). Raises SignInRefused.
 
-        `ask` sends a request of (API key, highest version) and gives its answer.
+        `ask` takes API key, highest version and request, sends the request and returns the response.
         """
         try:
             return sign_in(self.mechanism, self.begin(), ask)
@@ -68,7 +68,7 @@ class ClientSasl:
             raise SignInRefused(str(refused)) from None
 
     def begin(self) -> MechanismClient:
-        """For one exchange; Refused when there is no token to show."""
+        """Start one exchange. Raises Refused if no token is available."""
         if self.mechanism == OAUTHBEARER:
             return BearerClient(self._token())
         if self.mechanism == PLAIN:

@@ -1,14 +1,14 @@
-"""TLS and SASL of a client: Kafka's settings in, what makes a connection secure out.
+"""Set up TLS and SASL of client connections from Kafka's client settings.
 
     security.protocol=SASL_SSL                or SSL, SASL_PLAINTEXT
-    ssl.truststore.location=ca.pem            whom to trust; without it, the authorities that the system trusts
-    ssl.keystore.location=me.pem              the client's own key and certificate, where the broker asks for one
+    ssl.truststore.location=ca.pem            trusted authorities; default: those of the system
+    ssl.keystore.location=me.pem              the client's key and certificate, for brokers that require one
 
-Stores are PEM or PKCS#12, known by their first bytes; PEM text may stand in the settings themselves. A broker's host
-name is checked, unless ssl.endpoint.identification.algorithm is empty. TLS itself is the standard library's.
-How a client signs in is in `kafkalite.client.sasl`.
+Stores are PEM or PKCS#12, recognized by their first bytes; settings may also contain PEM text. The broker's host name
+is verified unless ssl.endpoint.identification.algorithm is empty. TLS is Python's ssl module. SASL is in
+`kafkalite.client.sasl`.
 
-Any thread.
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ _BROKERS_OWN: Final = frozenset(
 
 
 OWN: Final = ("security.", "ssl.", "sasl.")
-"""How the settings begin that are about this."""
+"""Prefixes of the settings used here."""
 _REFUSED: Final = {
     "sasl.client.callback.handler.class": "Java classes cannot be loaded; pass a token function to Security instead",
     "sasl.login.class": "Java classes cannot be loaded; pass a token function to Security instead",
 }
-"""Key → why it cannot be ignored."""
+"""Rejected key → reason."""
 
 
 class Security:
-    """How connections of a client are made secure."""
+    """TLS and SASL settings of a client."""
 
     def __init__(self, settings: Mapping[str, str], *, token: Callable[[], str] | None = None) -> None:
-        """From Kafka's client settings; those that are about something else are left out. ConfigError for a bad one.
+        """Read Kafka's client settings and ignore those for other purposes. Raises ConfigError.
 
-        `token` gives the bearer token of OAUTHBEARER, whenever the client signs in: any thread, and it may block.
+        `token` returns an OAUTHBEARER token. It is called for each authentication, from any thread, and may block.
         """
         protocol = settings.get(PROTOCOL_KEY, "PLAINTEXT").strip().upper()
         if protocol not in PROTOCOLS:
@@ -64,10 +64,10 @@ class Security:
         self._token = token
         self._context = client_context(settings) if protocol.endswith("SSL") else None
         self.sasl = _sasl(settings, token) if protocol.startswith("SASL") else None
-        """How the client signs in; None: it does not."""
+        """SASL settings; None without SASL."""
 
     def __reduce__(self) -> tuple[type[Security], tuple[dict[str, str]]]:
-        """By its settings: whoever unpickles it reads the files again. A function for tokens does not travel."""
+        """Pickle the settings; unpickling reads the files again. A token function cannot be pickled."""
         if self._token is not None:
             raise TypeError("a Security with a token function cannot be pickled")
         return Security, (self._settings,)
@@ -83,16 +83,16 @@ class Security:
 
     @classmethod
     def from_file(cls, path: Path) -> Security:
-        """From a .properties file; StartupError when it cannot be read."""
+        """Read a .properties file. Raises StartupError if it cannot be read."""
         return cls(read_properties(path))
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
-        """The socket to go on with, its handshake done; OSError (ssl.SSLError among them) when there is none."""
+        """Do the TLS handshake and return the socket to use. Raises OSError, including ssl.SSLError."""
         return sock if self._context is None else self._context.wrap_socket(sock, server_hostname=host)
 
 
 def _refuse_unknown(settings: Mapping[str, str]) -> None:
-    """Protection that a setting asks for, and that would not be there, is no note but an error."""
+    """Reject unknown security settings: ignoring one could leave a connection unprotected."""
     from kafkalite.settings.areas.tls import NAME_CHECK_KEY, TLS_SETTINGS
 
     known = {*TLS_SETTINGS.keys() - _BROKERS_OWN, *_WITHOUT_EFFECT, NAME_CHECK_KEY}
@@ -110,7 +110,7 @@ def _sasl(settings: Mapping[str, str], token: Callable[[], str] | None) -> Clien
 
 
 def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """By Kafka's ssl. settings, of which unknown ones are errors; ConfigError."""
+    """Create the SSLContext from Kafka's ssl.* settings. Raises ConfigError, also for unknown ssl.* keys."""
     _refuse_unknown(settings)
     from kafkalite.security.ssl_contexts import context_of_client
 

@@ -1,12 +1,12 @@
-"""Bearer tokens from a token endpoint, by a client's own credentials (RFC 6749 section 4.4; Kafka's KIP-768, KIP-1139).
+"""Fetch bearer tokens from a token endpoint with client credentials (RFC 6749 section 4.4; KIP-768, KIP-1139).
 
     sasl.oauthbearer.token.endpoint.url=https://issuer/token
     sasl.oauthbearer.client.credentials.client.id=…        or clientId of the login configuration
     sasl.oauthbearer.client.credentials.client.secret=…    or clientSecret
     sasl.oauthbearer.scope=…                               or scope
 
-A token is kept until most of its time is over. Answers are bounded in time and size; nothing is followed elsewhere.
-Thread rule: any thread; one asks, others wait.
+A token is cached for most of its lifetime. Responses are limited in time and size; redirects are not followed.
+Thread rule: any thread; one fetches a token while the others wait.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ ID_KEY: Final = "sasl.oauthbearer.client.credentials.client.id"
 SECRET_KEY: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105  # a setting's name
 SCOPE_KEY: Final = "sasl.oauthbearer.scope"
 ASK_S: Final = 10.0
-"""For one question as a whole, however slowly the answer comes."""
+"""Limit for one request as a whole, however slowly the response arrives."""
 ANSWER_SIZE_MAX: Final = 1024 * 1024
 KEPT_SHARE: Final = 0.8
-"""Of a token's time, after which another one is asked for."""
+"""Share of a token's lifetime after which a new one is fetched."""
 
 
 class TokenEndpoint:
-    """See the module."""
+    """A cached token of one token endpoint."""
 
     def __init__(
         self, settings: Mapping[str, str], options: Mapping[str, str], now: Callable[[], float] = time.monotonic
     ) -> None:
-        """ConfigError where address or credentials are missing."""
+        """Read URL and credentials from the settings. Raises ConfigError if one is missing."""
         self._url = settings.get(URL_KEY, "").strip()
         if urllib.parse.urlsplit(self._url).scheme not in {"https", "http"}:
             raise ConfigError(
@@ -67,7 +67,7 @@ class TokenEndpoint:
         self._good_until = 0.0
 
     def token(self) -> str:
-        """A token that is good for a while; Refused when the endpoint gives none."""
+        """Return a valid token. Raises Refused if the endpoint does not issue one."""
         with self._lock:
             if not self._token or self._now() >= self._good_until:
                 asked = self._now()

@@ -1,10 +1,10 @@
 """Administration of a cluster.
 
-    acls.py           Acls: rules of who may do what
+    acls.py           Acls: ACLs
     admin.py          Admin: topics, partitions, configurations, DeleteRecords, log directories
     groups.py         Groups: consumer groups and their committed offsets
-    reassignments.py  Reassignments: which brokers have and lead partitions
-    transactions.py   TransactionAdmin: transactional ids, and what is open in partitions
+    reassignments.py  Reassignments: replica assignments and preferred leader elections
+    transactions.py   TransactionAdmin: transactional ids and open transactions
 
-Each call asks the broker that can answer it, and waits for the answer.
+Each call sends its request to the broker responsible and waits for the response.
 """

@@ -1,4 +1,4 @@
-"""Administration of permissions: the rules (ACLs) of a cluster's authoriser.
+"""Find, create and delete ACLs.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class Acls:
-    """See the module; `Client.acls` gives one."""
+    """ACL administration, created by `Client.acls`."""
 
     def __init__(self, client: Cluster) -> None:
         self._client = client
 
     def find(self, wanted: AclFilter | None = None) -> list[Acl]:
-        """The rules that a filter means, all without one; SecurityDisabled where there is no authoriser."""
+        """Return the ACLs that match a filter, or all. Raises SecurityDisabled if the cluster has no authorizer."""
         wanted = wanted or AclFilter()
         request = DescribeAclsRequest(
             resource_type_filter=wanted.resource_type,
@@ -65,8 +65,11 @@ class Acls:
         )
 
     def my_operations(self, topics: Iterable[str]) -> dict[str, frozenset[AclOperation]]:
-        """What the user of this client may do with each of these topics (KIP-430), READ to ALTER_CONFIGS; none with one
-        that is hidden. A topic that is not there, or whose broker does not tell, is left out."""
+        """Return this client's allowed operations (READ to ALTER_CONFIGS) on each topic (KIP-430).
+
+        A topic that this client may not describe has none. A topic that does not exist, or whose broker does not report
+        operations, is left out.
+        """
         answer = self._client.with_retries(lambda: self._client.refresh(topics, tells_operations=True))
         found = {}
         for row in answer.topics:
@@ -80,7 +83,7 @@ class Acls:
         return found
 
     def create(self, acls: Sequence[Acl]) -> None:
-        """Adds rules; those that are there already stay. InvalidRequest for the first that cannot be a rule."""
+        """Create ACLs; existing ones stay. Raises InvalidRequest for the first invalid one."""
         creations = [
             AclCreation(
                 resource_type=acl.resource_type,
@@ -98,7 +101,7 @@ class Acls:
             raise_for(result.error_code, " ".join(("rule", *acl.texts())), result.error_message)
 
     def delete(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        """Removes the rules that any of the filters means, and returns them."""
+        """Delete the ACLs that match any of the filters, and return them."""
         request = DeleteAclsRequest(
             filters=[
                 DeleteAclsFilter(

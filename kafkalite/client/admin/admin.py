@@ -1,8 +1,8 @@
-"""Administration: topics, partitions, configurations, DeleteRecords.
+"""Administration of topics, partitions, configurations, records and log directories.
 
-Each call asks the broker that can answer (controller, leader, the broker itself), raises KafkaError for the first thing
-that was refused, and returns what was done. Nothing is repeated after a lost connection, since it may have been done;
-a code that says "not yet" is.
+Each call sends its request to the broker responsible (controller, leader, the broker itself) and raises KafkaError for
+the first error. It is not retried after a lost connection, since it may have taken effect; it is retried after a
+retriable error code.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -45,9 +45,9 @@ KINDS: Final = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker"}
 OPERATION_SET: Final = 0
 OPERATION_DELETE: Final = 1
 DELETE_BY_NAME_VERSION_MAX: Final = 5
-"""From 6 on DeleteTopics takes structures; names alone do."""
+"""The last DeleteTopics version with plain names."""
 DOCUMENTATION_VERSION: Final = 3
-"""DescribeConfigs carries the settings' texts since then."""
+"""The first DescribeConfigs version with documentation of settings."""
 SOURCES: Final = {
     0: "unknown",
     1: "topic",
@@ -72,12 +72,12 @@ TYPES: Final = {
 
 
 class ConfigEntry(NamedTuple):
-    """One setting of a topic or broker. `value` is None where it is secret or not set."""
+    """One setting of a topic or broker. `value` is None if it is secret or not set."""
 
     name: str
     value: str | None
     source: str
-    """Where the value comes from: one of SOURCES."""
+    """Origin of the value: one of SOURCES."""
     read_only: bool
     sensitive: bool
     type: str
@@ -85,8 +85,10 @@ class ConfigEntry(NamedTuple):
 
 
 class LogDirectory(NamedTuple):
-    """A directory of a broker; `error_code` is not 0 where its disk failed. Total and usable are of its file system,
-    None where the broker does not tell (before KIP-827)."""
+    """A log directory of a broker; `error_code` is not 0 if its disk failed.
+
+    Total and usable bytes are those of its file system, None if the broker does not report them (before KIP-827).
+    """
 
     path: str
     error_code: int
@@ -96,7 +98,7 @@ class LogDirectory(NamedTuple):
 
 
 class Admin:
-    """See the module; `Client.admin` gives one."""
+    """Topic and configuration administration, created by `Client.admin`."""
 
     def __init__(self, client: Cluster) -> None:
         self._client = client
@@ -110,7 +112,7 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Creates a topic and waits until metadata shows it; -1 is the broker's default. TopicAlreadyExists, ..."""
+        """Create a topic and wait until metadata shows it; -1: the broker's default. Raises TopicAlreadyExists, ..."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -134,7 +136,7 @@ class Admin:
             self._wait_for(name, 1)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and everything in it. UnknownTopicOrPartition, TopicDeletionDisabled, ..."""
+        """Delete a topic with its records. Raises UnknownTopicOrPartition, TopicDeletionDisabled, ..."""
 
         def ask() -> None:
             connection = self._client.controller()
@@ -147,7 +149,7 @@ class Admin:
         self._client.forget(name)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Grows a topic to `total` partitions. InvalidPartitions when it has as many."""
+        """Increase the partitions of a topic to `total`. Raises InvalidPartitions if it already has as many."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
             timeout_ms=self._timeout_ms,
@@ -162,7 +164,7 @@ class Admin:
         self._wait_for(name, total)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Gives up all records below these offsets (-1: all there are); the new start offsets."""
+        """Delete all records below these offsets (-1: all records); return the new log start offsets."""
         starts: dict[TopicPartition, int] = {}
 
         def ask() -> None:
@@ -179,8 +181,10 @@ class Admin:
         return starts
 
     def partition_sizes(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Bytes that each partition has on its leader's disk. One that the leader does not tell of is left out: its
-        directory failed, or it has gone meanwhile. KafkaError (CLUSTER_AUTHORIZATION_FAILED)."""
+        """Return the bytes of each partition on its leader's disk. Raises KafkaError (CLUSTER_AUTHORIZATION_FAILED).
+
+        A partition that the leader does not report, as its directory failed or it was moved, is left out.
+        """
         wanted = set(keys)
 
         def ask() -> dict[TopicPartition, int]:
@@ -198,7 +202,7 @@ class Admin:
         return self._client.with_retries(ask)
 
     def log_directories(self, node_id: int) -> list[LogDirectory]:
-        """The directories of a broker, with the bytes of each replica there. KafkaError as for `partition_sizes`."""
+        """Return the log directories of a broker with the bytes of each replica. Raises as `partition_sizes`."""
 
         def ask() -> list[LogDirectory]:
             answer = self._broker(node_id).request(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None))
@@ -222,21 +226,21 @@ class Admin:
         return self._client.with_retries(ask)
 
     def describe_topic_configs(self, topic: str, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The settings of a topic, by name; all of them, or those asked for."""
+        """Return settings of a topic by name; all of them, or those in `names`."""
         return self._describe(self._client.any_connection, RESOURCE_TOPIC, topic, names)
 
     def describe_broker_configs(self, node_id: int, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The settings of a broker, by name; all of them, or those asked for."""
+        """Return settings of a broker by name; all of them, or those in `names`."""
         return self._describe(lambda: self._broker(node_id), RESOURCE_BROKER, str(node_id), names)
 
     def alter_topic_configs(self, topic: str, values: Mapping[str, str | None], *, validate_only: bool = False) -> None:
-        """Sets some settings of a topic; None takes the topic's own value away. Others stay."""
+        """Set some settings of a topic; None removes an override. Others stay."""
         self._alter(self._client.controller, RESOURCE_TOPIC, topic, values, validate_only)
 
     def alter_broker_configs(
         self, node_id: int, values: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Sets some dynamic settings of a broker; None takes a change back."""
+        """Set some dynamic settings of a broker; None removes one."""
         self._alter(lambda: self._broker(node_id), RESOURCE_BROKER, str(node_id), values, validate_only)
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -324,7 +328,7 @@ class Admin:
         self._client.of_controller(ask)
 
     def _wait_for(self, name: str, partitions: int) -> TopicDescription | None:
-        """Until metadata shows the topic with so many partitions, each with a leader; a slow cluster may not yet."""
+        """Wait until metadata shows the topic with this many partitions, each with a leader, or time is up."""
         deadline = time.monotonic() + self._client.retry_timeout_s
         backoff = self._client.retry_backoff_s
         while True:
@@ -342,7 +346,7 @@ class Admin:
 
 
 def entry_of(row: Any) -> ConfigEntry:
-    """A setting out of a DescribeConfigs answer."""
+    """Convert a setting of a DescribeConfigs response."""
     return ConfigEntry(
         row.name,
         row.value,

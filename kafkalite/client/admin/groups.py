@@ -1,6 +1,6 @@
-"""Administration of consumer groups: list, describe, delete; read, set and delete committed offsets.
+"""List, describe and delete consumer groups; read, set and delete committed offsets.
 
-Each call asks the group's coordinator. Codes that mean "not yet" (loading, not available) are asked again for a while.
+Each call sends its request to the group's coordinator and is retried after retriable codes (loading, not available).
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -42,16 +42,19 @@ if TYPE_CHECKING:
     from kafkalite.client.connection import Connection
 
 DEAD: Final = "Dead"
-CLASSIC: Final = "classic"  # Kafka's word for the older group protocol (KIP-848); nothing of Kafka 0.7
+CLASSIC: Final = "classic"  # Kafka's name for the older group protocol (KIP-848), unrelated to Kafka 0.7
 CONSUMER: Final = "consumer"
 OFFSET_FETCH_GROUPS_VERSION: Final = 8
-"""The first version of OffsetFetch that asks for several groups."""
+"""The first OffsetFetch version for several groups."""
 GROUPS_A_REQUEST: Final = 100
 
 
 class GroupListing(NamedTuple):
-    """A group in a list. `protocol_type` is "consumer" for consumers, empty where only offsets are kept; `kind` is
-    "consumer" for groups of the newer protocol (KIP-848), "classic" for the others."""
+    """A group in a list.
+
+    `protocol_type` is "consumer" for consumers, empty if the group has only offsets. `kind` is "consumer" for groups of
+    the newer protocol (KIP-848), "classic" for others.
+    """
 
     group_id: str
     protocol_type: str
@@ -60,14 +63,14 @@ class GroupListing(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """A group and the offsets that it has committed; None where they may not be read."""
+    """A group and its committed offsets; None if this client may not read them."""
 
     group: GroupListing
     committed: dict[TopicPartition, int] | None
 
 
 class GroupMember(NamedTuple):
-    """One member. `partitions` is what a consumer was assigned, where that can be read."""
+    """One member. `partitions` is a consumer's assignment, if it can be decoded."""
 
     member_id: str
     instance_id: str | None
@@ -88,7 +91,7 @@ class GroupDescription(NamedTuple):
 
 
 class GroupPartition(NamedTuple):
-    """A partition that a group has committed in, or has. None: nothing is committed, nobody leads it, nobody has it."""
+    """A partition that a group has committed or is assigned. None: no committed offset, no leader, not assigned."""
 
     partition: TopicPartition
     committed: int | None
@@ -98,13 +101,13 @@ class GroupPartition(NamedTuple):
 
 
 class Groups:
-    """See the module; `Client.groups` gives one."""
+    """Group administration, created by `Client.groups`."""
 
     def __init__(self, client: Cluster) -> None:
         self._client = client
 
     def list(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """Every group of every broker, by name; with states, only groups in one of them."""
+        """Return the groups of all brokers by name; with `states`, only groups in one of them."""
 
         def ask() -> list[GroupListing]:
             found = []
@@ -122,7 +125,7 @@ class Groups:
         return self._client.with_retries(ask)
 
     def describe(self, group_id: str) -> GroupDescription:
-        """One group; GroupIdNotFound."""
+        """Describe one group. Raises GroupIdNotFound."""
 
         def ask() -> GroupDescription:
             connection = self._coordinator(group_id)
@@ -150,7 +153,7 @@ class Groups:
 
     @staticmethod
     def _describe_consumers(connection: Connection, group_id: str) -> GroupDescription:
-        """A group of the newer protocol."""
+        """Describe a group of the newer protocol."""
         request = ConsumerGroupDescribeRequest(group_ids=[group_id])
         row = connection.request(api.CONSUMER_GROUP_DESCRIBE, request).groups[0]
         raise_for(row.error_code, f"group {group_id}", row.error_message)
@@ -171,7 +174,7 @@ class Groups:
         return GroupDescription(group_id, row.group_state, CONSUMER, row.assignor_name, members, CONSUMER)
 
     def delete(self, group_id: str) -> None:
-        """Deletes a group that has no members, with its offsets. NonEmptyGroup, GroupIdNotFound."""
+        """Delete a group without members, with its offsets. Raises NonEmptyGroup, GroupIdNotFound."""
 
         def ask() -> None:
             answer = self._coordinator(group_id).request(
@@ -182,10 +185,10 @@ class Groups:
         self._client.with_retries(ask)
 
     def committed(self, group_id: str, *, require_stable: bool = False) -> dict[TopicPartition, CommittedOffset]:
-        """Everything a group has committed; nothing for a group that does not exist.
+        """Return all committed offsets of a group; none if the group does not exist.
 
-        With `require_stable` no offset that an open transaction may still change (KIP-447): the question is repeated
-        until there is none, and UnstableOffsetCommit when `retry_timeout_s` is over first. Members of a group ask so.
+        With `require_stable`, as members of a group request it, wait until no open transaction may change an offset
+        (KIP-447). Raises UnstableOffsetCommit after `retry_timeout_s`.
         """
 
         def ask() -> dict[TopicPartition, CommittedOffset]:
@@ -209,9 +212,9 @@ class Groups:
         return self._client.with_retries(ask)
 
     def progress(self, names: Container[str] | None = None) -> tuple[GroupProgress, ...]:
-        """Every group by name with all it has committed, in one request for many of them where brokers take that.
+        """Return every group by name with its committed offsets, many groups per request if brokers support that.
 
-        With `names` only the groups among these.
+        With `names` only these groups.
         """
 
         def ask() -> tuple[GroupProgress, ...]:
@@ -230,7 +233,7 @@ class Groups:
         return self._client.with_retries(ask)
 
     def partitions(self, group: GroupDescription) -> tuple[GroupPartition, ...]:
-        """How far a group is in each partition that it has committed in, or whose members have it."""
+        """Return the position of a group in each partition that it has committed or is assigned."""
         committed = self.committed(group.group_id)
         owners = {key: member for member in group.members for key in member.partitions}
         keys = sorted(committed.keys() | owners.keys())
@@ -251,7 +254,7 @@ class Groups:
         return tuple(found)
 
     def commit(self, group_id: str, offsets: Offsets) -> None:
-        """Sets the offsets of a group that has no members (UnknownMemberId: it has some)."""
+        """Set the offsets of a group without members. Raises UnknownMemberId if it has members."""
 
         def ask() -> None:
             answer = self._coordinator(group_id).request(
@@ -288,12 +291,12 @@ class Groups:
         self._client.with_retries(ask)
 
     def _coordinator(self, group_id: str) -> Connection:
-        """A connection to the broker that keeps a group."""
+        """Return a connection to the coordinator of a group."""
         return Coordinator(self._client, group_id).connection()
 
 
 def committed_by_group(connection: Connection, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    """What groups of this coordinator have committed; those that may not be asked for, or have moved, are left out."""
+    """Fetch the committed offsets of groups of one coordinator; unauthorized and moved groups are left out."""
     found: dict[str, dict[TopicPartition, int]] = {}
     if not connection.knows(api.OFFSET_FETCH, OFFSET_FETCH_GROUPS_VERSION):
         for group in groups:
@@ -316,7 +319,7 @@ def committed_by_group(connection: Connection, groups: Sequence[str]) -> dict[st
 
 
 def offsets_in(topics: Iterable[Any]) -> dict[TopicPartition, int]:
-    """The committed offsets of an answer of OffsetFetch."""
+    """Return the committed offsets in an OffsetFetch response."""
     return {
         TopicPartition(topic.name, row.partition_index): row.committed_offset
         for topic in topics
@@ -326,7 +329,7 @@ def offsets_in(topics: Iterable[Any]) -> dict[TopicPartition, int]:
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions in a consumer's assignment; () if it is no such."""
+    """Decode the partitions of a consumer's assignment; () if it is not one."""
     try:
         return decode_assignment(assignment)
     except ValueError:

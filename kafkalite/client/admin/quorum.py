@@ -1,4 +1,4 @@
-"""Who keeps the cluster's metadata (KIP-595, KIP-836): DescribeQuorum.
+"""Describe the KRaft controller quorum (DescribeQuorum, KIP-595, KIP-836).
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -25,20 +25,20 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class QuorumReplica(NamedTuple):
-    """A voter or an observer. Times in ms since 1970, -1 where they are not told."""
+    """A voter or an observer. Times in ms since 1970, -1 if unknown."""
 
     node_id: int
     end: int
     lag: int
-    """Records of the metadata that it has yet to fetch."""
+    """Metadata records that it has not fetched."""
     last_fetch_ms: int
     last_caught_up_ms: int
     address: str
-    """host:port; "" where it is not told, as of observers."""
+    """host:port; "" if unknown, as for observers."""
 
 
 class Quorum(NamedTuple):
-    """The metadata's log: its leader (-1 for none), who has a vote, and who only follows (brokers)."""
+    """The quorum of the metadata log: leader (-1: none), voters, and observers (brokers)."""
 
     leader: int
     epoch: int
@@ -48,7 +48,7 @@ class Quorum(NamedTuple):
 
 
 def describe_quorum(client: Cluster) -> Quorum:
-    """Asked of any broker, which passes it on. UnsupportedApi for a cluster with ZooKeeper, KafkaError."""
+    """Describe the quorum through any broker. Raises UnsupportedApi for a ZooKeeper cluster, KafkaError."""
 
     def ask() -> Quorum:
         partition = DescribeQuorumRequestPartitionData(partition_index=0)

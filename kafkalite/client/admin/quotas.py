@@ -1,4 +1,4 @@
-"""Administration of quotas (KIP-546): what users, client ids and addresses may do in a second.
+"""List and alter client quotas of users, client ids and addresses (KIP-546).
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class ClientQuotas:
-    """See the module; `Client.quotas` gives one."""
+    """Quota administration, created by `Client.quotas`."""
 
     def __init__(self, client: Cluster) -> None:
         self._client = client
 
     def list_all(self) -> dict[Entity, dict[str, float]]:
-        """(type, name) of each entity, None the name of the default → key → value a second."""
+        """Return entity → key → value per second. An entity has (type, name) pairs; name None is the default."""
         answer = self._client.controller().request(api.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest())
         raise_for(answer.error_code, "quotas", answer.error_message)
         return {
@@ -42,7 +42,7 @@ class ClientQuotas:
         }
 
     def alter(self, entity: Entity, values: Mapping[str, float | None]) -> None:
-        """Sets keys of one entity, None takes one away; InvalidRequest."""
+        """Set quota keys of one entity; None removes a key. Raises InvalidRequest."""
         entry = AlterClientQuotasRequestEntryData(
             entity=[AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
             ops=[OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],

@@ -1,4 +1,4 @@
-"""Who has and who leads partitions: reassignments (KIP-455) and elections of preferred leaders (KIP-460).
+"""Reassign partitions (KIP-455), elect preferred leaders (KIP-460) and unregister brokers.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -31,27 +31,27 @@ _NOTHING_TO_DO: Final = frozenset({ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED
 
 
 class Reassignment(NamedTuple):
-    """A partition that is on its way."""
+    """An ongoing reassignment of one partition."""
 
     replicas: tuple[int, ...]
-    """All of them now, those that come and those that go among them."""
+    """All current replicas, including those being added and removed."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that it will have."""
+        """The replicas after the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
 
 class Reassignments:
-    """See the module; `Client.reassignments` gives one."""
+    """Reassignment administration, created by `Client.reassignments`."""
 
     def __init__(self, client: Cluster) -> None:
         self._client = client
 
     def list_all(self) -> dict[TopicPartition, Reassignment]:
-        """What is under way."""
+        """Return the ongoing reassignments."""
 
         def ask() -> dict[TopicPartition, Reassignment]:
             request = ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=None)
@@ -68,9 +68,11 @@ class Reassignments:
         return self._client.with_retries(lambda: self._client.of_controller(ask))
 
     def alter(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[TopicPartition]:
-        """Begins to move partitions to these replicas, the preferred leader first; None takes back what is under way.
-        Returns those of the latter that were not under way any more, but for what an earlier try of this call may have
-        taken back. KafkaError for the first that is refused: others may have begun."""
+        """Start to reassign partitions to these replicas, the preferred leader first; None cancels a reassignment.
+
+        Return the cancelled partitions that had no reassignment, except those that an earlier attempt of this call may
+        have cancelled. Raises KafkaError for the first rejected one; others may have started.
+        """
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=self._timeout_ms,
             topics=[
@@ -114,7 +116,7 @@ class Reassignments:
         return self._client.of_controller(ask)
 
     def elect_preferred(self, keys: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
-        """Has preferred leaders lead, of these partitions or of all; why those do not that cannot."""
+        """Elect the preferred leaders of these partitions, or of all; return the reason for each that failed."""
         wanted = None
         if keys is not None:
             wanted = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(keys)]
@@ -133,7 +135,7 @@ class Reassignments:
         return self._client.of_controller(ask)
 
     def unregister(self, broker: int) -> None:
-        """Has the controllers forget a broker that does not run. KafkaError (BROKER_ID_NOT_REGISTERED)."""
+        """Unregister a broker that does not run. Raises KafkaError (BROKER_ID_NOT_REGISTERED)."""
 
         def ask() -> None:
             request = UnregisterBrokerRequest(broker_id=broker)

@@ -1,6 +1,6 @@
-"""Where a group's offsets go when they are reset, as kafka-consumer-groups.sh has it: a plan, for `Groups.commit`.
+"""Plan resets of a group's offsets as kafka-consumer-groups.sh does, to be applied by `Groups.commit`.
 
-Files are those of its --from-file and --export: a line each, topic,partition,offset or group,topic,partition,offset.
+Files have the format of its --from-file and --export: lines of topic,partition,offset or group,topic,partition,offset.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -27,16 +27,16 @@ TARGETS: Final = (EARLIEST, LATEST, TIME, OFFSET, SHIFT)
 
 
 class Target(NamedTuple):
-    """One of TARGETS, with its number: ms since 1970, an offset, or how many records on (back below 0)."""
+    """One of TARGETS with its number: ms since 1970, an offset, or a number of records (negative: back)."""
 
     kind: str
     number: int = 0
 
 
 class Reset(NamedTuple):
-    """The reset of one partition: the committed offset (None: nothing), the new one, and the log's start and end.
+    """The reset of one partition: committed offset (None: none), new offset, and log start and end.
 
-    `asked` is the offset before it was kept inside the log.
+    `asked` is the requested offset before it was limited to the log.
     """
 
     partition: TopicPartition
@@ -48,12 +48,12 @@ class Reset(NamedTuple):
 
     @classmethod
     def inside_log(cls, partition: TopicPartition, before: int | None, asked: int, start: int, end: int) -> Reset:
-        """Return the reset to an offset, or to the nearest one that the log has."""
+        """Return the reset to an offset, limited to the log's range."""
         return cls(partition, before, min(max(asked, start), end), start, end, asked)
 
 
 def parse_offsets(text: str, group: str) -> dict[TopicPartition, int]:
-    """The lines of a file; ValueError names the first one that is none, or is of another group."""
+    """Parse the lines of a file. Raises ValueError for an invalid line or one of another group."""
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(rows_of(text), 1):
         fields = [field.strip() for field in row]
@@ -74,7 +74,7 @@ def parse_offsets(text: str, group: str) -> dict[TopicPartition, int]:
 
 
 def rows_of(text: str) -> Iterator[list[str]]:
-    """The lines, cut at their commas; ValueError for one that cannot be."""
+    """Split the lines at commas. Raises ValueError for invalid CSV."""
     reader = csv.reader(text.splitlines())
     try:
         yield from reader
@@ -83,14 +83,14 @@ def rows_of(text: str) -> Iterator[list[str]]:
 
 
 def is_number(text: str) -> bool:
-    """Digits alone, no more than a file of Kafka's has."""
+    """Return whether a field has digits only, at most as many as a valid number."""
     return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX
 
 
 def plan_offsets(
     client: Cluster, offsets: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
 ) -> list[Reset]:
-    """Each partition to its own offset, kept inside what its log has."""
+    """Plan a reset of each partition to its own offset, limited to its log."""
     starts = client.list_offsets(dict.fromkeys(offsets, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(offsets, OFFSET_LATEST))
     return [
@@ -102,7 +102,7 @@ def plan_offsets(
 def plan_reset(
     client: Cluster, keys: Iterable[TopicPartition], committed: Mapping[TopicPartition, int], target: Target
 ) -> list[Reset]:
-    """Where each partition would go, kept inside what its log has. ValueError: a shift from nothing."""
+    """Plan a reset of each partition, limited to its log. Raises ValueError for a shift without a committed offset."""
     wanted = list(keys)
     starts = client.list_offsets(dict.fromkeys(wanted, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(wanted, OFFSET_LATEST))

@@ -1,7 +1,7 @@
-"""Administration of transactions: list, describe; what is open in a partition; end what its coordinator forgot.
+"""List and describe transactional ids, show open transactions of a partition, and abort hanging ones.
 
-Each call asks the brokers that know: listings all of them, an id its coordinator, a partition its leader. Codes that
-mean "not yet" are asked again for a while.
+A list comes from all brokers, a transactional id from its coordinator, open transactions from the partition's leader.
+Calls are retried after retriable codes.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -51,7 +51,7 @@ class TransactionDescription(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition."""
+    """An open transaction in a partition."""
 
     producer_id: int
     producer_epoch: int
@@ -61,13 +61,13 @@ class OpenTransaction(NamedTuple):
 
 
 class TransactionAdmin:
-    """See the module; `Client.transactions` gives one."""
+    """Transaction administration, created by `Client.transactions`."""
 
     def __init__(self, client: Cluster) -> None:
         self._client = client
 
     def list(self, states: Iterable[str] = (), older_than_ms: int = -1) -> list[TransactionListing]:
-        """Every id of every broker, by name; with states, only those in one; else those open for longer than so."""
+        """Return the ids of all brokers by name, filtered by state and minimum duration."""
 
         def ask() -> list[TransactionListing]:
             found = []
@@ -84,7 +84,7 @@ class TransactionAdmin:
         return self._client.with_retries(ask)
 
     def describe(self, transactional_id: str) -> TransactionDescription:
-        """One id; TransactionalIdNotFound."""
+        """Describe one id. Raises TransactionalIdNotFound."""
 
         def ask() -> TransactionDescription:
             connection = Coordinator(self._client, transactional_id, TRANSACTION).connection()
@@ -104,7 +104,7 @@ class TransactionAdmin:
         return self._client.with_retries(ask)
 
     def open_in(self, partition: TopicPartition) -> tuple[OpenTransaction, ...]:
-        """What is open in a partition, the oldest first."""
+        """Return the open transactions of a partition, oldest first."""
 
         def ask() -> tuple[OpenTransaction, ...]:
             topic = TopicRequest(name=partition.topic, partition_indexes=[partition.partition])
@@ -129,8 +129,11 @@ class TransactionAdmin:
         return self._client.with_retries(ask)
 
     def abort(self, partition: TopicPartition, start_offset: int) -> OpenTransaction:
-        """Ends the transaction that begins at an offset of a partition, past its coordinator: for one that hangs, since
-        its coordinator knows nothing of it. OffsetOutOfRange when none begins there; returns the one that did."""
+        """Abort the hanging transaction that starts at an offset of a partition; return it.
+
+        The abort marker goes to the leader directly, since the coordinator does not know the transaction. Raises
+        OffsetOutOfRange if no transaction starts there.
+        """
         found = next((one for one in self.open_in(partition) if one.start_offset == start_offset), None)
         if found is None:
             raise error_for(

@@ -1,7 +1,7 @@
-"""Administration of users who sign in by SCRAM (KIP-554): who there is, new passwords, deletion.
+"""List SCRAM users, set their passwords and delete them (KIP-554).
 
-A password never leaves this process: what goes over the wire is salted and hashed, and of that the broker keeps keys.
-It still lets whoever reads it sign in, so that a connection that others can listen to needs TLS.
+A password never leaves this process: the request has its salted hash, from which the broker derives its keys. Anyone
+who reads that hash can authenticate with it, so use TLS where others can listen.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster
 
 ITERATIONS: Final = 4096
-"""Rounds of a hash where nobody asks for more, as in Kafka's tools."""
+"""Default iterations of the hash, as in Kafka's tools."""
 NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """Mechanism → Kafka's number."""
 _NAMES: Final = {number: name for name, number in NUMBERS.items()}
 
 
 class Users:
-    """See the module; `Client.users` gives one."""
+    """SCRAM user administration, created by `Client.users`."""
 
     def __init__(self, client: Cluster) -> None:
         self._client = client
 
     def list_all(self) -> dict[str, dict[str, int]]:
-        """User → mechanism → rounds of its hash."""
+        """Return user → mechanism → iterations."""
         request = DescribeUserScramCredentialsRequest(users=None)
         answer = self._client.controller().request(api.DESCRIBE_USER_SCRAM_CREDENTIALS, request)
         raise_for(answer.error_code, "users", answer.error_message)
@@ -49,7 +49,7 @@ class Users:
         }
 
     def set_password(self, user: str, password: str, mechanism: str, iterations: int = ITERATIONS) -> None:
-        """Gives a user, who may be new, a password for one mechanism; UnacceptableCredential, ..."""
+        """Set a user's password for one mechanism; creates the user if needed. Raises UnacceptableCredential, ..."""
         salt = scram.new_salt()
         salted = scram.salted_password(mechanism, password.encode(), salt, iterations)
         self._alter(
@@ -67,7 +67,7 @@ class Users:
         )
 
     def delete(self, user: str, mechanism: str) -> None:
-        """Takes the password for one mechanism away; ResourceNotFound."""
+        """Delete a user's password for one mechanism. Raises ResourceNotFound."""
         deletion = ScramCredentialDeletion(name=user, mechanism=NUMBERS[mechanism])
         self._alter(AlterUserScramCredentialsRequest(deletions=[deletion]))
 

@@ -1,8 +1,8 @@
-"""Ranges and tables as Arrow record batches or NumPy columns: what batch jobs read and write.
+"""Read and write ranges and tables as Arrow record batches or NumPy columns, for batch jobs.
 
     column_reader.py   ColumnReader: a range of offsets, complete or an error
-    column_writer.py   ColumnWriter: rows to the partitions that their keys or their column say
-    arrow.py           record columns to Arrow's memory and back
+    column_writer.py   ColumnWriter: rows to the partitions given by their keys or a column
+    arrow.py           record columns to Arrow memory and back
 
-Both make a Client of their own from bootstrap servers, so they stand above the front door.
+Both classes can create a Client from bootstrap servers, so they are above it in the order of modules.
 """

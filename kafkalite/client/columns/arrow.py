@@ -1,17 +1,17 @@
-"""Columns as Arrow record batches, in the row schema of Spark's own Kafka connector, and back.
+"""Convert columns to Arrow record batches, in the row schema of Spark's Kafka connector, and back.
 
     key, value      binary
     topic           string
     partition       int32
     offset          int64
     timestamp       timestamp[us, tz=UTC]
-    timestampType   int32: 0 the producer's, 1 the broker's
+    timestampType   int32: 0 CreateTime, 1 LogAppendTime
     headers         list<element: struct<key: string, value: binary>>
 
-Bytes of keys, values and headers are not copied: Arrow's arrays hold the memory that they were decoded into. A record
-without headers has a null list, as that connector does it.
+Bytes of keys, values and headers are not copied: the Arrow arrays use the memory they were decoded into. A record
+without headers has a null list, as in Spark's connector.
 
-pyarrow is imported when the first of these functions needs it.
+pyarrow is imported when one of these functions first needs it.
 
 Thread rule: functions are pure; an ArrowExporter belongs to one thread at a time.
 """
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-"""Every column there is, in the order that is the default."""
+"""All columns, in their default order."""
 FIELDS: Final = {"key": "keys", "value": "values", "headers": "headers"}
-"""Column → what a decoder has to copy for it."""
+"""Column → the field that a decoder must copy for it."""
 TIMESTAMP_MAX: Final = (2**63 - 1) // 1000
-"""The largest timestamp in ms that fits into one in us; what lies beyond becomes it."""
+"""The largest timestamp in ms that fits into one in us; larger ones are clipped to it."""
 INT32_MAX: Final = 2**31 - 1
 
 
 def pyarrow() -> Any:
-    """The module; ImportError with one sentence when it is not installed."""
+    """Import pyarrow. Raises ImportError with one sentence if it is not installed."""
     try:
         return importlib.import_module("pyarrow")
     except ImportError as error:
@@ -52,7 +52,7 @@ def pyarrow() -> Any:
 
 
 def schema_of(columns: Sequence[str] = COLUMNS) -> Any:
-    """The Arrow schema of these columns. ValueError names one that there is not."""
+    """Return the Arrow schema of these columns. Raises ValueError for an unknown one."""
     pa = pyarrow()
     require_columns(columns)
     types = {
@@ -69,14 +69,14 @@ def schema_of(columns: Sequence[str] = COLUMNS) -> Any:
 
 
 def headers_type() -> Any:
-    """What the headers column is made of."""
+    """Return the Arrow type of the headers column."""
     pa = pyarrow()
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     return pa.list_(pa.field("element", header))
 
 
 def require_columns(columns: Sequence[str]) -> None:
-    """ValueError for a name that is no column, and for one that comes twice."""
+    """Raise ValueError for an unknown or duplicate column, and for none at all."""
     for name in columns:
         if name not in COLUMNS:
             raise ValueError(f"unknown column {name!r}; choose from {', '.join(COLUMNS)}")
@@ -87,7 +87,7 @@ def require_columns(columns: Sequence[str]) -> None:
 
 
 def binary_array(column: BytesColumn, *, text: bool = False) -> Any:
-    """A column without gaps as a binary or string array over the same bytes."""
+    """Return a contiguous column as a binary or string array over the same bytes."""
     pa = pyarrow()
     count = len(column)
     offsets = np.zeros(count + 1, np.int32)
@@ -104,12 +104,12 @@ def binary_array(column: BytesColumn, *, text: bool = False) -> Any:
 
 
 def valid_bits(valid: NDArray[np.bool_]) -> Any:
-    """One bit an item, as Arrow has it."""
+    """Pack one bit per item, as Arrow does for validity."""
     return pyarrow().py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def headers_array(headers: HeaderColumns | None, count: int) -> Any:
-    """A list of (key, value) a record, null where there is none. A key that is not UTF-8 has replacement characters."""
+    """Return a list of (key, value) per record; null without headers. Invalid UTF-8 in keys is replaced."""
     pa = pyarrow()
     if headers is None:
         return pa.nulls(count, headers_type())
@@ -130,12 +130,12 @@ def headers_array(headers: HeaderColumns | None, count: int) -> Any:
 
 
 def microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Timestamps in ms as Arrow has them; those beyond the year 294,247 become the last one that fits."""
+    """Convert timestamps from ms to us. Those beyond the year 294,247 are clipped."""
     return np.clip(timestamps, -TIMESTAMP_MAX, TIMESTAMP_MAX) * 1000
 
 
 class ArrowExporter:
-    """Makes record batches of at most `rows_max` rows, and of `size_max` bytes of keys and values or one row."""
+    """Converts records to batches of at most `rows_max` rows and `size_max` bytes of keys and values (or one row)."""
 
     def __init__(self, columns: Sequence[str], rows_max: int, size_max: int) -> None:
         self.schema = schema_of(columns)
@@ -145,13 +145,13 @@ class ArrowExporter:
         self._constants: dict[tuple[str, object], Any] = {}
 
     def batches(self, key: TopicPartition, columns: RecordColumns) -> Iterator[Any]:
-        """The records of one partition, in order."""
+        """Yield the records of one partition in batches, in order."""
         whole = self.batch(key, columns)
         for start, end in pieces(columns, self._rows_max, self._size_max):
             yield whole.slice(start, end - start)
 
     def batch(self, key: TopicPartition, columns: RecordColumns) -> Any:
-        """All of them in one."""
+        """Return all records in one batch."""
         arrays = [self._array(name, key, columns) for name in self._columns]
         return pyarrow().RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -182,7 +182,7 @@ class ArrowExporter:
                 return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(types.astype(np.int32))], 0)
 
     def _constant(self, name: str, value: object, count: int) -> Any:
-        """`count` times the same, out of an array that is kept."""
+        """Return `count` copies of a value, as a slice of a cached array."""
         kept = self._constants.get((name, value))
         if kept is None or len(kept) < count:
             pa = pyarrow()
@@ -194,7 +194,7 @@ class ArrowExporter:
 
 
 def pieces(columns: RecordColumns, rows_max: int, size_max: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of runs within both limits, one record at least in each."""
+    """Yield (start, end) of runs within both limits, with at least one record each."""
     count = len(columns.offsets)
     reach: NDArray[np.int64] = np.zeros(count, np.int64)
     for column in (columns.keys, columns.values):
@@ -213,11 +213,11 @@ def pieces(columns: RecordColumns, rows_max: int, size_max: int) -> Iterator[tup
 
 
 class Rows(NamedTuple):
-    """Records to be written, and where to: None where the writer decides."""
+    """Records to write and their destination; None where the writer decides."""
 
     columns: RecordColumns
     topics: Any
-    """A string array, or None."""
+    """A string array or None."""
     partitions: NDArray[np.int64] | None
     """-1 where the key decides."""
 
@@ -227,9 +227,9 @@ UNITS_PER_MS: Final = {"us": 1000, "ns": 1_000_000}
 
 
 def rows_of(batch: Any, now_ms: int) -> Rows:
-    """The records of a record batch with a value column and any of the others in WRITABLE.
+    """Return the records of a record batch with a value column and any of the other columns in WRITABLE.
 
-    `now_ms` is for records without a timestamp. ValueError names a column that is not known or of a wrong type.
+    `now_ms` is the timestamp of records without one. Raises ValueError for an unknown column or a wrong type.
     """
     names = batch.schema.names
     unknown = [name for name in names if name not in WRITABLE]
@@ -256,7 +256,7 @@ def rows_of(batch: Any, now_ms: int) -> Rows:
 
 
 def bytes_column(name: str, array: Any) -> BytesColumn:
-    """A binary or string array over the same bytes."""
+    """Return a binary or string array as a column over the same bytes."""
     pa = pyarrow()
     kind = array.type
     if pa.types.is_null(kind):
@@ -280,7 +280,7 @@ def bytes_column(name: str, array: Any) -> BytesColumn:
 
 
 def is_bytes(kind: Any) -> bool:
-    """Whether an Arrow type can become large_binary without being rewritten as text."""
+    """Return whether an Arrow type can become large_binary without conversion from text."""
     types = pyarrow().types
     tests = ("is_binary", "is_string", "is_large_binary", "is_large_string", "is_fixed_size_binary")
     views = ("is_binary_view", "is_string_view")
@@ -288,7 +288,7 @@ def is_bytes(kind: Any) -> bool:
 
 
 def null_marks(array: Any) -> NDArray[np.uint8] | None:
-    """1 for each null; None when there is none."""
+    """Return 1 for each null, or None without nulls."""
     if not array.null_count:
         return None
     marks: NDArray[np.uint8] = array.is_null().to_numpy(zero_copy_only=False).astype(np.uint8)
@@ -296,7 +296,7 @@ def null_marks(array: Any) -> NDArray[np.uint8] | None:
 
 
 def timestamps_of(array: Any, now_ms: int) -> NDArray[np.int64]:
-    """Times in ms, `now_ms` for nulls."""
+    """Return timestamps in ms, with `now_ms` for nulls."""
     pa = pyarrow()
     if pa.types.is_null(array.type):
         return np.full(len(array), now_ms, np.int64)
@@ -313,7 +313,7 @@ def timestamps_of(array: Any, now_ms: int) -> NDArray[np.int64]:
 
 
 def headers_of(array: Any, count: int) -> HeaderColumns | None:
-    """A list of structs of a key and a value, or a map, a record; a null has no headers."""
+    """Return the headers of each record from a list of (key, value) structs or a map; null means no headers."""
     pa = pyarrow()
     kind = array.type
     if pa.types.is_null(kind):

@@ -1,15 +1,16 @@
-"""A range of offsets of one partition as Arrow record batches or NumPy columns, complete or an error.
+"""Read a range of offsets of one partition as Arrow record batches or NumPy columns, completely or with an error.
 
     read(topic, partition, start, end) ─▶ Reader ─▶ chunks ─▶ ArrowExporter ─▶ batches of ≤ 10,000 rows, ≤ 4 MiB
 
-What a range holds is what a reader of that isolation may see of it: offsets may be missing (compaction, transaction
-markers, aborted records), and the iteration ends when everything below `end` is known to have been seen. A range that
-the partition does not reach, that has aged out, or that belongs to a recreated topic ends in an error, never short.
+A range contains what a reader with its isolation level can see: offsets may be missing (compaction, transaction
+markers, aborted records), and the iteration ends when everything below `end` has been seen. If the partition ends
+before the range does, the range has aged out, or the topic was recreated, an error is raised and the result is never
+short.
 
-Reading is for batch jobs: several ColumnReaders in as many processes each take ranges. `split` cuts a large partition
-into ranges of about the same number of bytes.
+For batch jobs, several processes can read ranges with a ColumnReader each. `split` divides a large partition into
+ranges of similar size in bytes.
 
-Thread rule: one thread at a time, that of the Client. Batches are the caller's own.
+Thread rule: one thread at a time, that of the Client. Batches belong to the caller.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ if TYPE_CHECKING:
     from kafkalite.wire.record.columns import RecordColumns
 
 ROWS_MAX: Final = 10_000
-"""Rows of a record batch: what Spark takes in one piece as well."""
+"""Rows of a record batch; Spark uses the same number."""
 SIZE_MAX: Final = 4 * 1024 * 1024
-"""Bytes of keys and values of a record batch; a record that is larger comes alone."""
+"""Bytes of keys and values of a record batch; a larger record gets its own batch."""
 POLL_S: Final = 1.0
 
 
 class ColumnReader:
-    """See the module. Usable as a context manager.
+    """Reads ranges of offsets; see the module. Usable as a context manager.
 
-    `client`            a Client, or bootstrap servers for one of its own, which `close` closes
-    `isolation_level`   "read_uncommitted" or "read_committed": without aborted records, and never after open ones
-    `columns`           names out of COLUMNS, in the order wanted; what is left out is not even copied
-    `rows_max`, `size_max`    of a record batch: rows; bytes of keys and values
-    `fetch_size`        bytes asked for at once; memory in use is a few times that
-    `check_crcs`        verify each batch: CorruptMessage names partition and offset of one that is damaged
-    `stall_timeout_s`   how long a range may make no progress before RangeUnavailable (default: the client's retries)
+    `client`            a Client, or bootstrap servers to create one, which `close` closes
+    `isolation_level`   "read_uncommitted" or "read_committed" (no aborted records, nothing after an open transaction)
+    `columns`           names from COLUMNS in the wanted order; others are not even copied
+    `rows_max`, `size_max`    limits of a record batch: rows; bytes of keys and values
+    `fetch_size`        bytes per fetch; memory in use is a few times that
+    `check_crcs`        verify each batch; CorruptMessage names partition and offset of a corrupt one
+    `stall_timeout_s`   longest time without progress before RangeUnavailable (default: the client's retry_timeout_s)
     """
 
     def __init__(
@@ -88,22 +89,22 @@ class ColumnReader:
         self.close()
 
     def close(self) -> None:
-        """Closes the Client, if it is its own. Idempotent."""
+        """Close the Client if this reader created it. Idempotent."""
         if self._owns_client:
             self.client.close()
 
     @property
     def schema(self) -> Any:
-        """The Arrow schema of what `read` gives."""
+        """The Arrow schema of the batches of `read`."""
         return schema_of(self.columns)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, topic: str, partition: int, start: int, end: int, *, topic_id: bytes | None = None) -> Iterator[Any]:
-        """The records with start <= offset < end as pyarrow.RecordBatches, in order.
+        """Yield the records with start <= offset < end as pyarrow.RecordBatches, in order.
 
-        OffsetOutOfRange when `start` is no longer there; RangeUnavailable when `end` is not reached;
-        UnknownTopicOrPartition; with `topic_id` (16 bytes) InconsistentTopicId when the topic was recreated.
+        Raises OffsetOutOfRange if `start` no longer exists, RangeUnavailable if `end` is not reached, and
+        UnknownTopicOrPartition; with `topic_id` (16 bytes) InconsistentTopicId if the topic was recreated.
         """
         exporter = ArrowExporter(self.columns, self._rows_max, self._size_max)
         for chunk in self._chunks(topic, partition, start, end, topic_id):
@@ -112,7 +113,7 @@ class ColumnReader:
     def read_numpy(
         self, topic: str, partition: int, start: int, end: int, *, topic_id: bytes | None = None
     ) -> Iterator[RecordColumns]:
-        """The same as NumPy columns, for programs without pyarrow; keys, values and headers as `columns` says.
+        """Yield the same records as NumPy columns, without pyarrow. `columns` selects keys, values and headers.
 
         A piece ends with a batch of the log, so it may have more rows and bytes than a record batch of `read`.
         """
@@ -151,7 +152,7 @@ class ColumnReader:
         self._require_topic(topic, topic_id)
 
     def _stalled(self, reader: Reader, key: TopicPartition, end: int) -> RangeUnavailable:
-        """Why nothing more came."""
+        """Explain why no more records arrived."""
         readable = reader.readable_end(key)
         at = reader.position(key)
         if 0 <= readable < end:
@@ -162,7 +163,7 @@ class ColumnReader:
         return RangeUnavailable(f"{key}: no data arrived at offset {at} within {self._stall_timeout_s:g} s")
 
     def _require_topic(self, topic: str, topic_id: bytes | None) -> None:
-        """The topic is the one that was meant, not another of its name."""
+        """Raise an error if the topic was recreated under the same name."""
         if topic_id is None:
             return
         found = self.client.topic(topic).topic_id
@@ -175,9 +176,9 @@ class ColumnReader:
     # --- planning -----------------------------------------------------------------------------------------------------
 
     def offsets_for(self, partitions: Iterable[TopicPartition], at: str | int) -> dict[TopicPartition, int]:
-        """An offset in each partition: `at` is "earliest", "latest" (as the isolation sees it), or a time in ms.
+        """Return an offset in each partition for `at`: "earliest", "latest" (for the isolation level), or a time in ms.
 
-        For a time it is the first record that is not older, -1 when there is none.
+        For a time, it is the offset of the first record at or after it, or -1 if there is none.
         """
         special = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
         if isinstance(at, str) and at not in special:
@@ -189,13 +190,13 @@ class ColumnReader:
         return {key: row.offset for key, row in found.items()}
 
     def split(self, topic: str, partition: int, start: int, end: int, *, size_target: int) -> list[OffsetRange]:
-        """The range in pieces of about `size_target` bytes on the wire, each beginning with a batch of the log.
+        """Divide a range into pieces of about `size_target` bytes on the wire, each starting with a batch of the log.
 
-        The pieces cover the range exactly and in order. Their sizes are estimates, made by looking at single batches;
-        it works with every broker. An empty range has no pieces.
+        The pieces cover the range exactly and in order. Their sizes are estimates from a few batches; this works with
+        every broker. An empty range has no pieces.
         """
         return split_by_size(self.client, TopicPartition(topic, partition), start, end, size_target)
 
     def estimate_size(self, topic: str, partition: int, start: int, end: int) -> int:
-        """About how many bytes the range has on the wire."""
+        """Estimate the bytes of a range on the wire."""
         return sum(piece.size for piece in self.split(topic, partition, start, end, size_target=2**62))

@@ -1,9 +1,9 @@
-"""Arrow record batches, or NumPy columns, to the partitions of topics.
+"""Write Arrow record batches or NumPy columns to the partitions of topics.
 
     write ─▶ rows by topic ─▶ by partition: its column, or murmur2 of the key, or the next in turn ─▶ Producer
 
-Bytes are taken from where Arrow has them and copied once, into the batches that are sent. Each `write` begins batches
-of its own, so a hundred rows at a time make small ones: thousands are better.
+Bytes are copied once, from Arrow's memory into the batches that are sent. Each `write` starts new batches, so write
+thousands of rows at a time: a hundred rows make small batches.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class ColumnWriter:
-    """See the module. Usable as a context manager, whose end flushes.
+    """Writes rows to topics; see the module. A context manager that flushes at its end.
 
-    `client`    a Client, or bootstrap servers for one of its own, which `close` closes
-    `topic`     for rows whose batch has no topic column, or a null in it
-    `ignore_keys`     a key does not decide the partition (KIP-794, partitioner.ignore.keys)
+    `client`    a Client, or bootstrap servers to create one, which `close` closes
+    `topic`     default topic, for batches without a topic column and for nulls in it
+    `ignore_keys`     keys do not determine the partition (KIP-794, partitioner.ignore.keys)
     `create_topics`   lets a broker with auto.create.topics.enable create a missing topic, as for a Java producer
-    `options`   those of Producer: codec, acks, transactional_id and so on; the default is idempotent, acks=all
+    `options`   options of Producer such as codec, acks, transactional_id; default: idempotent, acks=all
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ColumnWriter:
         self._creates_topics = create_topics
         self._turn = 0
         self.producer = Producer(self.client, **options)
-        """For what a Producer can do besides: deliveries, transactions, offsets of groups."""
+        """The Producer, for deliveries, transactions and group offsets."""
 
     def __enter__(self) -> Self:
         return self
@@ -69,17 +69,18 @@ class ColumnWriter:
             self.close()
 
     def close(self) -> None:
-        """Drops what is not delivered (`flush` first), and the Client if it is its own. Idempotent."""
+        """Drop undelivered records (call `flush` first), and close the Client if this writer created it. Idempotent."""
         self.producer.close()
         if self._owns_client:
             self.client.close()
 
     def write(self, batch: Any, *, topic: str | None = None) -> None:
-        """Sends the rows of a pyarrow RecordBatch or Table, in order within each partition.
+        """Send the rows of a pyarrow RecordBatch or Table, in order within each partition.
 
-        Columns: value (binary or string), and as wanted key, headers (a list of structs of key and value, or a map),
-        timestamp (or int64 in ms; default now), partition (integers; null: by key), topic. ValueError for others, and
-        for a partition that the topic has not; nothing of the batch is sent then. DeliveryFailed as Producer.send.
+        Columns: value (binary or string), and optionally key, headers (a list of structs of key and value, or a map),
+        timestamp (or int64 in ms; default now), partition (integers; null: by key), topic. Raises ValueError for other
+        columns and for a partition that does not exist; then nothing of the batch is sent. Raises DeliveryFailed as
+        Producer.send.
         """
         pa = pyarrow()
         batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
@@ -95,17 +96,17 @@ class ColumnWriter:
     def write_columns(
         self, columns: RecordColumns, *, topic: str | None = None, partitions: NDArray[np.int64] | None = None
     ) -> None:
-        """Sends NumPy columns; `partitions` has one a record, -1 where its key decides. Needs no pyarrow."""
+        """Send NumPy columns without pyarrow. `partitions` has one item per record, -1 where the key decides."""
         name = self._require_topic(topic or self._topic)
         targets = self._targets(name, columns, partitions)
         self._send(name, columns, targets, int(time.time() * 1000))
 
     def flush(self) -> None:
-        """Waits until everything is acknowledged. DeliveryFailed, KafkaError."""
+        """Wait until everything is acknowledged. Raises DeliveryFailed and KafkaError."""
         self.producer.flush()
 
     def transaction(self) -> AbstractContextManager[Producer]:
-        """A transaction as a `with` block, with a `transactional_id`: see Producer.transaction."""
+        """Return a transaction as a context manager (needs a `transactional_id`); see Producer.transaction."""
         return self.producer.transaction()
 
     @property
@@ -113,10 +114,10 @@ class ColumnWriter:
         """Records acknowledged so far."""
         return self.producer.record_count
 
-    # --- where to -----------------------------------------------------------------------------------------------------
+    # --- partitioning -------------------------------------------------------------------------------------------------
 
     def _by_topic(self, rows: Rows, topic: str | None) -> Iterator[tuple[str, RecordColumns, NDArray[np.int64] | None]]:
-        """The rows of each topic, order kept. A topic that `write` was given counts for all."""
+        """Yield the rows of each topic in order. A topic passed to `write` applies to all rows."""
         count = len(rows.columns.values)
         if not count:
             return
@@ -137,7 +138,7 @@ class ColumnWriter:
         return name
 
     def _partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic. UnknownTopicOrPartition."""
+        """Return the partitions of a topic. Raises UnknownTopicOrPartition."""
         try:
             return self.client.partitions(topic)
         except UnknownTopicOrPartition:
@@ -147,7 +148,7 @@ class ColumnWriter:
         return self.client.partitions(topic)
 
     def _targets(self, topic: str, columns: RecordColumns, wanted: NDArray[np.int64] | None) -> NDArray[np.int64] | int:
-        """A partition for each record, or one for all. Records without a key follow this portion's turn."""
+        """Return a partition per record, or one for all. All records without a key go to the next partition in turn."""
         partitions = self._partitions(topic)
         turn = partitions[self._turn % len(partitions)]
         self._turn += 1

@@ -1,15 +1,15 @@
-"""Reading as a member of a consumer group, by the classic protocol.
+"""Consumer group members (classic protocol).
 
-    group_reader.py        GroupReader: what the caller sees; rebalances, callbacks, commits
-    holdings.py            the partitions that are this member's, and how far each of them is
-    one_thread.py          what keeps other threads out, and wakes the one that is inside
-    membership.py          a thread that joins, beats and leads
-    commits.py             committed offsets: sent, awaited, fetched
-    assignors.py           who gets which partitions, as Java's assignors decide
+    group_reader.py        GroupReader: the public class, with rebalances, callbacks and commits
+    holdings.py            the partitions assigned to this member and their positions
+    one_thread.py          rejects use by a second thread, and wakes the first one
+    membership.py          a thread that joins the group, sends heartbeats and acts as group leader
+    commits.py             commits and fetches offsets
+    assignors.py           assignment strategies, compatible with Java's assignors
 
-What members and leader say to each other, as bytes: `kafkalite.wire.consumer_protocol`. Groups are described and
-deleted in `kafkalite.client.admin`.
+The encoding of subscriptions and assignments is in `kafkalite.wire.consumer_protocol`. Groups are described and deleted
+in `kafkalite.client.admin`.
 
-Each GroupReader has one thread (`Membership`), with its own connections. Partitions, positions and callbacks belong
-to the caller's thread.
+Each GroupReader has one thread (`Membership`) with separate connections. Partitions, positions and callbacks belong to
+the caller's thread.
 """

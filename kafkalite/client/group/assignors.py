@@ -1,16 +1,16 @@
-"""Who reads what in a group: the leader's decision, by the strategy that all members know.
+"""Assign partitions to the members of a group, as the group leader, with the strategy that all members support.
 
-    range                 per topic, neighbours together; the same numbers of several topics go to the same member
-    cooperative-sticky    even, each partition where it was if it can be; what moves is given up first, then given
-                          (KIP-429)
+    range                 per topic, adjacent partitions together; equal numbers of several topics go to the same member
+    cooperative-sticky    balanced; partitions stay where they are if possible, and one that moves is revoked in one
+                          rebalance and assigned in the next (KIP-429)
 
-The decision must not depend on anything but its input, since any member may become leader; names, sort order and user
-data are Java's, so that its members and ours share a group.
+An assignment depends on nothing but its input, since any member may become leader. Names, sort order and user data are
+those of Java's assignors, so Java members and these can share a group.
 
-The sticky one in three steps: keep what members claim (the younger generation wins, a tie loses both), give what is
-free to whoever may have it and has least, then even out: while somebody can hand a partition on, through others where
-topics differ, to a member with at least two fewer, do it. That ends, because the sum of squares falls, in the most even
-division there is.
+The sticky strategy works in three steps. It keeps what members own (the later generation wins; in a tie both lose the
+partition). It assigns each free partition to the eligible member with the fewest. Then it balances: while a member can
+pass a partition, through others if topics differ, to a member with at least two fewer, it does. This ends with the most
+even assignment possible, because each step lowers the sum of squares.
 
 Thread rule: functions are pure.
 """
@@ -35,17 +35,17 @@ GENERATION_SIZE: Final = 4
 
 
 class Assignor(Protocol):
-    """A strategy. `cooperative`: members keep what they have while they rejoin."""
+    """An assignment strategy. `cooperative`: members keep their partitions while they rejoin."""
 
     name: str
     cooperative: bool
 
     def assign(self, partition_counts: Mapping[str, int], members: Members) -> Assignment:
-        """The partitions of each member, sorted; topics without an entry do not exist."""
+        """Return each member's partitions, sorted. A topic without a partition count does not exist."""
 
 
 class RangeAssignor:
-    """See the module."""
+    """Java's RangeAssignor; see the module."""
 
     name = "range"
     cooperative = False
@@ -66,7 +66,7 @@ class RangeAssignor:
 
 
 class CooperativeStickyAssignor:
-    """See the module."""
+    """Java's CooperativeStickyAssignor; see the module."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -77,7 +77,7 @@ class CooperativeStickyAssignor:
         for member, subscription in members.items():
             for key in subscription.owned:
                 owners.setdefault(key, set()).add(member)
-        # What somebody else still has is given in the next round, when it was given up.
+        # A partition that another member still owns is assigned in the next rebalance, after it was revoked.
         return {
             member: sorted(key for key in keys if key not in owners or member in owners[key])
             for member, keys in assignment.items()
@@ -90,17 +90,17 @@ ASSIGNORS: Final[dict[str, Assignor]] = {
 
 
 def user_data(assignor: Assignor, generation: int) -> bytes | None:
-    """What a member tells the leader besides topics and owned partitions, in case the leader is too old for more."""
+    """Return the user data of a subscription, for leaders too old to read owned partitions and generation."""
     return generation.to_bytes(GENERATION_SIZE, "big", signed=True) if assignor.cooperative else None
 
 
 def rank(member: str, subscription: Subscription) -> tuple[bool, str]:
-    """Java's order: static members by instance id, then the others by member id."""
+    """Sort key of members as in Java: static members by instance id, then the others by member id."""
     return (subscription.instance_id is None, subscription.instance_id or member)
 
 
 def claimed_generation(subscription: Subscription) -> int:
-    """In which generation a member got what it owns; older members say so in user data, after whatever is there."""
+    """Return the generation of a member's owned partitions; older clients append it to their user data."""
     data = subscription.user_data
     if subscription.generation != NO_GENERATION or data is None or len(data) < GENERATION_SIZE:
         return subscription.generation
@@ -108,15 +108,15 @@ def claimed_generation(subscription: Subscription) -> int:
 
 
 class Claim(NamedTuple):
-    """Somebody says that a partition is his."""
+    """A member's claim to own a partition."""
 
     generation: int
     member: str | None
-    """None: two of the same generation say so, and neither is believed."""
+    """None if two members of the same generation claim it; then neither keeps it."""
 
 
 def previous_owners(partition_counts: Mapping[str, int], members: Members) -> dict[TopicPartition, str]:
-    """Who had each partition, as far as it still exists and he still wants it."""
+    """Return the previous owner of each partition that still exists and that the owner still subscribes to."""
     claims: dict[TopicPartition, Claim] = {}
     for member, subscription in members.items():
         generation = claimed_generation(subscription)
@@ -133,7 +133,7 @@ def previous_owners(partition_counts: Mapping[str, int], members: Members) -> di
 
 
 class Balance:
-    """A division under way: who has which partitions of which topic."""
+    """An assignment in progress: the owner of each partition, by topic."""
 
     def __init__(self, partition_counts: Mapping[str, int], members: Members) -> None:
         self.previous = previous_owners(partition_counts, members)
@@ -150,7 +150,7 @@ class Balance:
         self.load[member] += 1
 
     def hand_on(self, topic: str, giver: str, taker: str) -> None:
-        """One partition: rather one that comes home, or that was not the giver's before."""
+        """Move one partition; prefer one that returns to its previous owner, or that the giver did not own before."""
         held = self.held[giver][topic]
 
         def reluctance(key: TopicPartition) -> tuple[int, int]:
@@ -165,7 +165,7 @@ class Balance:
         self.give(key, taker)
 
     def improve(self, start: str) -> bool:
-        """Moves a partition from `start` along the shortest way to somebody with at least two fewer."""
+        """Move a partition from `start` along the shortest path to a member with at least two fewer."""
         came_from: dict[str, tuple[str, str]] = {}
         seen = {start}
         queue = deque([start])
@@ -190,7 +190,7 @@ class Balance:
 
 
 def sticky(partition_counts: Mapping[str, int], members: Members) -> Assignment:
-    """The most even division, with as much as possible where it was."""
+    """Return the most even assignment, with as many partitions as possible left at their previous owner."""
     balance = Balance(partition_counts, members)
     for topic in sorted(partition_counts):
         for number in range(partition_counts[topic]):

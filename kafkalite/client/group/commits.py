@@ -1,10 +1,10 @@
-"""Committed offsets of a group's member: sent, awaited, fetched.
+"""Commit and fetch the offsets of a group member.
 
     commit_async ─▶ on the wire, in order ──answered──▶ callback, in order (poll, or the next commit, takes answers)
     commit       ─▶ after those, awaited; repeated while the coordinator moves, loads or the group rebalances
 
-A commit names generation and member, so that one which comes too late is refused (CommitFailed): others may read the
-partitions by then.
+A commit carries generation and member id. After a rebalance without this member the broker rejects it (CommitFailed),
+since other members may already read the partitions.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
     Callback = Callable[[dict[TopicPartition, CommittedOffset], Exception | None], None]
 
 STABLE_SINCE: Final = 7
-"""From this version on OffsetFetch can ask for offsets that no open transaction may change."""
+"""The first OffsetFetch version that can leave out offsets which an open transaction may still change."""
 COMMITS_MAX: Final = 100
-"""Commits under way; one more waits for the oldest answer."""
+"""Pending commits; one more waits for the oldest response."""
 PASSING: Final = WAITING | {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.REQUEST_TIMED_OUT,
 }
-"""Codes after which the same question may be answered a moment later."""
+"""Codes after which a retry may succeed."""
 GONE: Final = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
-"""Codes that say: this member has no say about these partitions any more."""
+"""Codes after which this member no longer owns these partitions."""
 
 
 class PendingCommit(NamedTuple):
-    """A commit that is not answered yet."""
+    """A commit without a response."""
 
     offsets: dict[TopicPartition, CommittedOffset]
     callback: Callback | None
 
 
 class Commits:
-    """See the module."""
+    """The commits of one member; see the module."""
 
     def __init__(self, client: Cluster, group_id: str, instance_id: str | None) -> None:
         self._client = client
@@ -73,10 +73,10 @@ class Commits:
         self._coordinator = Coordinator(client, group_id, lane=self._lane)
         self._under_way: deque[PendingCommit] = deque()
         self._connection: Connection | None = None
-        """Where the answers to those under way come from."""
+        """The connection on which pending commits were sent."""
 
     def close(self) -> None:
-        """Drops the connection; what is under way is not heard of."""
+        """Close the connection and drop pending commits without a callback."""
         self._under_way.clear()
         self._client.close_lane(self._lane)
 
@@ -85,7 +85,7 @@ class Commits:
     def commit(
         self, offsets: Mapping[TopicPartition, CommittedOffset], identity: GroupIdentity, timeout_s: float
     ) -> None:
-        """Commits and waits. CommitFailed; what can pass is repeated for `timeout_s`."""
+        """Commit and wait. Raises CommitFailed; retriable errors are retried for `timeout_s` seconds."""
         self.drain()
         deadline = time.monotonic() + timeout_s
         backoff_s = self._client.retry_backoff_s
@@ -114,8 +114,9 @@ class Commits:
     def commit_async(
         self, offsets: dict[TopicPartition, CommittedOffset], identity: GroupIdentity, callback: Callback | None
     ) -> None:
-        """Sends a commit and returns. A failure is the callback's to hear; it is not repeated, since a later one may be
-        on its way."""
+        """Send a commit and return. A failure is passed to the callback and not retried, since a later commit may
+        already be pending.
+        """
         while len(self._under_way) >= COMMITS_MAX:
             self._take_one()
         under_way = PendingCommit(offsets, callback)
@@ -133,7 +134,7 @@ class Commits:
         self._under_way.append(under_way)
 
     def take_answers(self) -> None:
-        """Calls back for what has been answered, without waiting."""
+        """Run the callbacks of commits that have a response, without waiting."""
         while self._under_way and self._connection is not None:
             if not self._connection.closed and not self._connection.overdue:
                 poller = select.poll()
@@ -143,7 +144,7 @@ class Commits:
             self._take_one()
 
     def drain(self) -> None:
-        """Waits for every answer under way, and calls back."""
+        """Wait for all pending commits and run their callbacks."""
         while self._under_way:
             self._take_one()
 
@@ -180,7 +181,7 @@ class Commits:
         )
 
     def _refusal(self, answer: Any) -> KafkaError | None:
-        """The first error in an answer."""
+        """Return the first error in a response."""
         for topic in answer.topics:
             for row in topic.partitions:
                 if row.error_code:
@@ -191,9 +192,10 @@ class Commits:
     # --- fetching -----------------------------------------------------------------------------------------------------
 
     def fetch(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """What is committed, -1 where nothing is. Asked once; KafkaError with a code of PASSING: ask again later.
+        """Fetch the committed offset of each partition; -1 if there is none. One request; raises KafkaError.
 
-        Offsets that an open transaction may still change are not answered (KIP-447).
+        With a code in PASSING, call it again later. While an open transaction may change an offset, the request fails
+        (UNSTABLE_OFFSET_COMMIT, KIP-447).
         """
         self.drain()
         connection = self._coordinator.connection()
@@ -217,12 +219,12 @@ class Commits:
         return found
 
     def lost_connection(self) -> None:
-        """The next question looks for the coordinator again."""
+        """Drop the coordinator's address, so that the next request looks it up."""
         self._coordinator.forget()
 
 
 def failed(group_id: str, error: Exception) -> CommitFailed:
-    """What a refused commit means, in a sentence."""
+    """Convert the error of a rejected commit to CommitFailed."""
     if isinstance(error, KafkaError):
         if error.code in GONE:
             return CommitFailed(

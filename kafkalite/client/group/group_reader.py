@@ -1,16 +1,16 @@
-"""Reading as a member of a consumer group: partitions come and go, offsets are committed, in any group of Kafka's.
+"""GroupReader: read topics as a member of a consumer group, with rebalances, callbacks and commits.
 
     poll ─▶ rebalance news? ─▶ callbacks, give up, take ─▶ positions of what is new ─▶ Reader ─▶ chunks
               ▲
     Membership (a thread): joins, beats, leads            Commits: offsets there and back
 
-With `cooperative-sticky` alone partitions that stay are read on through a rebalance; otherwise all are given up before
-and taken after it (`eager`). Offsets of records that were handed out are committed by `commit`, `commit_async`, or
-every `auto_commit_interval_s` and whenever partitions are given up. What was handed out by the last poll counts as
-processed only when the next poll, commit or close comes.
+With `cooperative-sticky` as the only assignor, partitions that stay assigned are read during a rebalance. Otherwise all
+partitions are revoked before it and assigned after it (`eager`). Offsets of records that were handed out are committed
+by `commit`, by `commit_async`, or every `auto_commit_interval_s` and whenever partitions are revoked. Records returned
+by a poll count as processed when the next poll, commit or close is called.
 
-Thread rule: one thread at a time, that of the Client; another one is refused (RuntimeError), but it may call `close`,
-which ends the poll under way (ReaderClosed; a `for` loop just ends). Callbacks run inside poll and close, with no lock.
+Thread rule: one thread at a time, that of the Client. Another thread gets RuntimeError, except for `close`, which ends
+a running poll (ReaderClosed; a `for` loop just ends). Callbacks run inside poll and close, without a lock.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ MAX_POLL_INTERVAL_S: Final = 300.0
 TOPICS_AGE_MAX_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 10.0
 PLACE_AGAIN_S: Final = 0.1
-"""Seconds after which committed offsets that could not be had are asked for again."""
+"""Seconds until committed offsets that could not be fetched are requested again."""
 
 logger = logging.getLogger(__name__)
 
 
 class Callbacks(NamedTuple):
-    """What the caller wants to be told; see GroupReader."""
+    """The caller's callbacks; see GroupReader."""
 
     assigned: OnPartitions | None
     revoked: OnPartitions | None
@@ -69,18 +69,18 @@ class Callbacks(NamedTuple):
 
 
 class GroupReader:
-    """See the module; `Client.group_reader` gives one. Iterate over it, or call `poll`.
+    """A consumer group member, created by `Client.group_reader`. Iterate over it, or call `poll`.
 
-    `topics`                a name, several, or a compiled pattern that whole names must match
-    `assignors`             names of strategies, the favourite first: "range", "cooperative-sticky"
-    `instance_id`           makes a static member (KIP-345): a restart within the session changes nothing for others
-    `reset`                 where to begin without a committed offset, or when it is gone: "earliest", "latest" or None,
-                            which raises NoOffset, OffsetOutOfRange or LogTruncated (see Reader)
-    `auto_commit_interval_s`   None: commits are the caller's
-    `on_assigned`, `on_revoked`, `on_lost`   called with partitions: taken; about to be given up, so that commit works
-                            still; taken away, too late for a commit. A first call may bring none
-    `session_timeout_s`     after so long without a beat the group goes on without this member
-    `max_poll_interval_s`   the longest the caller may take between polls; a rebalance of the group waits for it
+    `topics`                a name, several, or a compiled pattern that must match the full name
+    `assignors`             assignment strategies in order of preference: "range", "cooperative-sticky"
+    `instance_id`           makes a static member (KIP-345): a restart within the session causes no rebalance
+    `reset`                 where to start without a committed offset, or if it is out of range: "earliest", "latest" or
+                            None, which raises NoOffset, OffsetOutOfRange or LogTruncated (see Reader)
+    `auto_commit_interval_s`   seconds between automatic commits; None: only the caller commits
+    `on_assigned`, `on_revoked`, `on_lost`   called with partitions: assigned; being revoked (a commit still works);
+                            already lost (too late to commit). The first call may have none
+    `session_timeout_s`     the group removes the member after this time without a heartbeat
+    `max_poll_interval_s`   longest time between polls; a rebalance waits this long for the member
     `isolation`, `fetch_size`, `max_wait_ms`, `check_crcs`, `raises_truncation`   as in Reader
     """
 
@@ -121,7 +121,7 @@ class GroupReader:
             max_poll_interval_s=max_poll_interval_s,
             topics_age_max_s=topics_age_max_s,
         )
-        client.refresh([])  # a broker that is not there raises here, and not at some later poll
+        client.refresh([])  # raises here, not in a later poll, if no broker is reachable
         self._client = client
         self._callbacks = Callbacks(on_assigned, on_revoked, on_lost)
         self._auto_commit_s = auto_commit_interval_s
@@ -151,14 +151,14 @@ class GroupReader:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """After an exception nothing is committed by itself: what was handed out last may not have been processed."""
+        """Close without an automatic commit after an exception: the last records may not have been processed."""
         self.close(commit=kind is None)
 
     def close(self, *, commit: bool = True, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Gives all up (automatic commit, on_revoked), leaves the group, ends the thread. Idempotent; from any thread.
+        """Commit (if automatic), run on_revoked, leave the group and end the thread. Idempotent; any thread.
 
-        A static member does not leave: it is expected back until its session expires. `commit` is about the automatic
-        commit alone. In a forked child nothing happens: the membership is the parent's.
+        `commit` False skips the automatic commit. A static member does not leave: the group waits for it until its
+        session expires. In a forked child nothing happens, as the membership belongs to the parent.
         """
         if self._client.inherited:
             return
@@ -172,13 +172,13 @@ class GroupReader:
                     self._reader.close()
 
     def _give_up_all(self, timeout_s: float, *, commit: bool) -> None:
-        """What close does first; a callback's error is raised when the rest is done."""
+        """Revoke all partitions in `close`; a callback's error is raised after the rest is done."""
         settled = self._membership.identity(0.0) is not None
         if self._auto_commit_s is not None and settled and commit:
             self._commit_before_giving_up(timeout_s)
         try:
             if self._holdings.owned:
-                # Who keeps partitions while the group rebalances still has them: nobody else was given them.
+                # A member that keeps partitions during a rebalance still owns them: they were not reassigned.
                 known = self._membership.known_as().generation != NO_GENERATION
                 self._call(self._callbacks.revoked if known else self._callbacks.lost, self._holdings.owned)
         finally:
@@ -188,7 +188,7 @@ class GroupReader:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Chunk]:
-        """Chunks until somebody closes the reader; each counts as handed out when it is."""
+        """Yield chunks until the reader is closed. Each chunk counts as handed out when it is yielded."""
         while True:
             try:
                 with self._one_thread.entered():
@@ -199,17 +199,17 @@ class GroupReader:
             yield chunk
 
     def poll(self, timeout_s: float = 1.0) -> list[Chunk]:
-        """The records that came, waiting for the first of them at most so long.
+        """Return the records that have arrived; wait at most `timeout_s` for the first.
 
-        Joins the group at first, and takes part in its rebalances. KafkaError, ClientError; FencedInstanceId and the
-        like come again at each call, as the group has no place for this member any more.
+        Joins the group on the first call and takes part in rebalances. Raises KafkaError and ClientError. A fatal error
+        such as FencedInstanceId is raised again by every call.
         """
         with self._one_thread.entered():
             self._look(time.monotonic() + timeout_s)
             return self._holdings.hand_out_all()
 
     def _look(self, deadline: float | None) -> None:
-        """Serves the group, then reads, until there are chunks or the time is over."""
+        """Take part in the group and read, until there are chunks or the deadline has passed."""
         while True:
             self._membership.polled()
             self._one_thread.go_on()
@@ -231,7 +231,7 @@ class GroupReader:
                 return
 
     def _go_back(self) -> None:
-        """Takes positions back to where the reader goes on in logs that have another history now."""
+        """Move positions back to where the reader continues in logs that have diverged."""
         for key, offset in self._reader.gone_back.items():
             self._holdings.drop_chunks({key})
             self._holdings.positions[key] = offset
@@ -267,7 +267,7 @@ class GroupReader:
                 raise error
 
     def _apply(self, assigned: set[TopicPartition]) -> None:
-        """Gives up what went, takes what came; who had to give something up rejoins, so that it can be given on."""
+        """Revoke and add partitions. A member that revoked some rejoins, so that they can be assigned to others."""
         revoked, added = self._holdings.owned - assigned, assigned - self._holdings.owned
         try:
             if revoked:
@@ -305,7 +305,7 @@ class GroupReader:
             callback(sorted(keys))
 
     def _place(self) -> None:
-        """Finds out where to read on in partitions that are new. What can pass is asked again by a later poll."""
+        """Find the start offsets of new partitions. After a retriable error a later poll tries again."""
         now = time.monotonic()
         unplaced = self._holdings.unplaced
         if not unplaced or now < self._holdings.place_at:
@@ -333,7 +333,7 @@ class GroupReader:
                     f"group {self._settings.group_id} has no committed offset for {names}, and reset is None"
                 )
             asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
-            with contextlib.suppress(UnknownTopicOrPartition):  # deleted meanwhile: the group will hear of it
+            with contextlib.suppress(UnknownTopicOrPartition):  # deleted meanwhile; a rebalance will follow
                 found = self._client.list_offsets(dict.fromkeys(missing, asked), isolation=self._isolation)
                 starts |= {key: row.offset for key, row in found.items()}
         self._begin(starts, marks)
@@ -345,9 +345,9 @@ class GroupReader:
     # --- committing ---------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets | None = None, *, timeout_s: float | None = None) -> None:
-        """Commits what was handed out, or these offsets of owned partitions, and waits until it is done. CommitFailed.
+        """Commit the records handed out, or these offsets of assigned partitions, and wait. Raises CommitFailed.
 
-        Repeated while the coordinator moves or the group rebalances, for `timeout_s` (default: the client's
+        Retries while the coordinator moves or the group rebalances, for `timeout_s` seconds (default: the client's
         retry_timeout_s).
         """
         with self._one_thread.entered():
@@ -361,9 +361,9 @@ class GroupReader:
                 self._was_committed(rows)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
-        """Sends the same commit and returns; `callback(offsets, error or None)` follows in a later poll or commit.
+        """Send a commit and return; a later poll or commit calls `callback(offsets, error or None)`.
 
-        Callbacks come in the order of the commits. A commit that failed is not repeated: a later one covers it.
+        Callbacks run in the order of the commits. A failed commit is not retried, as a later one covers it.
         """
         with self._one_thread.entered():
             rows = self._rows(offsets)
@@ -376,7 +376,7 @@ class GroupReader:
                 callback(rows, CommitFailed(f"group {self._settings.group_id} is rebalancing") if rows else None)
 
     def _noting(self, callback: Callback | None) -> Callback:
-        """The callback, after our own note of what is committed."""
+        """Return a callback that first notes the committed offsets, then calls the caller's."""
 
         def finished(offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
             if error is None:
@@ -387,15 +387,15 @@ class GroupReader:
         return finished
 
     def _was_committed(self, rows: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """The group has these now."""
+        """Note offsets that the group has committed."""
         self._holdings.note_committed({key: row.offset for key, row in rows.items()})
 
     def _was_placed(self, rows: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """New partitions are read from these, which the group had committed."""
+        """Note the committed offsets at which new partitions start."""
         self._was_committed(rows)
 
     def _rows(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
-        """What is to be committed; by default only what is not committed already."""
+        """Return the offsets to commit; by default those not committed yet."""
         if offsets is None:
             return self.with_epochs(self._holdings.uncommitted())
         strangers = [str(key) for key in offsets if key not in self._holdings.owned]
@@ -406,8 +406,10 @@ class GroupReader:
         return self.with_epochs(offsets)
 
     def with_epochs(self, offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
-        """The offsets with the leader epochs of the records before them, as far as this member has read them. By these
-        whoever continues there notices a log that was truncated (KIP-320). Any thread."""
+        """Add to each offset the leader epoch of the record before it, if this member has read it. Any thread.
+
+        With the epoch, the next owner of the partition can detect a truncated log (KIP-320).
+        """
         return {
             key: row if row.leader_epoch >= 0 else row._replace(leader_epoch=self._reader.epoch_before(key, row.offset))
             for key, row in committed_offsets(offsets).items()
@@ -427,14 +429,14 @@ class GroupReader:
             logger.warning("automatic commit of %d partitions failed: %s", len(offsets), error)
 
     def _commit_before_giving_up(self, timeout_s: float) -> None:
-        """The automatic commit before partitions go; when it fails their records are read again."""
+        """Commit before partitions are revoked. If it fails, their new owner reads the records again."""
         try:
             self.commit(timeout_s=timeout_s)
         except CommitFailed as error:
             logger.warning("automatic commit before partitions are revoked failed: %s", error)
 
     def committed(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
-        """What the group has committed for these partitions, whoever owns them; None where nothing is."""
+        """Fetch the group's committed offset of each partition, assigned or not; None if there is none."""
         wanted = list(keys)
 
         def ask() -> dict[TopicPartition, CommittedOffset | None]:
@@ -448,35 +450,35 @@ class GroupReader:
         with self._one_thread.entered():
             return self._client.with_retries(ask)
 
-    # --- where it stands ----------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are this member's now, in order."""
+        """The partitions assigned to this member, in order."""
         return sorted(self._holdings.owned)
 
     @property
     def subscription(self) -> tuple[str, ...]:
-        """The topics; for a pattern those it matched last."""
+        """The subscribed topics; for a pattern, those it matched last."""
         return self._membership.topics
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """Who this member is now, for a transaction that commits its offsets."""
+        """This member's generation and ids, for `Producer.send_offsets_to_transaction`."""
         identity = self._membership.known_as()
         return GroupMetadata(self._settings.group_id, *identity, self._settings.instance_id)
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset after what was handed out, of each owned partition that was placed: what `commit` commits."""
+        """The offset after the last record handed out, for partitions with a known start; `commit` commits it."""
         return dict(self._holdings.positions)
 
     def position(self, key: TopicPartition) -> int:
-        """The offset that is handed out next. KeyError for a partition that is not owned, or not placed yet."""
+        """Return the next offset to hand out. KeyError if the partition is not assigned or has no start offset yet."""
         return self._holdings.positions[key]
 
     def lag(self, key: TopicPartition) -> int | None:
-        """Records between the position and the end that may be read, as of the last fetch; None before the first."""
+        """Return the records between the position and the readable end as of the last fetch; None before the first."""
         position = self._holdings.positions.get(key)
         end = -1 if position is None else self._reader.readable_end(key)
         return None if position is None or end < 0 else max(end - position, 0)
@@ -493,7 +495,7 @@ class GroupReader:
             return all(positions[key] >= ends.get(key, 0) for key in self._holdings.owned)
 
     def seek(self, key: TopicPartition, offset: int) -> None:
-        """Goes on from another offset; KeyError for a partition that is not owned."""
+        """Continue at another offset. KeyError if the partition is not assigned."""
         with self._one_thread.entered():
             if key not in self._holdings.owned:
                 raise KeyError(key)
@@ -504,7 +506,7 @@ class GroupReader:
             self._holdings.positions[key] = offset
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Hands out nothing of these owned partitions until `resume` or a rebalance that takes them away."""
+        """Hand out no records of these assigned partitions until `resume`, or until they are revoked."""
         with self._one_thread.entered():
             chosen = set(keys)
             self._place_for(chosen)
@@ -513,17 +515,17 @@ class GroupReader:
                 self._reader.seek(key, self._holdings.positions[key])
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Undoes `pause`."""
+        """Hand out records of these partitions again."""
         with self._one_thread.entered():
             self._reader.resume(keys)
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused, in order."""
+        """The paused partitions, in order."""
         return self._reader.paused
 
     def _place_for(self, keys: set[TopicPartition]) -> None:
-        """Waits until these have a position: pausing from on_assigned comes before the first look."""
+        """Wait until these partitions have a position, since on_assigned may pause them before it is known."""
         strangers = keys - self._holdings.owned
         if strangers:
             raise KeyError(min(strangers))
@@ -538,14 +540,14 @@ class GroupReader:
 
 
 def assignors_of(names: Sequence[str]) -> tuple[Assignor, ...]:
-    """The strategies of these names; ValueError."""
+    """Return the assignors with these names. Raises ValueError."""
     if not names or any(name not in ASSIGNORS for name in names):
         raise ValueError(f"assignors must be one or more of {', '.join(sorted(ASSIGNORS))}, not {list(names)}")
     return tuple(ASSIGNORS[name] for name in names)
 
 
 def topics_of(topics: Iterable[str] | str | Pattern[str]) -> tuple[tuple[str, ...], Pattern[str] | None]:
-    """Names, or a pattern; ValueError for neither."""
+    """Return topic names, or a pattern. Raises ValueError if there is neither."""
     if isinstance(topics, re.Pattern):
         return (), topics
     names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))

@@ -1,4 +1,4 @@
-"""The partitions that a member of a group has, and how far each of them is.
+"""The partitions assigned to a group member, and the position in each.
 
     taken ──▶ unplaced ──begin──▶ placed: chunks held ──handed out──▶ position ──committed──▶ …
       └───────────────────────────── dropped: given up or lost ◀────────────────────────────┘
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
 
 
 class Holdings:
-    """See the module."""
+    """A member's assigned partitions; see the module."""
 
     def __init__(self) -> None:
         self.owned: set[TopicPartition] = set()
         self.unplaced: set[TopicPartition] = set()
-        """Owned, and nobody knows yet where to read on."""
+        """Assigned partitions whose start offset is not known yet."""
         self.unplaced_since = 0.0
         self.place_at = 0.0
-        """When it is asked next where to read on; both as time.monotonic has it."""
+        """When the start offsets are looked up next, in time.monotonic() seconds."""
         self.positions: dict[TopicPartition, int] = {}
-        """Where the next record to be handed out stands; what commit commits."""
+        """The offset of the next record to hand out, by partition: what `commit` commits."""
         self._committed: dict[TopicPartition, int] = {}
-        """As far as this member knows."""
+        """Committed offsets that this member knows."""
         self._chunks: deque[Chunk] = deque()
-        """Read, and not handed out."""
+        """Chunks that were read and not handed out."""
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def take(self, keys: set[TopicPartition], now: float) -> None:
-        """These are owned from now on."""
+        """Add newly assigned partitions."""
         self.owned |= keys
         self.unplaced |= keys
         self.unplaced_since = now
         self.place_at = 0.0
 
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
-        """These are read from these offsets on."""
+        """Set the start offsets of unplaced partitions."""
         self.positions |= starts
         self.unplaced -= starts.keys()
 
     def drop(self, keys: set[TopicPartition]) -> None:
-        """These are somebody else's."""
+        """Remove partitions that were revoked or lost."""
         self.owned -= keys
         self.unplaced -= keys
         self.drop_chunks(keys)
@@ -63,9 +63,9 @@ class Holdings:
     # --- chunks -------------------------------------------------------------------------------------------------------
 
     def hold(self, chunks: Iterable[Chunk]) -> bool:
-        """Keeps these after what is held; whether there is a record to hand out.
+        """Append chunks; return whether there is a record to hand out.
 
-        What holds none, markers and aborted transactions, is stepped over as long as it stands in front.
+        Leading chunks without records (control records, aborted transactions) are skipped and advance the position.
         """
         self._chunks.extend(chunks)
         while self._chunks and not len(self._chunks[0].columns):
@@ -73,18 +73,18 @@ class Holdings:
         return bool(self._chunks)
 
     def hand_out(self) -> Chunk:
-        """The first chunk that is held."""
+        """Return the first chunk and advance its position."""
         chunk = self._chunks.popleft()
         self.positions[chunk.partition] = chunk.next_offset
         return chunk
 
     def hand_out_all(self) -> list[Chunk]:
-        """Everything that is held, without what has no records."""
+        """Return all chunks that have records and advance the positions."""
         chunks = [self.hand_out() for _ in range(len(self._chunks))]
         return [chunk for chunk in chunks if len(chunk.columns)]
 
     def drop_chunks(self, keys: set[TopicPartition]) -> set[TopicPartition]:
-        """Forgets what is held of these partitions; of which something was."""
+        """Drop the chunks of these partitions; return the partitions that had any."""
         dropped = {chunk.partition for chunk in self._chunks} & keys
         self._chunks = deque(chunk for chunk in self._chunks if chunk.partition not in keys)
         return dropped
@@ -92,11 +92,11 @@ class Holdings:
     # --- commits ------------------------------------------------------------------------------------------------------
 
     def uncommitted(self) -> dict[TopicPartition, CommittedOffset]:
-        """The positions that are not committed yet."""
+        """Return the positions that are not committed."""
         return {
             key: CommittedOffset(offset) for key, offset in self.positions.items() if self._committed.get(key) != offset
         }
 
     def note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """So far the group has these; of partitions that are owned."""
+        """Note the committed offsets of assigned partitions."""
         self._committed |= {key: offset for key, offset in offsets.items() if key in self.owned}

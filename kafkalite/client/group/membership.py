@@ -1,4 +1,4 @@
-"""One member of a consumer group (classic protocol): joins, beats, notices rebalances, on a thread of its own.
+"""Membership: a thread that keeps one member in a consumer group (classic protocol).
 
     IDLE ──join──▶ JOINING ──join and sync answered──▶ STABLE ──REBALANCE_IN_PROGRESS──▶ REBALANCING ──join──▶ JOINING …
                       │                                  │  topics changed ─────────────────▲
@@ -6,15 +6,15 @@
                     LOST (not a member any more: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, poll came too late) ──join──▶ …
                     FAILED (what no repetition helps: FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, ...)
 
-The thread decides nothing about partitions: it reports REBALANCING, LOST or a new assignment and waits until its owner,
-who has to give up partitions first and runs the callbacks, asks for `join`. Meanwhile it beats, so that the group waits
-for this member and no longer than `max_poll_interval_s`: an owner who does not poll that often leaves the group.
+The thread does not revoke or add partitions. It reports REBALANCING, LOST or a new assignment and waits until the owner
+has revoked partitions, run the callbacks and called `join`. Meanwhile it sends heartbeats, so that the group waits for
+this member, but leaves the group if the owner does not poll within `max_poll_interval_s`.
 
-As leader it divides the partitions by the assignor that the group chose, and looks whether topics have changed every
-`topics_age_max_s`.
+As group leader it assigns partitions with the assignor that the group chose, and checks every `topics_age_max_s`
+whether topics have changed.
 
-Thread rule: methods may be called from any thread; state is guarded by `_changed`, nothing is awaited under it. The
-thread has a Client of its own.
+Thread rule: any thread may call the methods. State is guarded by `_changed`, and nothing waits while holding it. The
+thread has a separate Client.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ if TYPE_CHECKING:
 
 PROTOCOL_TYPE: Final = "consumer"
 MEMBERS_LEAVE_SINCE: Final = 3
-"""From this version on LeaveGroup takes a list, and static members may be named."""
+"""The first LeaveGroup version with a list of members, which may be static."""
 LEAVE_TIMEOUT_S: Final = 5.0
 TOPICS_MISSING_AGE_MAX_S: Final = 3.0
-"""Seconds after which topics that are subscribed to and do not exist are looked for again."""
+"""Seconds until subscribed topics that do not exist are looked up again."""
 BROKEN: Final = (*UNREACHED, ProtocolError)
-"""Failures that end a connection, not a membership."""
+"""Failures that end a connection but not the membership."""
 
 logger = logging.getLogger(__name__)
 
 
 class Phase(Enum):
-    """Where a member stands; see the module."""
+    """State of a member; see the module."""
 
     IDLE = "idle"
     JOINING = "joining"
@@ -85,14 +85,14 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """What a member tells the group about itself, and how patient it is; times in seconds."""
+    """A member's subscription, assignors and timeouts (seconds)."""
 
     group_id: str
     instance_id: str | None
     assignors: tuple[Assignor, ...]
     topics: tuple[str, ...]
     pattern: Pattern[str] | None
-    """In place of topics: all whose whole name it matches, internal ones left out."""
+    """Subscribes to all non-internal topics whose full name matches, in place of `topics`."""
     session_timeout_s: float
     heartbeat_interval_s: float
     max_poll_interval_s: float
@@ -101,19 +101,19 @@ class MemberSettings:
 
     @property
     def cooperative(self) -> bool:
-        """Whether partitions are kept while rejoining: only where every strategy offered can do that."""
+        """Whether partitions are kept while rejoining: only if every assignor offered is cooperative."""
         return all(assignor.cooperative for assignor in self.assignors)
 
 
 class GroupIdentity(NamedTuple):
-    """A member as the group knows it."""
+    """A member's generation and ids."""
 
     generation: int
     member_id: str
 
 
 class Membership:
-    """See the module. `notify` is called, without a lock, after each change that the owner should look at."""
+    """One group member and its thread. `notify` is called, without a lock, after each change for the owner."""
 
     def __init__(self, client: Cluster, settings: MemberSettings, notify: Callable[[], None]) -> None:
         self._settings = settings
@@ -125,9 +125,9 @@ class Membership:
         self._failure: Exception | None = None
         self._identity = GroupIdentity(NO_GENERATION, "")
         self._assignment: tuple[TopicPartition, ...] | None = None
-        """Not taken yet."""
+        """The new assignment until the owner takes it."""
         self._owned: tuple[TopicPartition, ...] = ()
-        """What the owner said he has when he asked for join."""
+        """The partitions the owner reported in `join`."""
         self._topics: tuple[str, ...] = settings.topics
         self._polled_at = time.monotonic()
         self._closing = False
@@ -135,9 +135,9 @@ class Membership:
         self._beat_at = 0.0
         self._look_at = 0.0
         self._unreached: tuple[float, Exception] | None = None
-        """Since when, and why, the coordinator cannot be reached for joining."""
+        """Since when, and why, the coordinator cannot be reached."""
         self._led: dict[str, int] | None = None
-        """As leader: the topics of the group, with the partitions that were divided."""
+        """As leader: the group's topics and the partition counts of the last assignment."""
         self._bell = Wakeup()
         self._thread = threading.Thread(target=self._run, name=f"kafkalite-member-{settings.group_id}", daemon=True)
         self._thread.start()
@@ -150,36 +150,36 @@ class Membership:
 
     @property
     def failure(self) -> Exception | None:
-        """Why it is FAILED."""
+        """The error, if FAILED."""
         return self._failure
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What is subscribed to; for a pattern what it matched last."""
+        """The subscribed topics; for a pattern, those it matched last."""
         return self._topics
 
     @property
     def unreached(self) -> tuple[float, Exception] | None:
-        """Since when (time.monotonic) no coordinator can be joined, and why."""
+        """Since when (time.monotonic) the coordinator cannot be reached, and why."""
         return self._unreached
 
     def take_assignment(self) -> tuple[TopicPartition, ...] | None:
-        """The assignment of a rebalance that is over, once; None when there is no new one."""
+        """Return a new assignment once; None if there is none."""
         with self._changed:
             taken, self._assignment = self._assignment, None
             return taken
 
     @property
     def has_new_assignment(self) -> bool:
-        """Whether take_assignment has one to give."""
+        """Return whether `take_assignment` has a new assignment."""
         return self._assignment is not None
 
     def polled(self) -> None:
-        """The owner is alive."""
+        """Note that the owner has polled."""
         self._polled_at = time.monotonic()
 
     def join(self, owned: tuple[TopicPartition, ...]) -> None:
-        """Enters the group, or its next generation, with these partitions."""
+        """Join the group, or its next generation, with these owned partitions."""
         with self._changed:
             if self._phase not in {Phase.FAILED, Phase.CLOSED}:
                 self._owned = owned
@@ -189,15 +189,18 @@ class Membership:
         self._bell.ring()
 
     def identity(self, timeout_s: float) -> GroupIdentity | None:
-        """Who this is in the present generation, waiting while the next one begins; None when it is no member."""
+        """Return the identity in the current generation, waiting during a rebalance; None if this is not a member."""
         with self._changed:
             self._changed.wait_for(lambda: self._phase != Phase.JOINING, timeout_s)
             member = self._phase in {Phase.STABLE, Phase.REBALANCING}
             return self._identity if member else None
 
     def holder(self) -> GroupIdentity | None:
-        """As whom offsets may be committed without waiting. Who keeps partitions while it rejoins (cooperative) is the
-        member of the generation before, whose commits are taken until all have joined: that may be long."""
+        """Return the identity for committing without waiting.
+
+        While a cooperative member rejoins, the coordinator accepts commits of the previous generation until all have
+        joined, which can take long.
+        """
         with self._changed:
             keeps = self._phase == Phase.JOINING and self._settings.cooperative and self._owned
             if keeps and self._identity.generation != NO_GENERATION:
@@ -205,11 +208,11 @@ class Membership:
         return self.identity(0.0)
 
     def known_as(self) -> GroupIdentity:
-        """As it is known now, without waiting."""
+        """Return the last known identity, without waiting."""
         return self._identity
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
-        """Ends the thread; `leave` tells the group, which then need not wait for the session to expire."""
+        """End the thread; with `leave`, send LeaveGroup so that the group need not wait for the session to expire."""
         with self._changed:
             self._leaves = leave
             self._closing = True
@@ -235,7 +238,7 @@ class Membership:
             self._bell.close()
 
     def _step(self) -> None:
-        """Does what is due, or waits for it."""
+        """Do the next step that is due, or wait for it."""
         now = time.monotonic()
         member = self._phase in {Phase.STABLE, Phase.REBALANCING}
         if self._phase == Phase.JOINING:
@@ -270,7 +273,10 @@ class Membership:
         self._become(Phase.LOST)
 
     def _ask(self, api_key: int, message: object, *, version_max: int | None = None, wait_s: float = 0.0) -> Any:
-        """An answer of the coordinator, which may take `wait_s` longer than others. Interrupted: closed meanwhile."""
+        """Send a request to the coordinator and return its response, which may take `wait_s` longer than others.
+
+        Raises Interrupted if the member is closed meanwhile.
+        """
         connection = self._coordinator.connection()
         timeout_s = self._client.request_timeout_s + wait_s
         connection.send(api_key, message, version_max=version_max, timeout_s=timeout_s)
@@ -280,7 +286,7 @@ class Membership:
         while True:
             ready = {descriptor for descriptor, _ in poller.poll(1000)}
             if self._closing:
-                connection.close()  # its answer would meet the next question
+                connection.close()  # its response would be read for the next request
                 raise Interrupted
             if self._bell.fileno() in ready:
                 self._bell.hush()
@@ -292,7 +298,7 @@ class Membership:
     # --- entering a generation ----------------------------------------------------------------------------------------
 
     def _enter(self) -> None:
-        """Joins and syncs until there is an assignment, or no point in trying."""
+        """Join and sync until there is an assignment or a fatal error."""
         backoff_s = self._client.retry_backoff_s
         while self._phase == Phase.JOINING and not self._closing:
             try:
@@ -321,14 +327,14 @@ class Membership:
                 raise error_for(code, f"group {self._settings.group_id}: {error_for(code).message}")
 
     def _matching(self) -> tuple[str, ...]:
-        """The topics that the pattern matches now."""
+        """Return the topics that match the pattern now."""
         pattern = self._settings.pattern
         assert pattern is not None, "asked for topics by name"
         described = self._client.topics()
         return tuple(name for name, topic in described.items() if not topic.is_internal and pattern.fullmatch(name))
 
     def _join_and_sync(self) -> int:
-        """One round; 0 with an assignment, or the error code that ended it."""
+        """Run one join and sync; return 0 with an assignment, or the error code."""
         owned, topics = self._owned, self._topics
         answer = self._ask(JOIN_GROUP, self._join_request(owned, topics), wait_s=self._settings.max_poll_interval_s)
         if answer.error_code:
@@ -386,7 +392,7 @@ class Membership:
         )
 
     def _divide(self, protocol: str, rows: list[Any]) -> list[SyncGroupRequestAssignment]:
-        """As leader: who gets what, by the strategy that the group has agreed on."""
+        """As leader, assign partitions with the assignor that the group chose."""
         if protocol not in {assignor.name for assignor in self._settings.assignors}:
             raise ProtocolError(
                 f"group {self._settings.group_id} chose assignor {protocol!r}, which this member does not support"
@@ -401,14 +407,14 @@ class Membership:
         ]
 
     def _assignment_in(self, data: bytes) -> tuple[TopicPartition, ...]:
-        """What the leader gave this member. ProtocolError: it is no assignment, and nobody knows what was meant."""
+        """Decode this member's assignment. Raises ProtocolError for an invalid one."""
         try:
             return decode_assignment(data)
         except ValueError as error:
             raise ProtocolError(f"group {self._settings.group_id}: invalid assignment: {error}") from error
 
     def _subscription_of(self, row: Any) -> Subscription:
-        """What a member wants; one that says nothing sensible gets nothing, rather than stop the group."""
+        """Decode a member's subscription; an invalid one gets no partitions, so that it does not stop the group."""
         try:
             return decode_subscription(bytes(row.metadata), row.group_instance_id)
         except ValueError as error:
@@ -436,7 +442,7 @@ class Membership:
         except KafkaError as error:
             code = error.code
         if self._phase == Phase.JOINING:
-            return  # the owner was quicker; what it says is about the generation before
+            return  # the owner has already rejoined; the response is for the previous generation
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self._phase == Phase.STABLE:
                 self._become(Phase.REBALANCING)
@@ -453,7 +459,7 @@ class Membership:
         return min(age, TOPICS_MISSING_AGE_MAX_S) if missing else age
 
     def _look_for_topics(self) -> None:
-        """A pattern may match more by now, and a topic that this leader has divided may have grown, come or gone."""
+        """Look up whether a pattern matches other topics, or a topic of the last assignment has changed."""
         self._look_at = time.monotonic() + self._topics_age_max_s()
         try:
             changed = self._settings.pattern is not None and self._matching() != self._topics
@@ -467,7 +473,7 @@ class Membership:
             self._become(Phase.REBALANCING)
 
     def _leave(self, reason: str) -> None:
-        """Dynamic members tell the group; static ones are expected back until their session expires."""
+        """Send LeaveGroup for a dynamic member. A static member stays until its session expires."""
         identity = self._identity
         if self._settings.instance_id is not None or not identity.member_id:
             return

@@ -1,9 +1,9 @@
-"""Keeps other threads out of a GroupReader while one is inside, and wakes that one when the reader is to close.
+"""Keep other threads out of a GroupReader while one uses it, and wake that one if the reader is to close.
 
     free ──entered──▶ inside, again from a callback ──▶ free
       └── shut, by any thread: rings the bell, waits until nobody is inside ──▶ inside for the last time ──▶ closed
 
-Thread rule: any thread; state is guarded by `_changed`, and nothing is called under it.
+Thread rule: any thread. State is guarded by `_changed`; nothing is called under it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OneThread:
-    """See the module. `name` is the reader's, for what is raised."""
+    """The guard of one reader; see the module. `name` is the reader's name in errors."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,12 +32,15 @@ class OneThread:
         self._shutting = False
         self._shut = False
         self.bell = Wakeup()
-        """Whoever waits inside listens to it."""
+        """Wakes a thread that waits inside."""
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Inside; the same thread may come again. RuntimeError when another one is, ReaderClosed after `shut`,
-        ForeignProcess in a forked child, which has no thread that keeps the membership."""
+        """Enter the reader; the same thread may enter again.
+
+        Raises RuntimeError if another thread is inside, ReaderClosed after `shut`, and ForeignProcess in a forked
+        child, which does not have the membership thread.
+        """
         if not self._origin.is_here:
             raise ForeignProcess(self._origin.refusal("reader"))
         me = threading.get_ident()
@@ -55,8 +58,11 @@ class OneThread:
 
     @contextlib.contextmanager
     def shut(self, timeout_s: float) -> Iterator[bool]:
-        """Lets nobody in any more. True for the first to come, inside, when the one that was there has left or after
-        `timeout_s`; False for others, when the first is done or after that time."""
+        """Let no thread enter any more; yield whether the caller is the one to close the reader.
+
+        True for the first caller, once the thread inside has left or `timeout_s` has passed. False for others, once the
+        first is done or `timeout_s` has passed.
+        """
         me = threading.get_ident()
         with self._changed:
             first, self._shutting = not self._shutting, True
@@ -74,7 +80,7 @@ class OneThread:
                 self.bell.close()
 
     def go_on(self) -> None:
-        """Hushes the bell. ReaderClosed when it was rung to close the reader."""
+        """Clear the bell. Raises ReaderClosed if it was rung to close the reader."""
         self.bell.hush()
         if self._shutting:
             raise self._closed()

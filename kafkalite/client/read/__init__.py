@@ -1,7 +1,7 @@
-"""Reading ranges of partitions as columns.
+"""Read ranges of partitions as columns.
 
-    reader.py      Reader: many partitions at once, the next fetch under way while one is decoded
-    splitting.py   a range in pieces of about the same number of bytes, found by looking at single batches
+    reader.py      Reader: many partitions at once; fetches the next records while it decodes the last ones
+    splitting.py   splits a range into pieces of similar size by looking at single batches
 
-Members of groups read through it (`kafkalite.client.group`), and so do batch jobs (`kafkalite.client.columns`).
+Group members (`kafkalite.client.group`) and batch jobs (`kafkalite.client.columns`) read through it.
 """

@@ -1,7 +1,7 @@
-"""Count the records of partitions exactly where that is cheap, by reading them; say at most how many otherwise.
+"""Count the records of partitions, exactly for small ones by reading them, otherwise as an upper bound.
 
-The difference of two offsets counts the ends of transactions, aborted records and what compaction removed. Kafka has no
-request for the number of records.
+The difference of two offsets also counts control records, aborted records and records that compaction removed. Kafka
+has no request for the number of records.
 
 Thread rule: one thread at a time, that of the Cluster.
 """
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 OFFSETS_MAX: Final = 10_000
-"""Offsets that are read for one answer."""
+"""Offsets read at most per result."""
 SIZE_MAX: Final = 4 << 20
-"""Bytes that are read for one answer, as far as the sizes of partitions are known."""
+"""Bytes read at most per result, as far as partition sizes are known."""
 DURATION_S_MAX: Final = 3.0
 POLL_S: Final = 0.2
 
 
 class RecordCount(NamedTuple):
-    """A partition's offsets, and its committed records: exactly, or at most so many."""
+    """A partition's offsets and its number of committed records, exact or an upper bound."""
 
     start: int
     end: int
@@ -41,19 +41,19 @@ class RecordCount(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Of the records: 62, or ≤112."""
+        """Return the count as text: 62, or ≤112."""
         return count_text(self.records, exact=self.exact)
 
 
 def count_text(count: int, *, exact: bool) -> str:
-    """62, or ≤112 for a count that is an upper bound."""
+    """Return a count as text: 62, or ≤112 for an upper bound."""
     return str(count) if exact else f"≤{count}"
 
 
 def count_records(
     client: Cluster, partitions: Iterable[TopicPartition], sizes: Mapping[TopicPartition, int] | None = None
 ) -> dict[TopicPartition, RecordCount]:
-    """Count the records of each partition; those of partitions that are too long, or may not be read, at most."""
+    """Count the records of each partition; return an upper bound for those too long or not readable."""
     keys = list(partitions)
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
@@ -69,7 +69,7 @@ def count_records(
         chosen[key] = found[key].start
     try:
         counts = _read(client, chosen, {key: found[key].end for key in chosen})
-    except (KafkaError, ClientError):  # we may describe a topic that we may not read
+    except (KafkaError, ClientError):  # the client may be allowed to describe a topic but not to read it
         counts = {}
     return found | {key: found[key]._replace(records=count, exact=True) for key, count in counts.items()}
 
@@ -77,7 +77,7 @@ def count_records(
 def _read(
     client: Cluster, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Committed records from these offsets to before those, where no transaction is open; nothing after a while."""
+    """Count committed records between these offsets, where no transaction is open; nothing after a time limit."""
     stable = client.list_offsets(dict.fromkeys(starts, OFFSET_LATEST), isolation=READ_COMMITTED) if starts else {}
     decided = {key: start for key, start in starts.items() if stable[key].offset >= ends[key]}
     if not decided:

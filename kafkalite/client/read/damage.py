@@ -1,11 +1,11 @@
-"""Damage in a partition: where the next batch begins that can be read, and whether another replica may have it whole.
+"""Find the next readable batch after a corrupt one, and whether another replica may have the corrupt one intact.
 
     offset        +1  +2  …  +512  +1  +2  +4  +8   one after the other, so that no batch between two damaged ones is
     ▼ ✗            ✗   ✗       ✗    ✗   ✗   ✗   ✓   left out; far into one that is large by steps that double, then
                                                     halves between the last that could not be read and that one
 
-A fetch of one byte answers with the one batch that holds an offset (KIP-74), or with the broker's word that it is
-damaged; its checksum is looked at here.
+A fetch of one byte returns the batch that contains an offset (KIP-74), or the broker's error for a corrupt one. The
+batch's checksum is verified here.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 IN_TURN: Final = 512
-"""Offsets that are tried one after the other."""
+"""Offsets that are tried one by one."""
 
 
 def has_other_in_sync(client: Cluster, key: TopicPartition) -> bool:
-    """Whether an in-sync replica beside the leader may come to lead; so, too, where no broker says."""
+    """Return whether another in-sync replica may become leader; True if no broker can say."""
     try:
         rows = client.refresh([key.topic]).topics[0].partitions
     except (KafkaError, *UNREACHED):
@@ -42,12 +42,12 @@ def has_other_in_sync(client: Cluster, key: TopicPartition) -> bool:
 
 
 def is_readable(client: Cluster, key: TopicPartition, offset: int) -> bool:
-    """Whether the batch that holds this offset, or comes after it, can be read now."""
+    """Return whether the batch at or after this offset can be read now."""
     return _tried_at(client, key, offset) is not None
 
 
 def next_readable(client: Cluster, key: TopicPartition, damaged: int, end: int) -> int:
-    """The first offset above `damaged`, which cannot be read, that can, or at which no record is; at most `end`."""
+    """Return the first offset above the unreadable `damaged` that is readable or has no record; at most `end`."""
     bad, step, looks = damaged, 1, 0
     good = None
     while bad + step < end and good is None:
@@ -69,12 +69,12 @@ def next_readable(client: Cluster, key: TopicPartition, damaged: int, end: int) 
 
 
 def _tried_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
-    """`_readable_at`, of a leader that may move meanwhile."""
+    """Run `_readable_at` with retries after a leader change."""
     return client.with_retries(lambda: _readable_at(client, key, offset))
 
 
 def _readable_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
-    """Where the batch begins that holds the offset, or comes after it, if it can be read."""
+    """Return the start of the batch at or after this offset, if it is readable."""
     request = one_batch(key, offset)
 
     def ask() -> int | None:
@@ -90,7 +90,7 @@ def _readable_at(client: Cluster, key: TopicPartition, offset: int) -> int | Non
 
 
 def readable(records: memoryview) -> int | None:
-    """The base offset of the batch that these bytes begin with; None when it cannot be read."""
+    """Return the base offset of the first batch in these bytes; None if it is not readable."""
     try:
         info = next_whole(records, 0)
         if info is None or not crc_matches(records[: info.size]):

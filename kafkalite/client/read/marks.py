@@ -1,6 +1,6 @@
-"""What identifies the history that a position in a log belongs to, and where another history parts from it.
+"""Identify the log history to which a position belongs, and where two histories diverge.
 
-Thread rule: values that do not change.
+Thread rule: immutable values, except EpochHistory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Mark(NamedTuple):
-    """What a position is kept with, of the batch before it; -1: not known."""
+    """The batch before a position; -1: unknown."""
 
     epoch: int = -1
     base_offset: int = -1
@@ -23,18 +23,18 @@ class Mark(NamedTuple):
 
 UNMARKED: Final = Mark()
 EPOCHS_MAX: Final = 64
-"""Changes of leader epochs that are remembered of a log: older records are long committed."""
+"""Leader epoch changes kept per log; older records have long been committed."""
 
 
 class Position(NamedTuple):
-    """An offset that a log was read up to, and the mark of what was read last."""
+    """The end of what was read from a log, and the mark of the last batch read."""
 
     offset: int
     mark: Mark = UNMARKED
 
 
 class Divergence(NamedTuple):
-    """A log that has another history than a position is of: from offset `at` on, or from an unknown one."""
+    """A log whose history differs from that of a position, from offset `at` on (None: unknown)."""
 
     partition: TopicPartition
     position: int
@@ -50,20 +50,20 @@ if TYPE_CHECKING:
 
 
 class EpochHistory:
-    """The leader epochs of one log's records, as far as they were read: from which offset on each was in force.
+    """The leader epochs of one log, with the offset at which each begins, as far as they were read.
 
-    One thread changes it; any thread may ask.
+    One thread changes it; any thread may read it.
     """
 
     __slots__ = ("_read_to", "_rows")
 
     def __init__(self, offset: int, epoch: int = -1) -> None:
-        """`epoch` is that of the record before `offset`, -1 where it is not known."""
+        """`epoch` is that of the record before `offset`, -1 if unknown."""
         self._read_to = offset
         self._rows: tuple[tuple[int, int], ...] = ((offset - 1, epoch),)
 
     def extend(self, epochs: Sequence[tuple[int, int]], end: int) -> None:
-        """These epochs begin at these offsets, and the log was read up to `end`."""
+        """Add epochs with their start offsets; the log has been read up to `end`."""
         rows = self._rows
         for start, epoch in epochs:
             at = max(start, self._read_to)
@@ -73,14 +73,14 @@ class EpochHistory:
         self._read_to = max(self._read_to, end)
 
     def leap(self, offset: int) -> None:
-        """What is read next is at `offset`; nothing is known of what is left out."""
+        """Continue at `offset`; epochs of skipped records are unknown."""
         if offset > self._read_to:
             if self._rows[-1][1] >= 0:
                 self._rows = (*self._rows[1 - EPOCHS_MAX :], (self._read_to, -1))
             self._read_to = offset
 
     def before(self, offset: int) -> int:
-        """The epoch of the record before this offset; -1 where it is not known."""
+        """Return the epoch of the record before this offset; -1 if unknown."""
         if offset > self._read_to:
             return -1
         return next((epoch for start, epoch in reversed(self._rows) if start < offset), -1)

@@ -1,26 +1,26 @@
-"""Ranges of partitions as columns, in order per partition.
+"""Reader: read ranges of partitions as columns, in order per partition.
 
-One fetch is under way at each leader. When its answer is here, the offsets to go on from are read off the batch headers
-and the next fetch is sent; only then are the records decoded, so that broker and client work at the same time.
+Each leader has one fetch in flight. When its response arrives, the next offsets are taken from the batch headers and
+the next fetch is sent. Only then are the records decoded, so that broker and client work at the same time.
 
     sent ──answer──▶ [advance · send the next] ──▶ decode ──▶ chunks, one a partition that had records
 
-A partition ends at its entry in `ends`; without one it is read for ever. Leaders that move and connections that break
-are followed; OffsetOutOfRange is raised unless `reset` says where to go on.
+A partition ends at its entry in `ends`; without one it is read forever. Leader changes and lost connections are
+handled. OffsetOutOfRange is raised unless `reset` is set.
 
-An answer counts only for a partition that still is where it was asked from: seek, pause and drop need not wait for what
-is under way. What comes for one that was paused meanwhile is kept, and handed out once it is resumed. A partition that
-is resumed is asked for when the fetch at its leader is answered: while any is paused, fetches wait but shortly.
+A response counts only for partitions that are still at the requested offset, so seek, pause and drop need not wait for
+fetches in flight. Records that arrive for a paused partition are kept until it is resumed. A resumed partition is
+fetched when its leader responds to the current fetch, so fetches wait only briefly while any partition is paused.
 
-What goes wrong with one partition is raised by the next poll, once, after everything else in its answer was handed out;
-the partition stays where the trouble is, so that the caller may seek past it, or meet it again.
+The error of one partition is raised once, by the next poll, after the rest of the response was handed out. The
+partition stays at the failed offset: the caller may seek past it, or gets the error again.
 
-A log may be restored or truncated while it is read. The first answer on another connection, or after a failure, counts
-only when the log still has what was read before (`find_divergences`); so does OffsetOutOfRange. A log that has another
-history is read on from where the two part, with a warning, or as `reset` says where that is not known; without `reset`
-that is LogTruncated (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
+A log may be restored or truncated while it is read. The first response on a new connection or after a failure counts
+only if the log still has what was read before (`find_divergences`), and so does OffsetOutOfRange. If the log has
+diverged, reading continues at the divergence with a warning, or as `reset` says if its offset is unknown. Without
+`reset`, LogTruncated is raised (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
 
-Thread rule: one thread at a time, that of the Client. Chunks are the caller's own.
+Thread rule: one thread at a time, that of the Client. Chunks belong to the caller.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FETCH_SIZE: Final = 8 * 1024 * 1024
-"""Bytes asked for at once from one leader, and from one partition; one batch larger than that still comes whole."""
+"""Bytes per fetch and per partition; a larger batch still arrives whole."""
 CHUNK_SIZE: Final = 16 * 1024 * 1024
-"""Bytes of keys, values and headers decoded before they are handed out."""
+"""Bytes of keys, values and headers decoded per chunk."""
 CHUNK_COUNT: Final = 1_000_000
-"""Records, likewise: an empty one takes no bytes there, and 50 here."""
+"""Records per chunk: an empty record has no bytes there, but takes 50 bytes here."""
 MAX_WAIT_MS: Final = 500
 PAUSED_WAIT_MS: Final = 10
-"""How long a fetch waits for its first byte after a partition was paused; twice as long each time."""
+"""How long a fetch waits for its first byte after a partition was paused; doubles with each fetch."""
 PAUSED_WAIT_MS_MAX: Final = 100
-"""How long it waits at most while any is paused."""
+"""The maximum of that wait."""
 
 
 class Chunk(NamedTuple):
-    """Records of one partition, in order. Offsets may have gaps; `next_offset` is where the following chunk begins.
+    """Records of one partition, in order. Offsets may have gaps; the next chunk starts at `next_offset`.
 
-    Of a reader with needles these are the records that hold one, and `seen` is what was looked at for them.
+    With `needles`, only the records that contain one; `seen` describes the records that were searched.
     """
 
     partition: TopicPartition
@@ -82,12 +82,12 @@ class Chunk(NamedTuple):
     seen: Seen = NOTHING_SEEN
 
     def records(self) -> Iterator[Record]:
-        """One object a record: convenient, and far slower than the columns."""
+        """Yield one object per record: convenient, but far slower than the columns."""
         return self.columns.records()
 
 
 class ReadPosition:
-    """How far one partition is."""
+    """Position and state of one partition."""
 
     __slots__ = (
         "backoff_s",
@@ -116,25 +116,25 @@ class ReadPosition:
         self.offset = offset
         self.end = end
         self.mark = mark
-        """Of the batch before `offset`."""
+        """The batch before `offset`."""
         self.epochs = EpochHistory(offset, mark.epoch)
         self.checked_on: Connection | None = None
-        """Where the last answer came from that counted; None after a failure."""
+        """The connection of the last response that counted; None after a failure."""
         self.high_watermark = -1
         self.last_stable = -1
         self.log_start = -1
         self.empty_to = -1
-        """Up to where the partition could be read when it last answered that nothing is at `offset`."""
+        """The readable end when the partition last had no data at `offset`."""
         self.paused = False
         self.kept: tuple[int, Any] | None = None
-        """What came while it was paused, from which offset on."""
+        """A response that arrived while the partition was paused, with its start offset."""
         self.failing_since: float | None = None
         self.failure: Exception | None = None
         self.backoff_s = backoff_s
         self.retry_at = 0.0
         self.error: Exception | None = None
         self.damaged_at = -1
-        """Where it could not be read last, and since when (monotonic s)."""
+        """The last unreadable offset, and since when (monotonic s)."""
         self.damaged_since = 0.0
 
     @property
@@ -142,7 +142,7 @@ class ReadPosition:
         return self.end is not None and self.offset >= self.end
 
     def move(self, offset: int) -> None:
-        """Goes on from another offset of the same log."""
+        """Continue at another offset of the same log."""
         self.epochs.leap(offset)
         self.offset = offset
         self.mark = Mark(self.epochs.before(offset))
@@ -150,24 +150,24 @@ class ReadPosition:
 
 
 class Reader:
-    """See the module. Iterate over it, or call `poll`.
+    """Reads many partitions. Iterate over it, or call `poll`.
 
-    `ends`              where to stop, exclusive; partitions without an entry never end
-    `isolation`         READ_COMMITTED leaves out aborted transactions and stops before open ones
-    `fetch_size`        bytes asked for at once; memory in use is a few times that
+    `ends`              end offsets, exclusive; partitions without an entry never end
+    `isolation`         READ_COMMITTED skips aborted transactions and stops before open ones
+    `fetch_size`        bytes per fetch; memory in use is a few times that
     `max_wait_ms`       how long a broker may wait for the first byte
-    `reset`             "earliest" or "latest": where to go on after OffsetOutOfRange, which is raised otherwise
-    `fields`            which of "keys", "values" and "headers" are wanted (default: all); others are not even copied
-    `chunk_count`       records after which a chunk is handed out, though none is cut inside a batch
+    `reset`             "earliest" or "latest": where to continue after OffsetOutOfRange; None: raise it
+    `fields`            wanted fields of "keys", "values" and "headers" (default: all); others are not even copied
+    `chunk_count`       records per chunk; a chunk ends with a batch, so it may have more
     `chunk_size`        the same in bytes of keys, values and headers
-    `check_crcs`        verify each batch; CorruptMessage names the partition and the offset of one that is damaged
-    `await_topics`      a topic that is not there is waited for, not an error
-    `needles`           only records that hold one of them are decoded and handed out
-    `retry_damage`      True: what is damaged is asked for once more, and for retry_timeout_s while another in-sync
-                        replica may come to lead; False: CorruptMessage at once
+    `check_crcs`        verify each batch; CorruptMessage names partition and offset of a corrupt one
+    `await_topics`      wait for a missing topic instead of raising an error
+    `needles`           decode and hand out only records that contain one of these
+    `retry_damage`      True: fetch a corrupt batch once more, and for retry_timeout_s while another in-sync replica may
+                        become leader; False: raise CorruptMessage at once
     `marks`             what is known of the batches before `starts`
-    `raises_truncation` True: LogTruncated for a log that went back, whatever `reset` is
-    `find_divergences`  compares positions with their logs (kafkalite.client.history); None: it is not done
+    `raises_truncation` True: raise LogTruncated for a diverged log, whatever `reset` is
+    `find_divergences`  compares positions with their logs (kafkalite.client.history); None: no comparison
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Reader:
         )
         self._seen = NOTHING_SEEN
         self.failed: TopicPartition | None = None
-        """The partition of whose trouble a poll has spoken last."""
+        """The partition whose error was raised last."""
         self._lane = f"reader-{id(self)}"
         self._positions: dict[TopicPartition, ReadPosition] = {}
         self._sent: dict[Connection, list[tuple[ReadPosition, int]]] = {}
@@ -216,7 +216,7 @@ class Reader:
         self._find_divergences = find_divergences
         self._raises_truncation = raises_truncation or reset is None
         self.gone_back: dict[TopicPartition, int] = {}
-        """Partitions whose logs have another history now, and where they are read on; the caller may forget them."""
+        """Diverged partitions and the offset where reading continues; the caller may clear it."""
         self.add(starts, ends, marks)
 
     def __enter__(self) -> Self:
@@ -226,16 +226,16 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Drops fetches under way, with their connections: their answers would meet the next question."""
+        """Drop fetches in flight with their connections: a later request would read their responses."""
         self._sent.clear()
         self._client.close_lane(self._lane)
         self._batches.close()
 
-    # --- what is read -------------------------------------------------------------------------------------------------
+    # --- partitions ---------------------------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """What is being read, in order."""
+        """The partitions being read, in order."""
         return sorted(self._positions)
 
     def add(
@@ -244,44 +244,44 @@ class Reader:
         ends: Mapping[TopicPartition, int] | None = None,
         marks: Mapping[TopicPartition, Mark] | None = None,
     ) -> None:
-        """Reads these partitions too, from these offsets; one that is being read goes on from here."""
+        """Read more partitions from these offsets; one that is being read continues at its new offset."""
         limits, known = ends or {}, marks or {}
         for key, offset in starts.items():
             mark = known.get(key, UNMARKED)
             self._positions[key] = ReadPosition(key, offset, limits.get(key), self._client.retry_backoff_s, mark)
 
     def drop(self, keys: Iterable[TopicPartition]) -> None:
-        """Reads these partitions no longer."""
+        """Stop reading these partitions."""
         for key in keys:
             self._positions.pop(key, None)
 
     def seek(self, key: TopicPartition, offset: int) -> None:
-        """Goes on from another offset. KeyError for a partition that is not being read."""
+        """Continue at another offset. KeyError for a partition that is not being read."""
         position = self._positions[key]
         position.move(offset)
         position.error = position.failing_since = position.failure = None
         position.retry_at = 0.0
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Hands out nothing of these partitions until `resume`."""
+        """Hand out no records of these partitions until `resume`."""
         for key in keys:
             if not self._positions[key].paused:
                 self._positions[key].paused = True
                 self._paused_wait_ms = PAUSED_WAIT_MS
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Undoes `pause`."""
+        """Hand out records of these partitions again."""
         for key in keys:
             self._positions[key].paused = False
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused, in order."""
+        """The paused partitions, in order."""
         return sorted(key for key, position in self._positions.items() if position.paused)
 
     @property
     def failing(self) -> Exception | None:
-        """Why a partition could not be read when it was last asked for; None when all could. Any thread."""
+        """Why a partition could not be read in its last fetch; None if all could. Any thread may read it."""
         found = (position.failure for position in list(self._positions.values()))
         return next((failure for failure in found if failure is not None), None)
 
@@ -291,24 +291,24 @@ class Reader:
         return all(position.done for position in self._positions.values())
 
     def position(self, key: TopicPartition) -> int:
-        """The offset that comes next."""
+        """Return the next offset of a partition."""
         return self._positions[key].offset
 
     def mark(self, key: TopicPartition) -> Mark:
-        """What is known of the batch before `position`."""
+        """Return the mark of the batch before `position`."""
         return self._positions[key].mark
 
     def epoch_before(self, key: TopicPartition, offset: int) -> int:
-        """The leader epoch of the record before an offset that was read; -1 where it is not known. Any thread."""
+        """Return the leader epoch of the record before an offset that was read; -1 if unknown. Any thread."""
         position = self._positions.get(key)
         return -1 if position is None else position.epochs.before(offset)
 
     def high_watermark(self, key: TopicPartition) -> int:
-        """The end of the partition as of its last answer; -1 before the first."""
+        """Return the high watermark in the last response; -1 before the first."""
         return self._positions[key].high_watermark
 
     def readable_end(self, key: TopicPartition) -> int:
-        """Up to where it can be read: last stable offset for READ_COMMITTED, else high watermark; -1 unknown."""
+        """Return the readable end: last stable offset for READ_COMMITTED, else high watermark; -1 if unknown."""
         position = self._positions[key]
         return position.last_stable if self._isolation == READ_COMMITTED else position.high_watermark
 
@@ -317,14 +317,14 @@ class Reader:
             yield from self.answers()
 
     def poll(self, timeout_s: float | None = None, *, wake: Wakeup | None = None) -> list[Chunk]:
-        """Waits for an answer from one leader at least; the records that came, maybe none.
+        """Wait for a response from at least one leader; return its records, possibly none.
 
-        Waits no longer than `timeout_s`, or until `wake` is rung. `answers` needs less memory.
+        Returns after `timeout_s`, or when `wake` is rung. `answers` needs less memory.
         """
         return list(self.answers(timeout_s, wake))
 
     def answers(self, timeout_s: float | None = None, wake: Wakeup | None = None) -> Iterator[Chunk]:
-        """As `poll`, decoding chunk after chunk as they are asked for. Take all of them before anything else."""
+        """Like `poll`, but decode chunks as they are requested. Take all of them before calling anything else."""
         self._raise_errors()
         found = self._take_kept()
         self._send_all()
@@ -342,10 +342,10 @@ class Reader:
                 self.failed = position.key
                 raise error
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- sending ------------------------------------------------------------------------------------------------------
 
     def _send_all(self) -> None:
-        """Sees to it that each leader of an unfinished partition has a fetch under way."""
+        """Send a fetch to each leader of an unfinished partition that has none in flight."""
         waiting = self._waiting()
         by_leader: dict[Connection, list[ReadPosition]] = {}
         for index, position in enumerate(waiting):
@@ -354,7 +354,7 @@ class Reader:
             except KafkaError as error:
                 self._fail([position], error)
             except UNREACHED as error:
-                self._fail(waiting[index:], error)  # nobody is there to ask about the others either
+                self._fail(waiting[index:], error)  # the other partitions cannot be fetched either
                 break
         for connection, positions in by_leader.items():
             if connection not in self._sent:
@@ -364,7 +364,7 @@ class Reader:
                     self._fail(positions, error)
 
     def _waiting(self) -> list[ReadPosition]:
-        """The partitions to be asked for now, that nobody has been asked for."""
+        """Return the partitions to fetch now that have no fetch in flight."""
         busy = {id(position) for asked in self._sent.values() for position, _ in asked}
         now = time.monotonic()
         return [
@@ -400,7 +400,7 @@ class Reader:
         self._sent[connection] = [(position, position.offset) for position in positions]
 
     def _wait_ms(self) -> int:
-        """For how long a broker may wait for the first byte: nobody says when what is paused will be resumed."""
+        """Return the fetch's wait in ms: short while a partition is paused, since it may be resumed at any time."""
         if not any(position.paused for position in self._positions.values()):
             return self._max_wait_ms
         wait_ms = min(self._paused_wait_ms, self._max_wait_ms)
@@ -408,7 +408,7 @@ class Reader:
         return wait_ms
 
     def _ready(self, timeout_s: float | None, wake: Wakeup | None) -> list[Connection]:
-        """The connections that have an answer or are overdue, waiting for the first, a retry that is due, or a wake."""
+        """Wait for a response, a due retry or a wake; return connections with a response or past the deadline."""
         now = time.monotonic()
         retries = [position.retry_at - now for position in self._positions.values() if position.retry_at > now]
         if timeout_s is None and wake is None and len(self._sent) == 1 and not retries:
@@ -423,7 +423,7 @@ class Reader:
             ready = {key.data for key, _ in selector.select(limit_s)}
         return [connection for connection in self._sent if connection in ready or connection.overdue]
 
-    # --- taking -------------------------------------------------------------------------------------------------------
+    # --- receiving ----------------------------------------------------------------------------------------------------
 
     def _take(self, connection: Connection) -> Iterator[Chunk]:
         asked = self._sent.pop(connection)
@@ -460,14 +460,14 @@ class Reader:
             yield from self._decode(position, offset, row)
 
     def _keep(self, position: ReadPosition, row: Any) -> None:
-        """Of answers for paused partitions as much as one fetch asks for; what else came is asked for again."""
+        """Keep one fetch's worth of records of a paused partition; the rest is fetched again later."""
         kept = sum(len(other.kept[1].records) for other in self._positions.values() if other.kept is not None)
         if row.records and not row.error_code and kept + len(row.records) <= self._fetch_size:
-            row.records = bytes(row.records)  # the next answer takes the place of this one
+            row.records = bytes(row.records)  # the next response overwrites the buffer
             position.kept = position.offset, row
 
     def _take_kept(self) -> list[tuple[ReadPosition, int, Any]]:
-        """What came for partitions that are resumed, where they still are where it was asked from."""
+        """Return kept records of resumed partitions that are still at the requested offset."""
         found = []
         for position in self._positions.values():
             if position.kept is not None and not position.paused:
@@ -477,9 +477,9 @@ class Reader:
         return found
 
     def _send_next(self, connection: Connection, positions: list[ReadPosition], with_data: set[TopicPartition]) -> None:
-        """Rotated, so that a full partition cannot starve the ones after it.
+        """Send the next fetch, with partitions rotated so that a full one cannot starve those after it.
 
-        Not while something is wrong, or a partition waits that this leader may have to be asked for too.
+        Does nothing after an error, or while a partition waits that may have to be fetched from this leader too.
         """
         going = [position for position in positions if not position.done and not position.paused]
         wrong = any(position.failing_since or position.error for position in going)
@@ -490,7 +490,7 @@ class Reader:
                 self._fail(going, error)
 
     def _accept(self, position: ReadPosition, row: Any) -> bool:
-        """Whether this partition's answer has records, and goes on after them; its errors are dealt with here."""
+        """Advance past this partition's records and return whether there are any; handle its error."""
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset is not None:
             self._start_over(position)
             return False
@@ -528,10 +528,10 @@ class Reader:
         return True
 
     def _skip_gap(self, position: ReadPosition, row: Any) -> None:
-        """The rest of a range may be gone (compacted tombstones, aborted records): then nothing ever comes.
+        """Skip the rest of a range that is gone (compacted tombstones, aborted records).
 
-        The first empty answer says how far the partition can be read; when the second, asked for after that, is empty
-        too, there is nothing below that. (One would not do: its records may be older than its high watermark.)
+        The first empty response gives the readable end. If a second response, requested after that, is empty too, there
+        is nothing below that end. One is not enough: its records may be older than its high watermark.
         """
         if row.error_code or row.records or position.end is None:
             position.empty_to = -1
@@ -541,7 +541,7 @@ class Reader:
         position.empty_to = self.readable_end(position.key)
 
     def _start_over(self, position: ReadPosition) -> None:
-        """Goes on where `reset` says."""
+        """Continue where `reset` says."""
         asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
         try:
             found = self._client.list_offsets({position.key: asked}, isolation=self._isolation)
@@ -550,11 +550,10 @@ class Reader:
         else:
             position.move(found[position.key].offset)
 
-    # --- what went back -----------------------------------------------------------------------------------------------
+    # --- diverged logs ------------------------------------------------------------------------------------------------
 
     def _look_back(self, connection: Connection, wanted: dict[TopicPartition, ReadPosition], answer: Any) -> None:
-        """Takes those partitions out of `wanted` whose part of an answer cannot count: their log has another history
-        than what was read before, or that cannot be found out now."""
+        """Remove partitions from `wanted` whose log has diverged, or for which that cannot be checked now."""
         out_of_range = {
             TopicPartition(topic.topic, row.partition_index)
             for topic in answer.responses
@@ -581,7 +580,7 @@ class Reader:
             position.checked_on = connection
 
     def _part(self, position: ReadPosition, divergence: Divergence) -> None:
-        """Goes on in a log that has another history."""
+        """Continue in a log that has diverged."""
         what = f"{divergence}: it was restored from a backup, truncated or recreated"
         position.checked_on = None
         if self._raises_truncation:
@@ -598,7 +597,7 @@ class Reader:
             logger.warning("%s; reading continues at offset %d", what, position.offset)
 
     def _decode(self, position: ReadPosition, offset: int, row: Any) -> Iterator[Chunk]:
-        """The answer's records in chunks of chunk_count records or chunk_size bytes, or a little more."""
+        """Yield the response's records in chunks of about chunk_count records or chunk_size bytes."""
         aborted = self._aborted(row)
         target = position.offset
         while offset < target:
@@ -622,28 +621,28 @@ class Reader:
             yield self._chunk(position.key, offset, row)
 
     def _chunk(self, key: TopicPartition, next_offset: int, row: Any) -> Chunk:
-        """What was collected, and looked at, since the last one."""
+        """Return the decoded records since the last chunk."""
         before, self._seen = self._seen, self._batches.seen
         seen = Seen(*(now - then for now, then in zip(self._seen, before, strict=True)))
         return Chunk(key, self._batches.take(), next_offset, row.high_watermark, seen)
 
     def _aborted(self, row: Any) -> AbortedFilter | None:
-        """The answer's list of aborted transactions, for a reader of committed data."""
+        """Return the response's aborted transactions, for READ_COMMITTED."""
         if self._isolation != READ_COMMITTED:
             return None
         return AbortedFilter((entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ())
 
     def _damaged(self, position: ReadPosition, target: int, cause: Exception) -> None:
-        """Stays before a batch that cannot be read."""
+        """Stay before an unreadable batch."""
         at = self._batches.damaged_at
         error = CorruptMessage(f"{position.key}: the batch at offset {at} cannot be read: {cause}")
         error.__cause__ = cause
-        if position.offset == target:  # unless the caller has gone elsewhere meanwhile
+        if position.offset == target:  # unless the caller has sought meanwhile
             position.offset = at
             self._meet_damage(position, error, at)
 
     def _meet_damage(self, position: ReadPosition, error: CorruptMessage, at: int) -> None:
-        """Asks for it again where that may help; the next poll raises it otherwise."""
+        """Fetch a corrupt batch again if that may help; otherwise the next poll raises the error."""
         error.partition, error.offset = position.key, at
         now = time.monotonic()
         again = position.damaged_at == at
@@ -656,7 +655,7 @@ class Reader:
             position.error = error
 
     def _fail(self, positions: list[ReadPosition], error: Exception) -> None:
-        """Notes a failure. One that cannot pass, or lasts for retry_timeout_s, is raised by the next poll."""
+        """Note a failure. If it is not retriable, or lasts for retry_timeout_s, the next poll raises it."""
         now = time.monotonic()
         awaited = self._await_topics and isinstance(error, UnknownTopicOrPartition)
         for position in positions:

@@ -1,13 +1,14 @@
-"""Cuts a range of offsets into pieces of about the same number of bytes, asking any broker for single batches.
+"""Split a range of offsets into pieces of about the same number of bytes, by fetching single batches from any broker.
 
-The protocol has no question for the bytes between two offsets, but a fetch of one byte answers with the one batch that
-holds an offset (KIP-74), and its header tells first offset, last offset and size: how dense the log is there.
+Kafka has no request for the bytes between two offsets. But a fetch of one byte returns the batch that contains an
+offset (KIP-74), whose header has first offset, last offset and size: the density of the log there.
 
     probes        ▼      ▼      ▼  ▼▼▼  ▼      ▼         evenly over the range, then where neighbours differ
     bytes/offset  ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂████▄▄▄▄▄▄▄▄▄▄         between two probes the mean of both
     pieces        ├────────────────┼───┼───────┤         equal areas, moved to where a batch begins
 
-A piece that begins with a batch makes no reader unpack a batch of which it wants half. More pieces, more probes.
+Pieces start at batch boundaries, so no reader decodes a batch of which it needs only part. More pieces need more
+probes.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -35,13 +36,13 @@ PROBES_MIN: Final = 16
 PROBES_MAX: Final = 512
 PROBES_PER_PIECE: Final = 2
 TOLERANCE: Final = 4
-"""A part of a piece so small may be in doubt."""
+"""The size between two probes may be uncertain by this fraction (1/4) of a piece."""
 PIECES_MAX: Final = 10_000
-"""Pieces of one partition; with more than that the target is taken as larger."""
+"""Maximum pieces of one partition; the target size grows if there would be more."""
 
 
 class OffsetRange(NamedTuple):
-    """Offsets from `start` up to, not including, `end`, and about how many bytes they are on the wire."""
+    """Offsets from `start` to `end` (exclusive) and their approximate bytes on the wire."""
 
     start: int
     end: int
@@ -49,7 +50,7 @@ class OffsetRange(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """What one look at the log has shown: the batch that holds an offset, or the next one behind it."""
+    """The batch found at an offset, or the next one after it."""
 
     base: int
     following: int
@@ -61,7 +62,7 @@ class Probe(NamedTuple):
 
 
 class EvenStretch(NamedTuple):
-    """Offsets of the same density, in bytes an offset."""
+    """A stretch of offsets with the same density, in bytes per offset."""
 
     start: int
     end: int
@@ -69,7 +70,10 @@ class EvenStretch(NamedTuple):
 
 
 def split_by_size(client: Cluster, key: TopicPartition, start: int, end: int, size_target: int) -> list[OffsetRange]:
-    """See the module. ValueError for a target below 1 and a range that is none; OffsetOutOfRange as on reading."""
+    """Split a range into pieces of about `size_target` bytes.
+
+    Raises ValueError for a target below 1 and an invalid range, and OffsetOutOfRange as in reading.
+    """
     if size_target < 1:
         raise ValueError(f"size_target must be at least 1 byte, not {size_target}")
     if not 0 <= start <= end:
@@ -97,7 +101,7 @@ def split_by_size(client: Cluster, key: TopicPartition, start: int, end: int, si
 
 
 class Profile:
-    """How dense a range is, as far as it was looked at."""
+    """The density of a range, as far as it was probed."""
 
     def __init__(self, client: Cluster, key: TopicPartition, start: int, end: int) -> None:
         self._client = client
@@ -107,11 +111,11 @@ class Profile:
         self._probes: dict[int, Probe] = {}
         """By base offset."""
         self._edge = end
-        """Nothing is from here on."""
+        """No batch starts at or after this offset."""
         self._looks = 0
 
     def look(self, count: int, tolerance: float) -> None:
-        """At `count` places at least, and then between neighbours that leave more than `tolerance` bytes in doubt."""
+        """Probe at least `count` places, then between neighbours more than `tolerance` bytes uncertain."""
         length = self._end - self._start
         for i in range(min(count, length)):
             self._look_at(self._start + length * i // min(count, length))
@@ -141,14 +145,14 @@ class Profile:
         return [self._probes[base] for base in sorted(self._probes)]
 
     def _doubts(self) -> Iterator[tuple[float, int]]:
-        """(bytes in doubt, the place between) of all neighbours."""
+        """Yield (uncertain bytes, offset in the middle) for all neighbouring probes."""
         for one, two in itertools.pairwise(self._ordered()):
             between = two.base - one.following
             if between > 0:
                 yield abs(one.density - two.density) * between / 2, one.following + between // 2
 
     def stretches(self) -> list[EvenStretch]:
-        """The whole range, without gaps between the stretches."""
+        """Return the whole range as adjacent stretches."""
         found: list[EvenStretch] = []
         reached, density = self._start, 0.0
         for seen in self._ordered():
@@ -164,13 +168,13 @@ class Profile:
 
 
 def piece_count(stretches: Sequence[EvenStretch], size_target: int) -> int:
-    """Into how many pieces the stretches are to be cut."""
+    """Return the number of pieces for these stretches."""
     total = sum((stretch.end - stretch.start) * stretch.density for stretch in stretches)
     return max(1, min(round(total / size_target), PIECES_MAX))
 
 
 def equal_cuts(stretches: Sequence[EvenStretch], count: int) -> list[int]:
-    """The offsets at which `count` pieces of the same size meet."""
+    """Return the offsets between `count` pieces of the same size."""
     total = sum((stretch.end - stretch.start) * stretch.density for stretch in stretches)
     cuts: list[int] = []
     passed = 0.0
@@ -184,18 +188,18 @@ def equal_cuts(stretches: Sequence[EvenStretch], count: int) -> list[int]:
 
 
 def size_between(stretches: Sequence[EvenStretch], start: int, end: int) -> float:
-    """Bytes of a part of the range."""
+    """Return the bytes of part of the range."""
     return sum(max(0, min(stretch.end, end) - max(stretch.start, start)) * stretch.density for stretch in stretches)
 
 
 def batch_start(client: Cluster, key: TopicPartition, offset: int) -> int | None:
-    """Where the batch begins that holds this offset, or the next one; None after the last."""
+    """Return the start of the batch at or after this offset; None after the last."""
     seen = probe(client, key, offset)
     return None if seen is None else seen.base
 
 
 def one_batch(key: TopicPartition, offset: int) -> FetchRequest:
-    """Return the request for the batch that holds an offset, or the next one: a single byte, so one batch at most."""
+    """Return the request for the batch at or after an offset: a single byte, so at most one batch."""
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
@@ -210,7 +214,7 @@ def one_batch(key: TopicPartition, offset: int) -> FetchRequest:
 
 
 def probe(client: Cluster, key: TopicPartition, offset: int) -> Probe | None:
-    """Looks at the batch that holds an offset, or the next one where there is none; None after the last."""
+    """Probe the batch at or after an offset; None after the last."""
 
     def ask() -> Probe | None:
         request = one_batch(key, offset)
@@ -227,7 +231,7 @@ def probe(client: Cluster, key: TopicPartition, offset: int) -> Probe | None:
 
 
 def first_batch(records: memoryview, offset: int) -> Probe:
-    """The header of the first batch; of old message sets, an entry counts as reaching from `offset` on."""
+    """Return the header of the first batch; an entry of an old message set counts from `offset` on."""
     try:
         info = next_whole(records, 0)
     except BatchError:

@@ -1,7 +1,7 @@
-"""Writing columns to partitions.
+"""Write columns to partitions.
 
-    producer.py       Producer: batches from columns, several in flight, sent again when need be
-    transactions.py   the transactions of one transactional id: who may write, what is part of one, how it ends
+    producer.py       Producer: batches from columns, several in flight, with retries
+    transactions.py   the transactions of one transactional id: fencing, contents, commit and abort
 
-Arrow's tables are made columns in `kafkalite.client.columns`.
+Arrow tables are converted to columns in `kafkalite.client.columns`.
 """

@@ -1,4 +1,4 @@
-"""Where records with a key go: murmur2 of it, as Kafka's own producers have it, so that one key stays in one partition.
+"""Map keys to partitions with murmur2, as Kafka's producers do, so that a key stays in one partition for all clients.
 
 Thread rule: functions are pure.
 """
@@ -10,5 +10,5 @@ from kafkalite.wire.record.columns import BytesColumn
 
 
 def partition_of(key: bytes, count: int) -> int:
-    """Of `count` partitions, from 0."""
+    """Return the partition of a key, from 0 to `count` - 1."""
     return int(partitions_of(BytesColumn.from_items([key]), count)[0])

@@ -1,14 +1,15 @@
-"""Columns to batches to leaders: several requests in flight, in order per partition, sent again when need be.
+"""Producer: encode columns as batches and send them to leaders, in order per partition, with retries.
 
     send ─▶ encode ─▶ waiting ──room in flight──▶ on the wire ──acknowledged──▶ delivery
                          ▲                            │
                          └── retriable, lost, late ◀──┤        in sequence order, after a pause
                          └── halves, MESSAGE_TOO_LARGE┘
 
-With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence, so that what is sent
-twice is stored once, and order holds whatever fails. Without, a failure on the way may store a batch twice, and with
-several in flight out of order. acks=0 hears of no failure but a lost connection; flush then asks something else after
-the batches and waits for that answer, since a broker may drop what it has not read when the connection closes.
+With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence, so a batch that is sent
+twice is stored once and order is kept after failures. Without idempotence, a connection failure may store a batch
+twice, and with several requests in flight out of order. With acks=0 the only visible failure is a lost connection;
+flush sends another request after the batches and waits for its response, since a broker may drop unread requests when
+the connection closes.
 
 With a `transactional_id` everything is part of a transaction (`kafkalite.client.write.transactions`):
 
@@ -16,8 +17,9 @@ With a `transactional_id` everything is part of a transaction (`kafkalite.client
         producer.send("out", 0, records)
         producer.send_offsets_to_transaction(reader.positions, reader.group_metadata)
 
-After a batch of a partition has failed, those sent after it are refused (OUT_OF_ORDER_SEQUENCE_NUMBER); that is no
-failure of theirs. So a failure first collects all that is in flight to that leader, then sends again what is left.
+After a batch of a partition has failed, the broker rejects the following ones (OUT_OF_ORDER_SEQUENCE_NUMBER), which is
+not their own failure. So after a failure the producer first collects all responses of that leader, then sends the
+remaining batches again.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -73,15 +75,15 @@ if TYPE_CHECKING:
     Sendable = RecordColumns | Sequence[Record] | Sequence[bytes | None]
 
 PRODUCE_VERSION_MAX: Final = 11
-"""The last version without new transaction rules; topics by name."""
+"""The last version before the new transaction protocol; it identifies topics by name."""
 API_VERSIONS_BARE: Final = 2
-"""The last version of ApiVersions that wants no name of the client software."""
+"""The last ApiVersions version without the name of the client software."""
 IN_FLIGHT_MAX: Final = 5
-"""Requests to one leader that are not answered yet; a broker remembers five batches of an idempotent producer."""
+"""Requests per leader without a response; brokers remember five batches of an idempotent producer."""
 DELIVERY_TIMEOUT_S: Final = 120.0
 TRANSACTION_TIMEOUT_S: Final = 60.0
 SEND_TIMEOUT_S_MIN: Final = 0.05
-"""A batch whose time is nearly over still gets a chance to be answered."""
+"""Minimum time for the response to a batch whose delivery timeout is nearly over."""
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 ACKS_NONE: Final = 0
@@ -90,21 +92,21 @@ SEQUENCE_COUNT: Final = 2**31
 
 @dataclass(slots=True)
 class Delivery:
-    """What became of the records of one partition."""
+    """Acknowledged records of one partition."""
 
     partition: TopicPartition
     first_offset: int = -1
-    """Of the first record acknowledged; -1 while none is, and for acks=0."""
+    """Offset of the first acknowledged record; -1 if there is none, and for acks=0."""
     end_offset: int = -1
-    """After the last record acknowledged."""
+    """Offset after the last acknowledged record."""
     record_count: int = 0
-    """Acknowledged; with acks=0: handed to the operating system."""
+    """Records acknowledged; with acks=0, handed to the operating system."""
     batch_count: int = 0
 
 
 @dataclass(slots=True)
 class Batch:
-    """One encoded batch on its way."""
+    """An encoded batch that is not acknowledged."""
 
     partition: TopicPartition
     raw: bytearray
@@ -112,32 +114,33 @@ class Batch:
     sequence: int
     deadline: float
     refused_at: float = 0.0
-    """When it was first refused with an error that may pass; 0 while it was not."""
+    """When it was first rejected with a retriable error; 0 if never."""
 
 
 @dataclass(slots=True)
 class Stream:
-    """One partition's batches that are not on the wire, in order, and its next sequence."""
+    """The batches of one partition that wait to be sent, in order, and its next sequence."""
 
     waiting: deque[Batch] = field(default_factory=deque)
     sequence: int = 0
 
 
 class Producer:
-    """See the module. `send` as often as you like, then `flush`; leaving the `with` block flushes.
+    """Writes to partitions; see the module. Call `send` repeatedly, then `flush`; leaving the `with` block flushes.
 
-    `acks`              -1 all (on the disk, where the broker says so), 1 leader, 0 none
+    `acks`              -1 all (written to disk first, if the broker is configured so), 1 leader, 0 none
     `codec`, `level`    compression of whole batches
-    `idempotent`        default: with acks=all
-    `batch_size`        bytes of records in a batch before compression, at most
-    `in_flight_max`     requests to one leader not answered yet
-    `delivery_timeout_s`   how long a batch may take, repetitions included, before DeliveryFailed
-    `refusal_timeout_s` how long a batch may be refused with an error that may pass; None: as long as it may take. A
-                        lost connection is no refusal
-    `transactional_id`  makes a transactional producer: an older one of the same id is fenced when this one begins
+    `idempotent`        default: True with acks=all
+    `batch_size`        maximum bytes of records in a batch before compression
+    `in_flight_max`     requests per leader without a response
+    `delivery_timeout_s`   time for a batch including retries, after which DeliveryFailed is raised
+    `refusal_timeout_s` time for retries after retriable errors from a broker; None: `delivery_timeout_s`. A lost
+    connection
+                        does not count
+    `transactional_id`  makes the producer transactional and fences an older producer with the same id
     `transaction_timeout_s`   the broker aborts a transaction that is open for longer
-    `on_acknowledged`   called with a partition, the offset of a batch's first record (-1: it is not known, as with
-                        acks=0) and how many it has, in order for each partition
+    `on_acknowledged`   called with the partition, the offset of a batch's first record (-1: unknown, e.g. acks=0) and
+                        its record count, in order per partition
     """
 
     def __init__(
@@ -177,7 +180,7 @@ class Producer:
         if transactional_id is not None:
             self._transactions = ProducerTransactions(client, transactional_id, transaction_timeout_s)
         self._anything_lost = False
-        """Whether batches of this epoch may be somewhere between here and the broker."""
+        """Whether a batch of this epoch may still reach the broker."""
         self._streams: dict[TopicPartition, Stream] = {}
         self._in_flight: dict[Connection, deque[Batch]] = {}
         self._unanswered: set[Connection] = set()
@@ -193,12 +196,12 @@ class Producer:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
             if self._client.inherited:
-                pass  # what is not delivered is the parent's to deliver
+                pass  # the parent process delivers the rest
             elif self._transactions is not None and self._transactions.state in {
                 TransactionState.OPEN,
                 TransactionState.ABORT_ONLY,
             }:
-                with contextlib.suppress(KafkaError, ClientError):  # it will time out
+                with contextlib.suppress(KafkaError, ClientError):  # the transaction will time out
                     self.abort_transaction()
             elif kind is None:
                 self.flush()
@@ -206,14 +209,14 @@ class Producer:
             self.close()
 
     def close(self) -> None:
-        """Drops what is not delivered, and the connections. `flush` first."""
+        """Drop undelivered records and close the connections. Call `flush` first."""
         self._streams.clear()
         self._in_flight.clear()
         self._client.close_lane(self._lane)
 
     @property
     def deliveries(self) -> dict[TopicPartition, Delivery]:
-        """By partition, as far as acknowledged."""
+        """Acknowledged records by partition."""
         return self._deliveries
 
     @property
@@ -222,7 +225,7 @@ class Producer:
         return sum(delivery.record_count for delivery in self._deliveries.values())
 
     def delivery(self, topic: str, partition: int) -> Delivery:
-        """What became of one partition's records."""
+        """Return the acknowledged records of one partition."""
         key = TopicPartition(topic, partition)
         return self._deliveries.setdefault(key, Delivery(key))
 
@@ -235,11 +238,11 @@ class Producer:
         timestamp: int | None = None,
         codec: int | None = None,
     ) -> None:
-        """Encodes and sends; waits only while too many requests are in flight.
+        """Encode and send records; wait only while too many requests are in flight.
 
-        `records` may be columns, Records, or values alone. `timestamp` (ms, default now) is for those without one,
-        `codec` in place of the producer's.
-        DeliveryFailed when an earlier batch could not be delivered, or the broker refuses these.
+        `records` are columns, Records or plain values. `timestamp` (ms, default now) is for records without one;
+        `codec` overrides the producer's.
+        Raises DeliveryFailed if an earlier batch failed, or the broker rejects these records.
         """
         key = self._prepare(topic, partition)
         columns, now = stamped(records, timestamp)
@@ -261,10 +264,10 @@ class Producer:
             self._enqueue(key, stream, raw, count)
 
     def send_batch(self, topic: str, partition: int, batch: Buffer) -> int:
-        """Sends a batch of another log as it is: records, timestamps and codec stay, the producer becomes this one.
+        """Send a batch of another log unchanged, except for the producer id; return its record count.
 
-        It must be complete, of magic 2, and dense (last offset delta + 1 == record count), as clients send them; one
-        that is not is a ValueError. Errors as `send`. Returns how many records it has.
+        It must be complete, of magic 2, and dense (last offset delta + 1 == record count), as clients send them. Raises
+        ValueError otherwise, and the errors of `send`.
         """
         raw = bytearray(batch)
         info = read_info(raw)
@@ -286,11 +289,11 @@ class Producer:
         return info.record_count
 
     def _prepare(self, topic: str, partition: int) -> TopicPartition:
-        """What comes before the first batch of a partition."""
+        """Prepare a partition for its first batch."""
         self._raise_failure()
         key = TopicPartition(topic, partition)
         if self._transactions is not None:
-            self._client.partitions(topic)  # a topic that is not there spoils no transaction
+            self._client.partitions(topic)  # a missing topic must not fail the transaction
             self._transactions.add(key)
         elif self._idempotent and self._producer_id < 0:
             self._client.with_retries(self._initialise)
@@ -304,7 +307,7 @@ class Producer:
         self._raise_failure()
 
     def flush(self) -> None:
-        """Waits until everything is acknowledged. DeliveryFailed, KafkaError."""
+        """Wait until everything is acknowledged. Raises DeliveryFailed and KafkaError."""
         while self._pending():
             for key, stream in self._streams.items():
                 if stream.waiting:
@@ -318,10 +321,10 @@ class Producer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Producer]:
-        """A transaction as a `with` block: committed at its end, aborted by an exception, which goes on.
+        """Run a `with` block as a transaction: commit at its end, abort after an exception and raise it.
 
-        TransactionAborted when it could not be committed: it is aborted then. ProducerFenced: a newer producer has this
-        transactional id.
+        Raises TransactionAborted if the commit failed (the transaction is aborted then), and ProducerFenced if a newer
+        producer uses this transactional id.
         """
         self.begin_transaction()
         try:
@@ -338,20 +341,20 @@ class Producer:
             raise
 
     def init_transactions(self) -> None:
-        """Takes the transactional id, fencing an older producer. `begin_transaction` does it when it was not done."""
+        """Initialize the transactional id and fence an older producer; `begin_transaction` calls it if needed."""
         self._manager.initialise()
         self._forget_sequences()
 
     def begin_transaction(self) -> None:
-        """Opens a transaction. RuntimeError when one is open."""
+        """Begin a transaction. Raises RuntimeError if one is open."""
         if self._manager.state == TransactionState.NEW:
             self.init_transactions()
         self._manager.begin()
 
     def commit_transaction(self) -> None:
-        """Delivers everything and commits. TransactionAborted: abort it; ProducerFenced and the like: close.
+        """Flush and commit. Raises TransactionAborted (call abort_transaction) or a fatal error such as ProducerFenced.
 
-        ClientError (no coordinator in time): nobody can tell yet; call it again.
+        After a ClientError (no coordinator in time) the outcome is unknown; call it again.
         """
         if self._manager.state == TransactionState.OPEN:
             self.flush()
@@ -359,7 +362,7 @@ class Producer:
             self._forget_sequences()
 
     def abort_transaction(self) -> None:
-        """Gives up what was sent since `begin_transaction`, for all who read committed data."""
+        """Abort the transaction: read_committed consumers see nothing sent since `begin_transaction`."""
         manager = self._manager
         manager.require(TransactionState.OPEN, TransactionState.ABORT_ONLY, TransactionState.ABORTING)
         self._abandon()
@@ -371,17 +374,17 @@ class Producer:
             self._forget_sequences()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Offsets (of the next record to read) are committed with the transaction, or not at all.
+        """Commit these offsets (each of the next record to read) with the transaction.
 
-        `group` is GroupReader.group_metadata: should the member have been replaced, TransactionAborted (KIP-447).
+        `group` is GroupReader.group_metadata. Raises TransactionAborted if the member was replaced (KIP-447).
         """
         self._raise_failure()
         self._manager.send_offsets(offsets, group)
 
     def prepare_transaction(self) -> PreparedTransaction:
-        """Delivers everything and leaves the transaction open, for `resume_transaction` in any process; close then.
+        """Flush and leave the transaction open for `resume_transaction` in any process; then close this producer.
 
-        It stays open until its time is over, or until a newer producer takes the transactional id.
+        It stays open until it times out, or a newer producer uses the transactional id.
         """
         self.flush()
         prepared = self._manager.prepared
@@ -389,10 +392,10 @@ class Producer:
         return prepared
 
     def resume_transaction(self, prepared: PreparedTransaction) -> None:
-        """Takes up a transaction that another producer of this transactional id prepared, to end it.
+        """Resume a transaction that another producer with this transactional id prepared, to commit or abort it.
 
-        Nothing is asked: a transaction that is not open any more is refused at its end, ProducerFenced or
-        InvalidTxnState. What is sent before that may not go to partitions that it has written to already.
+        No request is sent. If the transaction is no longer open, its end raises ProducerFenced or InvalidTxnState.
+        Before that, send only to partitions that the transaction has not written to.
         """
         self._manager.resume(prepared)
         self._forget_sequences()
@@ -404,13 +407,13 @@ class Producer:
         return self._transactions
 
     def _identity(self, sequence: int) -> ProducerId:
-        """Who writes a batch."""
+        """Return the producer id and epoch for a batch."""
         if self._transactions is not None:
             return ProducerId(self._transactions.producer_id, self._transactions.epoch, sequence, transactional=True)
         return ProducerId(self._producer_id, self._producer_epoch, sequence)
 
     def _abandon(self) -> None:
-        """Sends nothing more, and waits for what is under way, so that it does not come after the abort."""
+        """Stop sending and wait for requests in flight, so that none arrives after the abort."""
         for stream in self._streams.values():
             self._anything_lost |= bool(stream.waiting)
             stream.waiting.clear()
@@ -428,12 +431,12 @@ class Producer:
         self._in_flight.clear()
 
     def _forget_sequences(self) -> None:
-        """Each partition begins at 0 with a new epoch."""
+        """Reset sequences: with a new epoch each partition starts at 0."""
         self._streams.clear()
         self._anything_lost = False
 
     def _settle(self) -> None:
-        """With acks=0: a broker that answers has read all that was sent before. A lost connection tells nothing."""
+        """With acks=0, wait for a response showing that the broker has read all batches. Ignores lost connections."""
         for connection in self._unanswered:
             with contextlib.suppress(ConnectionLost, RequestTimeout):
                 connection.request(API_VERSIONS, ApiVersionsRequest(), version_max=API_VERSIONS_BARE)
@@ -452,7 +455,7 @@ class Producer:
         self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
 
     def _push(self, key: TopicPartition) -> None:
-        """Puts the waiting batches of a partition on the wire, collecting answers where there is no room."""
+        """Send the waiting batches of a partition, collecting responses while there is no room."""
         stream = self._streams[key]
         while stream.waiting:
             try:
@@ -460,13 +463,13 @@ class Producer:
                 self._finish_elsewhere(key, connection)
                 while len(self._in_flight.get(connection, ())) >= self._in_flight_max:
                     self._collect_one(connection)
-                if stream.waiting:  # collecting may have put batches back, or given them up
+                if stream.waiting:  # collecting may have returned batches to the queue, or dropped them
                     self._put_on_wire(connection, stream)
             except (KafkaError, *UNREACHED) as error:
                 self._recover(key, error)
 
     def _finish_elsewhere(self, key: TopicPartition, connection: Connection) -> None:
-        """A partition whose leader moved: what the old one owes comes first, or the new one meets a gap."""
+        """After a leader change, collect the old leader's responses first, or the new one sees a sequence gap."""
         for other, batches in list(self._in_flight.items()):
             if other is not connection:
                 while any(batch.partition == key for batch in batches):
@@ -475,7 +478,7 @@ class Producer:
 
     def _put_on_wire(self, connection: Connection, stream: Stream) -> None:
         batch = stream.waiting[0]
-        raw: Any = batch.raw  # a bytearray is bytes enough for the codec
+        raw: Any = batch.raw  # the codec accepts a bytearray
         transactions = self._transactions
         request = ProduceRequest(
             transactional_id=None if transactions is None else transactions.transactional_id,
@@ -503,7 +506,7 @@ class Producer:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def _collect(self, connection: Connection) -> None:
-        """Takes every answer that is owed on one connection."""
+        """Receive every pending response of one connection."""
         try:
             while self._in_flight.get(connection):
                 self._collect_one(connection)
@@ -511,7 +514,7 @@ class Producer:
             self._recover(None, error)
 
     def _collect_one(self, connection: Connection) -> None:
-        """Takes one answer; a failed batch makes it take all, and puts back what is to be sent again."""
+        """Receive one response; after a failed batch receive all, and queue what must be sent again."""
         try:
             code, message, base_offset = receive_one(connection)
         except ClientError:
@@ -524,7 +527,7 @@ class Producer:
         self._refused(connection, batch, code, message)
 
     def _refused(self, connection: Connection, batch: Batch, code: int, message: str | None) -> None:
-        """Collects all that follows, so that nothing sent again can overtake it, then decides about this batch."""
+        """Collect the responses of later batches, so that no retry overtakes them, then handle this batch's error."""
         again = [batch]
         failed = {batch.partition}
         others = self._in_flight.pop(connection)
@@ -555,7 +558,7 @@ class Producer:
         self._give_up(batch, error_for(code, message))
 
     def _halves(self, batch: Batch) -> list[Batch]:
-        """The same records in two batches, with the same sequences and codec."""
+        """Split a batch into two with the same records, sequences and codec."""
         columns = decode(batch.raw)
         codec = read_info(batch.raw).codec
         middle = batch.count // 2
@@ -576,7 +579,7 @@ class Producer:
         return halves
 
     def _put_back(self, batches: deque[Batch]) -> None:
-        """In front of what waits, each partition's in their order."""
+        """Put batches back at the front of the queue, in order per partition."""
         while batches:
             batch = batches.pop()
             self._streams[batch.partition].waiting.appendleft(batch)
@@ -595,7 +598,7 @@ class Producer:
     # --- failures -----------------------------------------------------------------------------------------------------
 
     def _recover(self, key: TopicPartition | None, error: Exception) -> None:
-        """After a lost connection or a missing leader: a pause, then again, as long as the batches may wait."""
+        """After a lost connection or a missing leader, pause and retry until the delivery timeout."""
         for connection in [connection for connection in self._in_flight if connection.closed]:
             self._put_back(self._in_flight.pop(connection))
         for waiting_key, stream in self._streams.items():
@@ -615,7 +618,7 @@ class Producer:
         self._pause()
 
     def _refused_too_long(self, batch: Batch) -> bool:
-        """Notes that a batch was refused; whether that has lasted for `refusal_timeout_s`."""
+        """Note a rejected batch; return whether rejections have lasted for `refusal_timeout_s`."""
         now = time.monotonic()
         batch.refused_at = batch.refused_at or now
         return self._refusal_timeout_s is not None and now - batch.refused_at > self._refusal_timeout_s
@@ -625,7 +628,7 @@ class Producer:
         self._backoff_s = min(2 * self._backoff_s, RETRY_BACKOFF_S_MAX)
 
     def _give_up(self, batch: Batch, error: Exception) -> None:
-        """Remembers the first failure and drops the partition's later batches, whose order would not hold."""
+        """Keep the first failure and drop the partition's later batches, since order would be lost."""
         waiting = self._streams[batch.partition].waiting
         lost = batch.count + sum(following.count for following in waiting)
         waiting.clear()
@@ -647,19 +650,21 @@ class Producer:
         raise self._failure
 
     def _spoilt(self, transactions: ProducerTransactions, failure: DeliveryFailed) -> Exception:
-        """A batch that was not delivered, as the transaction sees it. An old epoch need not mean a newer producer: the
-        coordinator, asked to abort, knows."""
+        """Return the transaction's error for a batch that was not delivered.
+
+        An old epoch does not always mean a newer producer; the coordinator shows it when asked to abort.
+        """
         cause = failure.__cause__
         return transactions.spoil(cause if isinstance(cause, ProducerFenced) else failure)
 
 
 def is_worth_repeating(code: int) -> bool:
-    """Whether a batch refused with this code may be taken later, whole or in halves."""
+    """Return whether a batch rejected with this code may be accepted later, whole or in halves."""
     return code == ErrorCode.MESSAGE_TOO_LARGE or error_for(code).retriable
 
 
 def receive_one(connection: Connection) -> tuple[int, str | None, int]:
-    """(error code, message, base offset) of the one partition in the next Produce answer."""
+    """Return (error code, message, base offset) of the only partition in the next Produce response."""
     answer = connection.receive()[1]
     rows = [row for topic in answer.responses for row in topic.partition_responses]
     if len(rows) != 1:
@@ -674,13 +679,13 @@ def receive_one(connection: Connection) -> tuple[int, str | None, int]:
 
 
 def stamped(records: Sendable, timestamp: int | None) -> tuple[RecordColumns, int]:
-    """What is to be sent as columns, and the time, in ms, of records without one: `timestamp`, or now."""
+    """Convert records to columns; return them with the default timestamp in ms (`timestamp`, or now)."""
     now = int(time.time() * 1000) if timestamp is None else timestamp
     return (records if isinstance(records, RecordColumns) else columns_of(records, now)), now
 
 
 def columns_of(records: Sequence[Record] | Sequence[bytes | None], now_ms: int) -> RecordColumns:
-    """Records, those without a timestamp given this one; or values alone, with neither keys nor timestamps."""
+    """Convert Records (with `now_ms` as default timestamp) or plain values to columns."""
     if records and isinstance(records[0], Record):
         return RecordColumns.from_records(
             record if record.timestamp >= 0 else record._replace(timestamp=now_ms)

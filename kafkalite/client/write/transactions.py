@@ -1,18 +1,18 @@
-"""A producer's transactions, seen from the client (KIP-98): who may write, what is part of it, how it ends.
+"""The transactions of one transactional id (KIP-98): fencing, contents, commit and abort, on the client's side.
 
     NEW ──init──▶ READY ──begin──▶ OPEN ──commit──▶ COMMITTING ──▶ READY
                     ▲               │ │                 │ TRANSACTION_ABORTABLE …
                     │               │ └─ refused ─▶ ABORT_ONLY ◀┘
                     └── ABORTING ◀──┴──abort──────────┘             any ── fenced, not allowed ──▶ FAILED, for good
 
-What goes wrong is one of three: it passes (the coordinator moves, loads, or still ends the transaction before) and is
-repeated here; it spoils this transaction (TransactionAborted: abort, begin again); or it ends the producer
-(ProducerFenced and the like: a newer one has the same transactional id, or the broker gave this one up).
+An error is one of three kinds. A retriable one (the coordinator moves, loads, or still completes the previous
+transaction) is retried here. An abortable one fails this transaction (TransactionAborted: abort and begin again). A
+fatal one ends the producer (ProducerFenced and the like: a newer producer uses the id, or the broker has expired it).
 
-Two protocols. Version 1 names each partition and group to the coordinator first, and keeps its epoch. Version 2 (when
-the cluster's transaction.version is 2, KIP-890) names none, and gets a new epoch with each end, so that nothing late
-can slip into the next transaction. Under version 1, a producer whose batches were lost asks for a new epoch itself
-(KIP-360).
+There are two protocols. With version 1 the producer first adds each partition and group at the coordinator and keeps
+its epoch. With version 2 (the cluster's transaction.version is 2, KIP-890) it adds none and gets a new epoch at the end
+of each transaction, so that late requests cannot enter the next one. With version 1 a producer that lost batches
+requests a new epoch (KIP-360).
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 FEATURE: Final = "transaction.version"
 INIT_VERSION_MAX: Final = 5
 RECOVERY_SINCE: Final = 3
-"""From this version on InitProducerId takes the present producer id and epoch (KIP-360)."""
+"""The first InitProducerId version that takes the current producer id and epoch (KIP-360)."""
 ADD_PARTITIONS_VERSION_MAX: Final = 3
-"""Later ones are for brokers among themselves."""
+"""Later versions are for requests between brokers."""
 MEMBERS_SINCE: Final = 3
-"""From this version on TxnOffsetCommit says which member commits (KIP-447)."""
+"""The first TxnOffsetCommit version with the committing group member (KIP-447)."""
 SECOND: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
-"""API → its first version of the second protocol."""
+"""API → its first version of protocol 2."""
 BACKOFF_S_MIN: Final = 0.005
-"""The transaction before is usually over a few milliseconds after its end was answered."""
+"""The previous transaction is usually complete a few milliseconds after its end was acknowledged."""
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 FINAL: Final = FENCED | {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -76,11 +76,11 @@ FINAL: Final = FENCED | {
     ErrorCode.INVALID_REQUEST,
     ErrorCode.UNSUPPORTED_VERSION,
 }
-"""Codes after which this producer cannot go on."""
+"""Codes that are fatal for the producer."""
 
 
 class TransactionState(Enum):
-    """See the module."""
+    """State of a transaction; see the module."""
 
     NEW = "new"
     READY = "ready"
@@ -92,7 +92,7 @@ class TransactionState(Enum):
 
 
 class PreparedTransaction(NamedTuple):
-    """An open transaction whose batches are all acknowledged: whoever has this can end it, in any process."""
+    """An open transaction whose batches are acknowledged. Any process can end it with these fields."""
 
     transactional_id: str
     producer_id: int
@@ -101,7 +101,7 @@ class PreparedTransaction(NamedTuple):
 
 
 class ProducerTransactions:
-    """See the module: the transactions of one transactional id, one after the other."""
+    """Runs the transactions of one transactional id, one after the other; see the module."""
 
     def __init__(self, client: Cluster, transactional_id: str, timeout_s: float) -> None:
         self._client = client
@@ -113,17 +113,17 @@ class ProducerTransactions:
         self.producer_id = -1
         self.epoch = -1
         self.second = False
-        """Whether the second protocol is spoken."""
+        """Whether protocol 2 is used."""
         self._partitions: set[TopicPartition] = set()
         self._groups_added: set[str] = set()
         self._error: Exception | None = None
         self._resumed = False
-        """Whether the open transaction was begun elsewhere, so that its partitions are not known here."""
+        """Whether another producer began the open transaction, so that its partitions are unknown here."""
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def initialise(self) -> None:
-        """Takes the transactional id: an older producer is fenced, its open transaction aborted."""
+        """Initialize the transactional id: fence an older producer and abort its open transaction."""
         self._ask_for_epoch(recovering=False)
         self.state = TransactionState.READY
 
@@ -144,7 +144,7 @@ class ProducerTransactions:
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def begin(self) -> None:
-        """Opens a transaction; brokers hear of it with its first partition."""
+        """Begin a transaction; brokers see it with its first partition."""
         self.require(TransactionState.READY)
         self._partitions.clear()
         self._groups_added.clear()
@@ -153,24 +153,24 @@ class ProducerTransactions:
 
     @property
     def prepared(self) -> PreparedTransaction:
-        """The open transaction, to be resumed elsewhere."""
+        """Return the open transaction, to be resumed by another producer."""
         self.require(TransactionState.OPEN)
         return PreparedTransaction(self.transactional_id, self.producer_id, self.epoch, self.second)
 
     def leave(self) -> None:
-        """Leaves the open transaction to whoever resumes it."""
+        """Leave the open transaction to another producer."""
         self.require(TransactionState.OPEN)
         self.state = TransactionState.READY
 
     def resume(self, prepared: PreparedTransaction) -> None:
-        """Takes up a transaction that is open. Whether it still is, its end tells."""
+        """Resume an open transaction. Whether it is still open shows at its end."""
         self.require(TransactionState.NEW)
         self.producer_id, self.epoch, self.second = prepared[1:]
         self._resumed = True
         self.state = TransactionState.OPEN
 
     def require(self, *states: TransactionState) -> None:
-        """The error that stands in the way, if one does; RuntimeError for calls in the wrong order."""
+        """Raise the error that prevents a call in this state, or RuntimeError for calls in the wrong order."""
         if self.state == TransactionState.FAILED:
             assert self._error is not None, "failed for a reason"
             raise self._error
@@ -181,7 +181,7 @@ class ProducerTransactions:
             raise RuntimeError(f"the transaction of {self.transactional_id} is {self.state.value}, not {wanted}")
 
     def spoil(self, error: Exception) -> Exception:
-        """Notes what this error means for the transaction; returns the exception to raise."""
+        """Change the state after an error; return the exception to raise."""
         if isinstance(error, KafkaError) and error.code in FENCED:
             error = ProducerFenced(
                 f"transactional id {self.transactional_id} is fenced: a newer producer uses it, or it timed out"
@@ -203,7 +203,7 @@ class ProducerTransactions:
     # --- what is part of it -------------------------------------------------------------------------------------------
 
     def add(self, key: TopicPartition) -> None:
-        """Before the first batch of a partition."""
+        """Add a partition before its first batch."""
         self.require(TransactionState.OPEN)
         if key in self._partitions:
             return
@@ -228,7 +228,7 @@ class ProducerTransactions:
         return first_error(codes), answer
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Offsets of a group become part of the transaction: committed with it or not at all."""
+        """Add a group's offsets to the transaction, which commits them or not."""
         self.require(TransactionState.OPEN)
         rows = committed_offsets(offsets)
         if not rows:
@@ -291,15 +291,16 @@ class ProducerTransactions:
 
     @property
     def produce_version_max(self) -> int:
-        """Up to where Produce may be spoken."""
+        """Return the highest Produce version allowed."""
         return self._version_max(PRODUCE)
 
     # --- its end ------------------------------------------------------------------------------------------------------
 
     def end(self, *, commit: bool) -> bool:
-        """Commits or aborts; whether the epoch is another now, so that sequences begin again.
+        """Commit or abort; return whether the epoch has changed, so that sequences restart.
 
-        An error that leaves the outcome open (no coordinator in time) leaves the state too: the call may be repeated.
+        After an error that leaves the outcome unknown (no coordinator in time) the state stays, and the call may be
+        repeated.
         """
         if commit:
             self.require(TransactionState.OPEN, TransactionState.COMMITTING)
@@ -327,13 +328,13 @@ class ProducerTransactions:
         return (self.producer_id, self.epoch) != before
 
     def renew(self) -> None:
-        """A new epoch, after which nothing that was lost on the way counts any more."""
+        """Request a new epoch, which invalidates batches lost on the way."""
         self._ask_for_epoch(recovering=True)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def _until_done(self, ask: Callable[[], tuple[int, Any]], home: Coordinator, what: str) -> Any:
-        """Repeats what passes; the answer, or what its error means for the transaction."""
+        """Retry a request after retriable errors; return its response or raise the transaction's error."""
         deadline = time.monotonic() + self._client.retry_timeout_s
         backoff_s = min(self._client.retry_backoff_s, BACKOFF_S_MIN)
         while True:
@@ -363,18 +364,18 @@ class ProducerTransactions:
 
 
 def speaks_second(connection: Connection) -> bool:
-    """Whether the cluster has switched the second protocol on, and both sides know its requests."""
+    """Return whether the cluster has enabled protocol 2 and both sides support its requests."""
     known = all(connection.knows(api_key, version) for api_key, version in SECOND.items())
     return known and connection.features.get(FEATURE, 0) >= 2
 
 
 def first_error(codes: Iterable[int]) -> int:
-    """The first that says more than OPERATION_NOT_ATTEMPTED, which only says that another one failed."""
+    """Return the first code other than OPERATION_NOT_ATTEMPTED, which only means that another one failed."""
     failing = [code for code in codes if code]
     telling = [code for code in failing if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
     return (telling or failing or [0])[0]
 
 
 def with_code(answer: Any) -> tuple[int, Any]:
-    """An answer with its error code in front."""
+    """Return a response with its error code."""
     return answer.error_code, answer
