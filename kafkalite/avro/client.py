@@ -1,4 +1,4 @@
-"""A client of a schema registry over the standard library: two questions, an answer remembered for good.
+"""A schema registry client on the standard library; fetched schemas are cached without expiry.
 
     schema(7) ─▶ remembered? ─▶ GET /schemas/ids/7 ─▶ parsed with its references ─▶ remembered
 

@@ -1,4 +1,4 @@
-"""Whether data written with one Avro schema can be read with another: the rules of schema resolution, as a checker.
+"""Check whether data written with one Avro schema can be read with another, by the rules of schema resolution.
 
     problems(reader, writer) ─▶ [] or what stands in the way, each with its kind and its place in the reader's schema
 

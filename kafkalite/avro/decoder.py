@@ -1,4 +1,4 @@
-"""Messages in the registry's wire format to columns, whoever wrote them, in one reader's schema.
+"""Decode messages in the registry's wire format to columns of one reader schema, whatever their writer schemas.
 
     byte 0: 0x00 │ bytes 1–4: schema id, big-endian │ the Avro body
 

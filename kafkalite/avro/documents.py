@@ -1,4 +1,4 @@
-"""Messages in the registry's wire format as JSON documents, each read with the schema that wrote it: for people.
+"""Decode messages in the registry's wire format to JSON documents, each with its writer schema, for display.
 
     binary column ─▶ schema ids ─▶ an AvroDecoder for each id ─▶ columns ─▶ documents, rows in their order
                                 └▶ a schema that holds itself: value by value (kafkalite.avro.single), slower

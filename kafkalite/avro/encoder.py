@@ -1,4 +1,4 @@
-"""Columns to messages in the registry's wire format: the way back of `decoder`.
+"""Encode columns as messages in the registry's wire format: the reverse of `decoder`.
 
     Arrow column ─▶ cast to the schema's own types ─▶ nodes over its buffers ─▶ native loop ─▶ binary column
 

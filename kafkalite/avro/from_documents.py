@@ -1,4 +1,4 @@
-"""JSON documents to messages in the registry's wire format: the way back of `documents`, for what people write.
+"""Encode JSON documents as messages in the registry's wire format: the reverse of `documents`.
 
     document ─▶ `fitted` to the schema (a sentence says what does not fit, and where) ─▶ AvroEncoder ─▶ bytes
 

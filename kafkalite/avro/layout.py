@@ -1,4 +1,4 @@
-"""How a reader's Avro schema lies in columns: Arrow types for people, numbered columns for the native decoder.
+"""Map a reader's Avro schema to columns: Arrow types for users, numbered columns for the native decoder.
 
     record ─▶ struct   array ─▶ list   map ─▶ map<string, ...>   enum, string ─▶ string   bytes ─▶ binary
     fixed ─▶ fixed size binary   [null, T] ─▶ nullable T   [A, B, ...] ─▶ struct<member0: A, ...>, one not null

@@ -1,4 +1,4 @@
-"""Schema resolution as a program: what a writer's schema wrote, put where a reader's schema has it.
+"""Compile schema resolution to a program that puts a writer schema's data into the columns of a reader schema.
 
     compile_program(writer, layout) ─▶ [(op, column, operands, argument, bytes), ...] for the native decoder
 

@@ -1,4 +1,4 @@
-"""Avro schemas: JSON text to types and back, by the rules of the specification (1.11), with no dependency.
+"""Parse Avro schemas from JSON and write them back, as the specification (1.11) defines, without dependencies.
 
     text ─▶ parse ─▶ Schema ── root: Type ── fields, items, branches ── Type ...
                        └────── text: one rendering, so that the same schema written differently is the same text

@@ -1,4 +1,4 @@
-"""Defaults of an Avro schema as Avro's binary form: what the native decoder puts where nothing was written.
+"""Encode the defaults of an Avro schema in binary, for fields that the writer did not write.
 
 Defaults are JSON (specification, "Complex Types"): bytes and fixed are text of code points up to 255, a union's is a
 value of the first of its branches that fits.

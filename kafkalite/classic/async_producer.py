@@ -1,4 +1,4 @@
-"""A queue and a send thread for one broker: 0.7's AsyncProducer.
+"""A queue and a sender thread for one broker: 0.7's AsyncProducer.
 
     send ─▶ queue (queue.size) ─▶ send thread: batch.size events, or queue.time ms after the last batch ─▶ event handler
 

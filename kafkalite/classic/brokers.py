@@ -1,4 +1,4 @@
-"""Where a producer may send: live brokers and the partitions of topics, from ZooKeeper or a fixed list.
+"""Find live brokers and the partitions of topics for a producer, from ZooKeeper or a fixed list.
 
 With ZooKeeper the answers are cached and dropped when a watch fires: which topic, or which brokers, changed. While the
 connection is away they are all there is, and sending goes on; when it is back they are asked for again. Source:

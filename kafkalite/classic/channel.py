@@ -1,4 +1,4 @@
-"""One blocking socket to one broker's 0.7 port: frames out, and for those that are answered, frames in.
+"""A blocking socket to one broker's 0.7 port that sends requests and receives responses.
 
 The protocol has no correlation: a channel on which a request failed half way is closed, never used on. Connecting is
 tried again with pauses of 1, 10, 100 ... ms, as 0.7 does, until connect_timeout_s seconds have passed.

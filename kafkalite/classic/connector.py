@@ -1,4 +1,4 @@
-"""A consumer's place in its group: registration, streams, rebalancing and commits (ZookeeperConsumerConnector).
+"""A consumer's membership in its group: registration, streams, rebalances and commits (ZookeeperConsumerConnector).
 
     create streams ─▶ id node, watches ─▶ rebalance ─▶ fetchers run ─▶ shutdown
                                             ▲    │

@@ -1,4 +1,4 @@
-"""The consumer of Kafka 0.7: groups that share the partitions of topics among themselves, through ZooKeeper alone.
+"""Kafka 0.7's consumer: groups that divide the partitions of topics through ZooKeeper alone.
 
     config = ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")
     with Consumer.create(config) as connector:

@@ -1,4 +1,4 @@
-"""What goes wrong in the 0.7 API: a class for each error code of its protocol, and for each exception of its clients.
+"""Errors of the 0.7 API: a class for each error code of its protocol, and for each exception of its clients.
 
 The codes of 0.7's protocol are the first of today's table, some under another name.
 """

@@ -1,4 +1,4 @@
-"""One thread for one broker: fetches all partitions that this consumer owns there, and fills the streams' queues.
+"""A thread per broker that fetches all partitions this consumer owns there and fills the streams' queues.
 
     MULTIFETCH of every partition ─▶ chunk for each that has something ─▶ queue of its stream (waits for room)
              └─ nothing anywhere ─▶ fetcher.backoff.ms

@@ -1,4 +1,4 @@
-"""Where an application may step in: encoders, decoders, and the hooks of the asynchronous producer.
+"""Extension points for applications: encoders, decoders, and the hooks of the asynchronous producer.
 
     send ─▶ before_enqueue ─▶ queue ─▶ after_enqueue
                                 │

@@ -1,4 +1,4 @@
-"""Kafka 0.7's messages for its clients: make a set, read one, know how much of a fetched one is whole.
+"""Encode and decode message sets of Kafka 0.7, and find how much of a fetched set is complete.
 
 The bytes are `_native.classic.message_set`'s business, wrappers `kafkalite.wire.record.message_set`'s; faults become
 the 0.7 API's errors here. Thread rule: a set may be shared, an iterator belongs to one thread at a time.

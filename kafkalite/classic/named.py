@@ -1,4 +1,4 @@
-"""What a producer's settings name by class: serializer.class, partitioner.class, event.handler, callback.handler.
+"""Load the classes named in producer settings: serializer.class, partitioner.class, event.handler, callback.handler.
 
     event.handler=my_module:MyHandler          imported, and made without arguments, as 0.7 makes its classes
     serializer.class=kafka.serializer.StringEncoder          one of the names that 0.7 has for what is built in here

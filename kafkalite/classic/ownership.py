@@ -1,4 +1,4 @@
-"""One attempt of one consumer to take its share of a group's partitions: read, decide, claim.
+"""One attempt of a consumer to claim its share of a group's partitions: read, decide, claim.
 
     read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ ConsumerShare
 

@@ -1,4 +1,4 @@
-"""Which partition an event goes to: 0.7's Partitioner, and the default by Java's hash codes.
+"""Choose the partition of an event: 0.7's Partitioner, and the default by Java's hash codes.
 
 A partitioner is anything with `partition(key, partition_count) -> int`; the index it gives is into the sorted list of
 (broker, partition) of the topic. Source: `kafkalite.classic`, fact 6. Pure, any thread.

@@ -1,4 +1,4 @@
-"""The producer of Kafka 0.7: events to topics, at once or queued, over brokers from ZooKeeper or a fixed list.
+"""Kafka 0.7's producer: sends events at once or through a queue, to brokers from ZooKeeper or a fixed list.
 
     ProducerData(topic, key, events) ─▶ partitioner picks (broker, partition) ─┬─ sync:  PRODUCE or MULTIPRODUCE
                                                                                └─ async: the broker's queue

@@ -1,4 +1,4 @@
-"""How far groups of 0.7 are: owner, stored offset and log's end of each partition, as ZooKeeper and the brokers tell.
+"""Progress of 0.7 groups: owner, stored offset and log end of each partition, from ZooKeeper and the brokers.
 
 Offsets are bytes, and so is lag (kafka.tools.ConsumerOffsetChecker). Thread rule: any thread but ZooKeeper's own; a
 `Logs` belongs to one thread.

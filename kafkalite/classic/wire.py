@@ -1,4 +1,4 @@
-"""Requests and responses of Kafka 0.7 as bytes, for its clients.
+"""Encode requests and decode responses of Kafka 0.7, for its clients.
 
     request   int32 size | int16 type | body          response   int32 size | int16 error code | body
 

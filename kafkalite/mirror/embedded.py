@@ -1,4 +1,4 @@
-"""A mirror inside a broker: a replica that pulls from the live cluster, as in section 4 of Kafka's paper (NetDB '11).
+"""Run a mirror inside a broker: a replica that pulls from the live cluster (section 4 of Kafka's paper, NetDB '11).
 
     live cluster ─▶ Mirror, on a thread of its own ─▶ the broker around it, by its listener, as any client
 

@@ -1,4 +1,4 @@
-"""Committed offsets of consumer groups, carried to the target: KIP-545's `sync.group.offsets`, with exact positions.
+"""Synchronize committed offsets of consumer groups to the target (KIP-545's `sync.group.offsets`), exactly.
 
     the source's groups ─▶ their positions in topics that are mirrored ─▶ OffsetMap ─▶ OffsetCommit in the target
 

@@ -1,4 +1,4 @@
-"""Copies topics from one cluster to another: partition, key, value, headers and timestamp of each record, once.
+"""Mirror: copy topics from one cluster to another, with partition, key, value, headers and timestamp, exactly once.
 
     source ─▶ fetched batches ─▶ as they are: new producer, new CRC        ─▶ transaction ─▶ target
                     │            decoded and encoded again: small, cut,          ▲

@@ -1,4 +1,4 @@
-"""Which offset of the target a source offset became: what a group's position needs to go on in the target.
+"""Map source offsets to target offsets, so that consumer groups can continue in the target.
 
 A mirror keeps records in order, and not their offsets: the source has gaps (markers, aborted transactions, compaction),
 the target has others (the mirror's own markers and aborted transactions). What was copied is a list of runs, records

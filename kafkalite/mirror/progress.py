@@ -1,4 +1,4 @@
-"""How far a mirror is, kept in the target: a compacted topic of its own, written in the transactions that it describes.
+"""Store a mirror's progress in a compacted topic of the target, in the transactions that copy the records.
 
     topic    kafkalite.mirror.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition]                          JSON; partition -1: of the whole topic

@@ -1,4 +1,4 @@
-"""Report on the mirrors of a cluster, as their progress topics have it: per topic what is copied, what not and why.
+"""Report on a cluster's mirrors from their progress topics: what is copied per topic, what is not and why.
 
 Thread rule: one thread at a time, that of the Client.
 """

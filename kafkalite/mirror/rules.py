@@ -1,4 +1,4 @@
-"""What a cluster has beside topics and groups, carried to the target: rules (ACLs), quotas; and who its users are.
+"""Copy ACLs and quotas to the target, and report users that the target lacks.
 
 Rules and quotas become as they are in the source, those of the target's own stay. What a mirror has carried and the
 source no longer has is taken away again while it runs. Passwords cannot be carried: no cluster gives them out, salted

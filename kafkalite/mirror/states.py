@@ -1,4 +1,4 @@
-"""State of the topics that a mirror has left behind: why, since when, and when they are tried again.
+"""State of the topics that a mirror has left behind: the reason, since when, and the next retry.
 
     copied ──refused──▶ left behind ──its pause is over──▶ tried ──a commit, or nothing to copy──▶ copied
                              ▲                               │

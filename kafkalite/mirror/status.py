@@ -1,4 +1,4 @@
-"""What a mirror tells of itself: how much it has copied, how far behind it is, and what goes wrong.
+"""Health and metrics of a mirror: records copied, lag and errors.
 
 A status outlives the mirrors that it is about, one after the other, where one is made anew after a failure.
 

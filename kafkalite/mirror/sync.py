@@ -1,4 +1,4 @@
-"""What a mirror carries beside records, every so often and once at its end: each part for itself.
+"""Synchronize everything but records (settings, ACLs, quotas, users, group offsets), periodically and at the end.
 
 A part that fails is noted and tried again at the next time; copying records does not wait for it to work.
 

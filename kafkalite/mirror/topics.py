@@ -1,4 +1,4 @@
-"""Which topics a mirror copies, and the target's topics for them: same name, no fewer partitions, the same settings.
+"""Select the topics to mirror, and create the target's topics: same name and settings, at least as many partitions.
 
 A topic that the target lacks is created with the settings that the source's topic has of its own, as far as the target
 knows them; a topic that is there gets the partitions that it lacks, and keeps its settings unless it is to `follow` the
