@@ -95,7 +95,7 @@ class Loss:
     def __post_init__(self) -> None:
         check_window(self.ratio, self.over, self.least)
         if self.then not in {None, "stop", "dead letter"}:
-            raise ValueError(f"then of a loss alarm must be None, 'stop' or 'dead letter', not {self.then!r}")
+            raise ValueError(f"then must be None, 'stop' or 'dead letter' for a loss alarm, not {self.then!r}")
 
 
 @dataclass(frozen=True)
