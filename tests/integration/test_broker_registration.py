@@ -116,7 +116,7 @@ def test_more_partitions_are_registered(client, registration):
 
 def test_id_that_another_broker_has_is_fatal(client, registration):
     registration(7)
-    with pytest.raises(StartupError, match=r"broker id 7 is already registered .* another id"):
+    with pytest.raises(StartupError, match=r"broker id 7 is already registered .* another broker\.id"):
         registration(7, port=9093)
     assert value(client, "/brokers/ids/7").endswith(":9092")
 

@@ -242,7 +242,7 @@ def test_broker_whose_id_was_taken_stops(controller: ScriptedController, tmp_pat
     ("code", "words"),
     [
         (ErrorCode.UNSUPPORTED_VERSION, "--feature share.version=0"),
-        (ErrorCode.INCONSISTENT_CLUSTER_ID, "another cluster"),
+        (ErrorCode.INCONSISTENT_CLUSTER_ID, "belong to another one"),
         (ErrorCode.INVALID_REGISTRATION, "refuse"),
     ],
 )
@@ -296,7 +296,7 @@ def test_directory_of_another_cluster_is_refused(controller: ScriptedController,
     with Broker(settings(controller, tmp_path)):
         pass
     controller.cluster_id = "bbbbbbbbbbbbbbbbbbbbbQ"
-    with pytest.raises(StartupError, match="another cluster"):
+    with pytest.raises(StartupError, match="belong to another one"):
         Broker(settings(controller, tmp_path)).start()
 
 
@@ -410,7 +410,7 @@ def test_signal_ends_a_process_that_waits_for_its_cluster(
 
 def test_start_ends_when_it_takes_longer_than_it_may(controller: ScriptedController, tmp_path: Path) -> None:
     keep_out(controller)
-    with pytest.raises(StartupError, match=r"have not let it in within 1 s \(server\.max\.startup\.time\.ms\)"):
+    with pytest.raises(StartupError, match=r"have not unfenced it within 1 s \(server\.max\.startup\.time\.ms\)"):
         Broker(settings(controller, tmp_path, server_max_startup_time_ms=1000)).start()
 
 
