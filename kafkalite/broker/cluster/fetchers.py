@@ -423,7 +423,7 @@ class Fetcher:
         if found.error_code or found.offset < 0:
             why = f"it returned offset {found.offset} and error {found.error_code}"
             raise ConnectionFailed(
-                f"broker {self._leader_id} did not return the offset of {log.name} for timestamp {what}: {why}"
+                f"broker {self._leader_id} refused ListOffsets for {log.name}, timestamp {what}: {why}"
             )
         return int(found.offset)
 

@@ -120,7 +120,7 @@ class Lane:
         try:
             self._settle(items, answer)
         except Exception:
-            logger.exception("handling a response of another broker failed", extra=fields(lane=self._name))
+            logger.exception("handling a response from another broker failed", extra=fields(lane=self._name))
         return 0.0
 
     def _ask(self, items: Sequence[Any]) -> Any:

@@ -160,7 +160,7 @@ def _tell(callback: Callable[[int], object], code: int) -> None:
     try:
         callback(code)
     except Exception:
-        logger.exception("handling a response of another broker failed")
+        logger.exception("handling a response from another broker failed")
 
 
 def _marked(items: Sequence[_MarkerTo], answer: Any) -> None:

@@ -72,7 +72,7 @@ def _check(context: RequestContext, topic: CreatePartitionsTopic) -> int:
         raise UnknownTopicOrPartition
     if found.internal:
         raise InvalidRequest(
-            f"the partition count of internal topic {topic.name} cannot change, because its content is placed by it"
+            f"the partition count of internal topic {topic.name} cannot change, because keys are placed by that count"
         )
     present = len(found.partitions)
     if topic.count == present:

@@ -321,7 +321,7 @@ class LogCleaner:
             return False
         except FileNotFoundError as error:
             logger.info(
-                "compaction stopped: segments were deleted meanwhile", extra=fields(log=log.name, reason=str(error))
+                "compaction stopped, because its segments were deleted", extra=fields(log=log.name, reason=str(error))
             )
             return False
         except SegmentUnreadable as error:

@@ -290,7 +290,7 @@ class Compaction:
             return self._decompressor.decompress(codec, packed, writable=True)
         except CompressionError as error:
             logger.warning(
-                "a batch could not be decompressed and is kept whole",
+                "could not decompress a batch; compaction keeps all its records",
                 extra=fields(log=self.log.name, offset=base_offset, reason=str(error)),
             )
             return None

@@ -234,7 +234,7 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
     if op == "topic":
         bases = [int(base) for base, count in change["epoch_bases"] for _ in range(count)]
         if len(bases) != change["partitions"]:
-            raise ValueError(f"topic {change['name']} has {change['partitions']} partitions, but {len(bases)} epochs")
+            raise ValueError(f"topic {change['name']} needs {change['partitions']} leader epochs, not {len(bases)}")
         state.topics[change["name"]] = TopicState(
             change["name"], uuid_bytes(change["id"]), dict(change["overrides"]), bases
         )

@@ -64,7 +64,7 @@ def ask(policy: RetentionPolicy, segments: Sequence[SegmentAge], now_ms: int) ->
         count = int(policy.deletable_count(segments, now_ms))
     except Exception:  # whatever a policy does, the other logs have their turn
         name = f"{segments[0].topic}-{segments[0].partition}"
-        logger.exception("retention policy %s failed for %s and deletes nothing there", type(policy).__name__, name)
+        logger.exception("retention policy %s failed for %s; it deletes no segments there", type(policy).__name__, name)
         return 0
     return min(max(count, 0), len(segments))
 

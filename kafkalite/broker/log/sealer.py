@@ -62,7 +62,7 @@ class Sealer:
             try:
                 finish_seal(log, segment, state)
             except Exception:  # the other logs still need this thread
-                logger.exception("could not finish a full segment", extra=fields(path=segment.path))
+                logger.exception("could not flush and index a full segment", extra=fields(path=segment.path))
 
 
 def finish_seal(log: PartitionLog, segment: Segment, state: CapturedProducers) -> None:

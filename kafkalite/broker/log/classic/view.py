@@ -125,7 +125,7 @@ class BatchView:
             count += 1
         if count > len(entry):
             logger.warning(
-                "a compressed message holds more messages than bytes, so they cannot be numbered",
+                "a compressed message holds more messages than bytes, so they cannot all have their own offsets",
                 extra=fields(log=self._log.name, offset=offset, size=len(entry), count=count),
             )
             raise MessageSetError(PARTIAL, offset)
