@@ -32,12 +32,15 @@ BUILT ?= debug
 OLD ?= 793dff2
 ARCHS ?=
 PORTS ?=
+VERSION ?=
+PACKAGE_LIST ?=
+SIGN_KEY ?=
 
 SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx ext/kafkalite/_native/*/*.pxd)
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline unit test test-all test-browser pictures test-spark test-debug test-asan prove directories packages soak bench bench-packages bench-parts bench-spark clients cluster lint format generated docs site warnings build-check wheels clean
+.PHONY: help run build build-debug build-asan pipeline unit test test-all test-browser pictures test-spark test-debug test-asan prove directories packages soak bench bench-packages bench-parts bench-spark clients cluster lint format generated docs site warnings build-check wheels release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -213,6 +216,10 @@ directories: $(VENV)/.tested  ## a data directory of an older commit opens here,
 
 wheels: $(BIN)/python  ## wheels in dist/ for each CPython from 3.11 on that is found (ARCHS=x86_64,aarch64)
 	@$(BIN)/python -m tools.wheels --jobs $(JOBS) $(if $(ARCHS),--arch $(ARCHS))
+
+release: $(VENV)/.tested  ## every artefact of a release, in build/release/VERSION (VERSION=0.2.0; ARCHS=x86_64,aarch64, PACKAGE_LIST=FILE, SIGN_KEY=KEY)
+	@$(BIN)/python -m tools.release.build "$(VERSION)" --jobs $(JOBS) $(if $(ARCHS),--arch $(ARCHS)) \
+		$(if $(PACKAGE_LIST),--packages $(PACKAGE_LIST)) $(if $(SIGN_KEY),--sign-key "$(SIGN_KEY)")
 
 build-check: $(VENV)/.tested  ## build sdist and wheel, install the wheel elsewhere, run a broker from it
 	$(BIN)/python -m tools.build_check

@@ -146,7 +146,7 @@ def build(interpreter: Interpreter, arch: str, jobs: int, *, cythonized: bool) -
     shutil.rmtree(made / "dist", ignore_errors=True)
     made.mkdir(exist_ok=True)
     gcc = compiler(arch)
-    environment = {"LDFLAGS": f"-L{libdl_stub(arch)}", "CC": gcc, "LDSHARED": f"{gcc} -shared"}
+    environment = {"LDFLAGS": f"-L{libdl_stub(arch)}", "CC": gcc, "LDSHARED": f"{gcc} -shared -s"}
     if cythonized:
         environment["KAFKALITE_CYTHONIZED"] = "1"
     if arch != platform.machine():
@@ -161,7 +161,7 @@ def build(interpreter: Interpreter, arch: str, jobs: int, *, cythonized: bool) -
     return wheel
 
 
-def audited(wheel: Path, arch: str, out: Path) -> None:
+def audited(wheel: Path, out: Path) -> None:
     """Gives the wheel its name, once its symbols are seen to be old enough."""
     tools = WORK / "tools"
     if not (tools / ".ready").exists():
@@ -170,9 +170,8 @@ def audited(wheel: Path, arch: str, out: Path) -> None:
         (tools / ".ready").touch()
     folder = WORK / "audited"
     shutil.rmtree(folder, ignore_errors=True)
-    strip = ["--strip"] if arch == platform.machine() else []
     path = f"{tools}/bin{os.pathsep}{os.environ['PATH']}"
-    run(tools / "bin" / "auditwheel", "repair", *strip, "--plat", "auto", "--wheel-dir", folder, wheel, PATH=path)
+    run(tools / "bin" / "auditwheel", "repair", "--plat", "auto", "--wheel-dir", folder, wheel, PATH=path)
     (named,) = folder.glob("*.whl")
     found = re.search(r"manylinux_2_(\d+)_", named.name)
     if found is None or int(found[1]) > GLIBC_MINOR:
@@ -200,7 +199,7 @@ def main() -> None:
             if arch not in DL_VERSIONS:
                 sys.exit(f"--arch {arch}: wheels are built for {' and '.join(DL_VERSIONS)}")
             wheel = build(interpreter, arch, arguments.jobs, cythonized=cythonized)
-            audited(wheel, arch, arguments.out)
+            audited(wheel, arguments.out)
             cythonized = True
     print("made", *sorted(path.name for path in arguments.out.glob("*.whl")), sep="\n  ")
 

@@ -1,0 +1,171 @@
+"""A release's archives depend on their contents alone, and name what they contain."""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tools.release import archives, build, compare, dependencies
+
+EPOCH = 1_790_000_000
+
+
+def a_wheel(path: Path, name: str = "thing", metadata: str = "License: MIT\n", **files: str) -> Path:
+    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n{metadata}"
+    folder = f"{name}-1.5.dist-info"
+    entries = {f"{name}/__init__.py": "", f"{folder}/METADATA": about, f"{folder}/RECORD": "old", **files}
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry in random.sample(sorted(entries), len(entries)):
+            archive.writestr(entry, entries[entry])
+    return path
+
+
+def test_a_tar_depends_on_contents_alone(tmp_path: Path) -> None:
+    entries = {f"file {i}": (b"%d" % i, 0o644) for i in range(20)}
+    archives.write_tar_gz(tmp_path / "one.tar.gz", entries, EPOCH)
+    shuffled = dict(random.sample(sorted(entries.items()), len(entries)))
+    archives.write_tar_gz(tmp_path / "other.tar.gz", shuffled, EPOCH)
+    assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "other.tar.gz").read_bytes()
+    with tarfile.open(tmp_path / "one.tar.gz") as archive:
+        assert {(each.mtime, each.uid, each.uname) for each in archive} == {(EPOCH, 0, "")}
+
+
+def test_an_sdist_loses_the_times_and_owners_of_its_build(tmp_path: Path) -> None:
+    for number in range(2):
+        source = tmp_path / f"tree{number}"
+        source.mkdir()
+        (source / "program").write_text("run me")
+        (source / "program").chmod(0o775 if number else 0o755)
+        os.utime(source / "program", (number, number))
+        with tarfile.open(tmp_path / f"raw{number}.tar.gz", "w:gz") as archive:
+            archive.add(source, "thing-1.5")
+        archives.normalise_tar_gz(tmp_path / f"raw{number}.tar.gz", tmp_path / f"{number}.tar.gz", EPOCH)
+    assert (tmp_path / "0.tar.gz").read_bytes() == (tmp_path / "1.tar.gz").read_bytes()
+    with tarfile.open(tmp_path / "0.tar.gz") as archive:
+        assert [(each.name, each.mode) for each in archive] == [("thing-1.5/program", 0o755)]
+
+
+def test_a_wheel_gets_files_and_a_record_of_all_that_it_contains(tmp_path: Path) -> None:
+    wheels = [a_wheel(tmp_path / f"{name}.whl", **{"thing/native.so": "\x7fELF"}) for name in ("one", "other")]
+    for wheel in wheels:
+        archives.rewrite_wheel(wheel, {"sboms/thing.json": b"{}"}, EPOCH)
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
+    with zipfile.ZipFile(wheels[0]) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+        assert archive.getinfo("thing/native.so").external_attr >> 16 == 0o100755
+        assert archive.namelist()[-1].startswith("thing-1.5.dist-info/")
+    rows = list(csv.reader(io.StringIO(contents["thing-1.5.dist-info/RECORD"].decode())))
+    assert sorted(name for name, _, _ in rows) == sorted(contents)
+    for name, digest, size in rows:
+        if not name.endswith("RECORD"):
+            expected = base64.urlsafe_b64encode(hashlib.sha256(contents[name]).digest()).rstrip(b"=").decode()
+            assert (digest, int(size)) == (f"sha256={expected}", len(contents[name]))
+    assert contents["thing-1.5.dist-info/sboms/thing.json"] == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "licence", "is_expression"),
+    [
+        ("License-Expression: MIT AND 0BSD\nLicense: other\n", "MIT AND 0BSD", True),
+        ("License: LGPL-2.1-or-later\n", "LGPL-2.1-or-later", False),
+        (
+            "License: a text\n        of several lines\nClassifier: License :: OSI Approved :: BSD License\n",
+            "BSD License",
+            False,
+        ),
+        ("", "see the licence files", False),
+    ],
+)
+def test_licence_of_a_dependency(tmp_path: Path, metadata: str, licence: str, is_expression: bool) -> None:
+    found = dependencies.read(a_wheel(tmp_path / "thing.whl", metadata=metadata))
+    assert (found.licence, found.is_expression) == (licence, is_expression)
+
+
+def test_licence_files_and_sboms_of_a_dependency_are_found(tmp_path: Path) -> None:
+    names = ["thing-1.5.dist-info/licenses/LICENSE.txt", "thing/COPYING", "thing-1.5.dist-info/sboms/parts.json"]
+    wheel = a_wheel(tmp_path / "thing.whl", **dict.fromkeys(names, "text"), **{"thing/unlicensed.py": ""})
+    assert sorted(dependencies.read(wheel).files) == sorted(names)
+
+
+def test_an_sbom_names_what_is_compiled_in_and_what_is_installed(tmp_path: Path) -> None:
+    needed = [dependencies.read(a_wheel(tmp_path / f"{name}.whl", name)) for name in ("Some_Thing", "numpy")]
+    text = dependencies.sbom("0.2.0", "kafkalite.whl", {"numpy": ("2.0", "BSD-3-Clause")}, needed, EPOCH)
+    assert text == dependencies.sbom("0.2.0", "kafkalite.whl", {"numpy": ("2.0", "BSD-3-Clause")}, needed[::-1], EPOCH)
+    document = json.loads(text)
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    refs = [each["bom-ref"] for each in document["components"]]
+    assert len(set(refs)) == len(refs) == 3
+    assert document["dependencies"] == [{"ref": document["metadata"]["component"]["bom-ref"], "dependsOn": refs}]
+    digests = {each["purl"]: each["hashes"][0]["content"] for each in document["components"] if "hashes" in each}
+    assert digests == {f"pkg:pypi/{each.purl.partition('/')[2]}": each.digest for each in needed}
+    assert "pkg:pypi/some-thing@1.5" in digests
+    page = dependencies.licence_table(needed * 2, {"numpy": ("2.0", "BSD-3-Clause")})
+    assert page.count("| Some_Thing | 1.5 | MIT | installed with it |") == 1
+    assert "| numpy | 2.0 | BSD-3-Clause | compiled in |" in page
+
+
+def test_pins_of_one_use() -> None:
+    packages = 'cython==3.2 ; python_version == "3.11"  # build\nnumpy==2.4  # needed 311\nnumpy==2.5  # needed 313\n'
+    assert build.pins(packages, "build") == 'cython==3.2 ; python_version == "3.11"\n'
+    assert build.pins(packages, "needed 313") == "numpy==2.5\n"
+
+
+@pytest.mark.parametrize("version", ["", "0.2", "v0.2.0", "0.2.0-1", "0.2.0/..", '0.2.0"'])
+def test_a_version_that_is_none_is_refused(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        build.parse([version])
+    assert "is not MAJOR.MINOR.PATCH" in capsys.readouterr().err
+
+
+def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "kept").touch()
+    with pytest.raises(SystemExit, match="2"):
+        build.parse(["0.2.0", "--out", str(tmp_path)])
+    assert "is not empty" in capsys.readouterr().err
+    assert (tmp_path / "kept").exists()
+
+
+def test_comparison_names_files_and_members(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder, text in ((one, "old"), (other, "new")):
+        folder.mkdir()
+        archives.write_tar_gz(folder / "a.tar.gz", {"same": (b"", 0o644), "changed": (text.encode(), 0o644)}, EPOCH)
+        archives.write_tar_gz(folder / "b.tar.gz", {"same": (b"", 0o644)}, EPOCH)
+        (folder / build.SUMS).write_text(text)
+        (folder / build.SIGNATURE).write_text(text)
+    (one / "alone").touch()
+    expected = [f"{build.SUMS}: its bytes", "a.tar.gz: changed", f"alone: not in {other}"]
+    assert compare.differences(one, other) == expected
+    assert compare.main([str(one), str(other)]) == 1
+    assert compare.main([str(other), str(other)]) == 0
+    assert "0 of 4 files differ" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("gpg") is None, reason="needs gpg")
+def test_checksums_are_signed_with_the_owners_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "gnupg"
+    home.mkdir(mode=0o700)
+    monkeypatch.setenv("GNUPGHOME", str(home))
+    (tmp_path / build.SUMS).write_text("0123  file\n")
+    with pytest.raises(SystemExit, match="could not sign with the key"):
+        build.sign(tmp_path, "owner@example.org")
+    generate = ["gpg", "--batch", "--passphrase", "", "--quick-generate-key", "owner@example.org", "ed25519", "sign"]
+    subprocess.run(generate, check=True, capture_output=True)
+    try:
+        build.sign(tmp_path, "owner@example.org")
+        verify = ["gpg", "--batch", "--verify", str(tmp_path / build.SIGNATURE), str(tmp_path / build.SUMS)]
+        assert subprocess.run(verify, check=False, capture_output=True).returncode == 0
+        (tmp_path / build.SUMS).write_text("4567  file\n")
+        assert subprocess.run(verify, check=False, capture_output=True).returncode == 1
+    finally:
+        subprocess.run(["gpgconf", "--kill", "gpg-agent"], check=False)

@@ -1,0 +1,1 @@
+"""Build, compare and check the directory of a release."""

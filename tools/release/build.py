@@ -1,0 +1,232 @@
+"""Builds a release: `make release VERSION=0.2.0`, or python -m tools.release.build VERSION [OPTIONS]
+
+Everything is built from a clone of HEAD in a scratch directory, with the version set there. The same commit, version
+and package list give the same bytes, but for signatures: `python -m tools.release.compare ONE OTHER`. The package list
+is packages.txt in the directory; `--packages FILE` builds with that of an earlier run.
+
+    --arch x86_64,aarch64    wheels for other processors, too (Debian: gcc-aarch64-linux-gnu)
+    --python /usr/bin/python3.11    may be repeated; default: each CPython from 3.11 on that is found
+    --sign-key KEY           sign SHA256SUMS with this key of GnuPG (an id, a fingerprint or an address)
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tools import wheels
+from tools.release import archives, dependencies
+from tools.wheel_check import NAME
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+VERSION: Final = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
+PACKAGES: Final = "packages.txt"
+SUMS: Final = "SHA256SUMS"
+SIGNATURE: Final = f"{SUMS}.asc"
+COMPILED_IN: Final = {"cython": "Apache-2.0", "numpy": "BSD-3-Clause"}
+"""Whose code the compiler puts into native modules: Cython's support code, numpy's headers."""
+
+
+@dataclass
+class Release:
+    """What the steps of one run share. `tree`: the clone that is built. `epoch`: the commit's time, in seconds."""
+
+    version: str
+    out: Path
+    work: Path
+    epoch: int
+    commit: str
+    given_packages: str | None
+    packages: dict[str, str] = field(default_factory=dict)
+    """Line of the package list → who uses it; a dict keeps each line once."""
+
+    @property
+    def tree(self) -> Path:
+        return self.work / "kafkalite"
+
+    def environment(self) -> dict[str, str]:
+        """The environment of every program that builds."""
+        found = {
+            **os.environ,
+            "SOURCE_DATE_EPOCH": str(self.epoch),
+            "PYTHONHASHSEED": "0",
+            "TZ": "UTC",
+            "LC_ALL": "C.UTF-8",
+        }
+        found["CCACHE_BASEDIR"], found["PIP_DISABLE_PIP_VERSION_CHECK"] = str(self.tree), "1"
+        if self.given_packages is not None:
+            found["PIP_CONSTRAINT"] = str(self.constraints("build"))
+        return found
+
+    def run(self, *command: str | Path) -> None:
+        """Run one program in the clone; it must succeed."""
+        print("+", *(str(word) for word in command[:8]), flush=True)
+        subprocess.run([str(word) for word in command], cwd=self.tree, check=True, env=self.environment())
+
+    def constraints(self, use: str) -> Path:
+        """Write the given package list's lines for one use as a constraints file of pip."""
+        path = self.work / f"constraints-{use}.txt"
+        path.write_text(pins(self.given_packages or "", use), encoding="utf-8")
+        return path
+
+    def record(self, use: str, lines: list[str]) -> None:
+        """Add packages (`name==version`, with a marker perhaps) to the package list."""
+        self.packages |= dict.fromkeys((f"{line}  # {use}" for line in lines), use)
+
+
+def pins(packages: str, use: str) -> str:
+    """Return the lines of a package list for one use, as pip reads them."""
+    return "".join(f"{line.partition('  # ')[0]}\n" for line in packages.splitlines() if line.endswith(f"  # {use}"))
+
+
+def output(*command: str | Path, cwd: Path) -> str:
+    """Return what a program prints."""
+    words = [str(word) for word in command]
+    return subprocess.run(words, cwd=cwd, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def clone(release: Release) -> None:
+    """Clone HEAD, set the version there, and give every file the commit's time."""
+    shutil.rmtree(release.work, ignore_errors=True)
+    release.work.mkdir(parents=True)
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(release.tree)], check=True)
+    subprocess.run(["git", "checkout", "--quiet", "--detach", release.commit], cwd=release.tree, check=True)
+    target = release.tree / "kafkalite" / "version.py"
+    text = target.read_text(encoding="utf-8")
+    target.write_text(re.sub(r'(?m)^(VERSION: Final = )".*"$', rf'\1"{release.version}"', text), encoding="utf-8")
+
+
+def build_sdist(release: Release, python: Path) -> None:
+    """Write the source distribution."""
+    folder = release.work / "sdist"
+    release.run("env", "KAFKALITE_NATIVE=0", python, "setup.py", "-q", "egg_info", "sdist", "--dist-dir", folder)
+    (made,) = folder.glob("*.tar.gz")
+    archives.normalise_tar_gz(made, release.out / made.name, release.epoch)
+    for leftover in release.tree.glob("*.egg-info"):
+        shutil.rmtree(leftover)
+
+
+def build_wheels(release: Release, interpreters: list[wheels.Interpreter], arguments: argparse.Namespace) -> None:
+    """Build the wheels of every interpreter and processor, in the clone."""
+    command: list[str | Path] = [sys.executable, "-P", "-m", "tools.wheels", "--arch", arguments.arch]
+    command += ["--out", release.out, "--jobs", str(arguments.jobs)]
+    for each in interpreters:
+        command += ["--python", each.path]
+    release.run("env", f"PYTHONPATH={release.tree}", *command)
+    environments = [*(each.tag for each in interpreters), "tools"]
+    for tag in environments:
+        python = release.tree / "build" / "wheels" / tag / "bin" / "python"
+        minor = output(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])", cwd=release.work)
+        frozen = output(python, "-m", "pip", "freeze", "--all", "--exclude", "pip", cwd=release.work).splitlines()
+        release.record("build", [f'{line} ; python_version == "{minor}"' for line in frozen])
+
+
+def describe_wheels(release: Release) -> None:
+    """Put an SBOM into each wheel, and write the licences of everything that is compiled in or installed with it."""
+    project = tomllib.loads((release.tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts: dict[str, tuple[bytes, int]] = {"LICENSE": ((release.tree / "LICENSE").read_bytes(), 0o644)}
+    every: list[dependencies.Dependency] = []
+    compiled: dict[str, tuple[str, str]] = {}
+    for wheel in sorted(release.out.glob("*.whl")):
+        match = NAME.fullmatch(wheel.name)
+        assert match is not None, wheel.name
+        number, arch = match["python"], match["arch"]
+        folder = release.work / "needed" / f"{number}-{arch}"
+        folder.mkdir(parents=True)
+        use = f"needed {number}"
+        constraints = release.constraints(use) if release.given_packages is not None else None
+        dependencies.fetch(project["dependencies"], number, arch, folder, constraints)
+        needed = [dependencies.read(path) for path in sorted(folder.glob("*.whl"))]
+        release.record(use, [f"{each.name}=={each.version}" for each in needed])
+        python = release.tree / "build" / "wheels" / f"cp{number}" / "bin" / "python"
+        versions = dict(
+            line.lower().split("==") for line in output(python, "-m", "pip", "freeze", cwd=release.work).splitlines()
+        )
+        compiled = {name: (versions[name], licence) for name, licence in COMPILED_IN.items()}
+        bom = dependencies.sbom(release.version, wheel.name, compiled, needed, release.epoch)
+        archives.rewrite_wheel(wheel, {"sboms/kafkalite.cdx.json": bom}, release.epoch)
+        every += needed
+        texts |= {name: (content, 0o644) for each in needed for name, content in each.files.items()}
+    page = dependencies.licence_table(every, compiled)
+    (release.out / "licences.md").write_text(page, encoding="utf-8")
+    folder_name = f"kafkalite-{release.version}-licences"
+    packed = {f"{folder_name}/{name}": entry for name, entry in texts.items()}
+    archives.write_tar_gz(release.out / f"{folder_name}.tar.gz", packed, release.epoch)
+
+
+def write_sums(release: Release, sign_key: str) -> None:
+    """Write the package list and the checksums, and sign these if there is a key."""
+    lines = sorted(release.packages)
+    (release.out / PACKAGES).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    names = sorted(path.name for path in release.out.iterdir() if path.name not in {SUMS, SIGNATURE})
+    sums = "".join(f"{archives.sha256(release.out / name)}  {name}\n" for name in names)
+    (release.out / SUMS).write_text(sums, encoding="utf-8")
+    if sign_key:
+        sign(release.out, sign_key)
+
+
+def sign(out: Path, key: str) -> None:
+    """Sign the checksums with a key of GnuPG."""
+    command = ["gpg", "--batch", "--yes", "--local-user", key, "--armor", "--detach-sign"]
+    done = subprocess.run([*command, "--output", str(out / SIGNATURE), str(out / SUMS)], check=False)
+    if done.returncode:
+        sys.exit(f"gpg could not sign with the key {key!r}; `gpg --list-secret-keys` lists the keys of this account")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="tools.release.build", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("version", help="the release's version, such as 0.2.0")
+    parser.add_argument("--out", type=Path, help="the directory (default: build/release/VERSION)")
+    parser.add_argument("--arch", default=platform.machine(), help="processors, with commas between them")
+    parser.add_argument("--python", action="append", help="an interpreter; may be repeated")
+    parser.add_argument("--packages", type=Path, help="packages.txt of an earlier run: build with these versions")
+    parser.add_argument("--sign-key", default="", help="a key of GnuPG")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parsed = parser.parse_args(arguments)
+    if VERSION.fullmatch(parsed.version) is None:
+        parser.error(f"version {parsed.version!r} is not MAJOR.MINOR.PATCH, such as 0.2.0 or 0.2.0rc1")
+    parsed.out = (parsed.out or ROOT / "build" / "release" / parsed.version).resolve()
+    if parsed.out.exists() and any(parsed.out.iterdir()):
+        parser.error(f"{parsed.out} is not empty; remove it or choose another --out")
+    return parsed
+
+
+def main(arguments: list[str]) -> None:
+    parsed = parse(arguments)
+    if output("git", "status", "--porcelain", "--untracked-files=no", cwd=ROOT):
+        sys.exit("uncommitted changes: a release is built from a commit, so commit or stash them first")
+    given = parsed.packages.read_text(encoding="utf-8") if parsed.packages else None
+    commit = output("git", "rev-parse", "HEAD", cwd=ROOT)
+    epoch = int(output("git", "log", "-1", "--format=%ct", commit, cwd=ROOT))
+    release = Release(
+        parsed.version, parsed.out, parsed.out.with_name(f".{parsed.out.name}-work"), epoch, commit, given
+    )
+    looked_at = [each for path in parsed.python or [] if (each := wheels.look_at(path))]
+    interpreters = looked_at if parsed.python else wheels.interpreters()
+    if not interpreters:
+        sys.exit("no CPython from 3.11 on, with its headers, was found")
+    release.out.mkdir(parents=True, exist_ok=True)
+    os.umask(0o022)
+    clone(release)
+    build_wheels(release, interpreters, parsed)
+    build_sdist(release, release.tree / "build" / "wheels" / interpreters[0].tag / "bin" / "python")
+    describe_wheels(release)
+    write_sums(release, parsed.sign_key)
+    shutil.rmtree(release.work)
+    for path in sorted(release.out.iterdir()):
+        print(f"{path.stat().st_size:12,}  {path.name}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
