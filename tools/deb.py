@@ -3,6 +3,8 @@
     python -m tools.deb dist/kafkalite-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl      (Debian 12: Python 3.11)
 
 What the wheel needs is fetched as wheels, and comes along: of Debian it depends on its Python alone. Needs dpkg-deb.
+With that Python on this machine, the package contains bytecode, which the service's user could not write. With
+SOURCE_DATE_EPOCH, the same wheels give the same package.
 """
 
 from __future__ import annotations
@@ -63,14 +65,37 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
     path.chmod(mode)
 
 
-def fill(root: Path, wheel: Path, number: str, arch: str) -> None:
-    """What is installed, and what installs it."""
-    python = f"{number[0]}.{number[1:]}"
+def install(target: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
+    """Install a wheel and what it needs into a directory, as /opt/kafkalite/lib will have it."""
     platforms = [f"--platform=manylinux_2_{minor}_{arch}" for minor in range(17, 29)]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--implementation=cp"]
-    command += [f"--python-version={number}", *platforms, f"--platform=manylinux2014_{arch}"]
-    subprocess.run([*command, "--target", str(root / "opt/kafkalite/lib"), str(wheel)], check=True)
-    shutil.rmtree(root / "opt/kafkalite/lib/bin", ignore_errors=True)  # scripts with this machine's paths
+    command += [f"--python-version={number}", *platforms, f"--platform=manylinux2014_{arch}", "--no-compile"]
+    command += ["--constraint", str(constraints)] if constraints is not None else []
+    subprocess.run([*command, "--target", str(target), str(wheel)], check=True)
+    shutil.rmtree(target / "bin", ignore_errors=True)  # scripts with this machine's paths
+    for name in ("direct_url.json", "RECORD"):  # paths of this machine, and of those scripts
+        for path in target.glob(f"*.dist-info/{name}"):
+            path.unlink()
+    interpreter = shutil.which(f"/usr/bin/python{number[0]}.{number[1:]}")
+    if interpreter is not None:  # times are no part of such bytecode
+        options = [
+            "-q",
+            "-j",
+            "1",
+            "--invalidation-mode",
+            "unchecked-hash",
+            "-s",
+            str(target),
+            "-p",
+            "/opt/kafkalite/lib",
+        ]
+        subprocess.run([interpreter, "-m", "compileall", *options, str(target)], check=True)
+
+
+def fill(root: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
+    """What is installed, and what installs it."""
+    python = f"{number[0]}.{number[1:]}"
+    install(root / "opt/kafkalite/lib", wheel, number, arch, constraints)
     write(root / "opt/kafkalite/bin/kafkalite", COMMAND.format(python=python), 0o755)
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/kafkalite").symlink_to("/opt/kafkalite/bin/kafkalite")
@@ -87,6 +112,13 @@ def fill(root: Path, wheel: Path, number: str, arch: str) -> None:
         write(root / "DEBIAN" / name, text, 0o755)
 
 
+def package(root: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
+    """Write the package beside the wheel; `root` is its scratch directory."""
+    shutil.rmtree(root, ignore_errors=True)
+    fill(root, wheel, number, arch, constraints)
+    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(root), str(wheel.parent)], check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tools.deb", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("wheel", type=Path)
@@ -94,10 +126,7 @@ def main() -> None:
     match = NAME.fullmatch(wheel.name)
     if match is None:
         sys.exit(f"{wheel.name} is no wheel of kafkalite's for Linux")
-    root = ROOT / "build" / "deb"
-    shutil.rmtree(root, ignore_errors=True)
-    fill(root, wheel, match["python"], match["arch"])
-    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(root), str(wheel.parent)], check=True)
+    package(ROOT / "build" / "deb", wheel, match["python"], match["arch"])
 
 
 if __name__ == "__main__":

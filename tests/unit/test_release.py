@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.release import archives, build, compare, dependencies
+from tools.release import archives, build, compare, dependencies, pages
 
 EPOCH = 1_790_000_000
 
@@ -149,6 +149,23 @@ def test_comparison_names_files_and_members(tmp_path: Path, capsys: pytest.Captu
     assert compare.main([str(one), str(other)]) == 1
     assert compare.main([str(other), str(other)]) == 0
     assert "0 of 4 files differ" in capsys.readouterr().out
+
+
+def test_notes_are_the_changelogs_section() -> None:
+    changelog = "# Changelog\n\n## Unreleased\n\n### Added\n\n- new\n\n## 0.2.0 (2026-01-01)\n\n- old\n"
+    assert pages.notes("0.2.0", changelog) == "# kafkalite 0.2.0\n\n- old\n"
+    assert pages.notes("0.3.0", changelog) == "# kafkalite 0.3.0\n\n## Added\n\n- new\n"
+    with pytest.raises(ValueError, match="no section '0\\.3\\.0' or 'Unreleased' with text"):
+        pages.notes("0.3.0", "# Changelog\n\n## Unreleased\n\n## 0.2.0\n\n- old\n")
+
+
+def test_evidence_tells_how_old_each_campaign_is() -> None:
+    rows = "| commit | n |\n| --- | --- |\n| `aaaaaaaaaa` | 1 |\n| `bbbbbbbbbb` | 2 |\n"
+    proof = f"# Results\n\nintroduction\n\n## Power\n\n{rows}\n## Kills\n\n| `cccccccccc` | 3 |\n\n## Method\n\nwords\n"
+    page = pages.evidence("0.2.0", "dddd", proof, {"aaaaaaaaaa": 40, "bbbbbbbbbb": 7}.get)
+    assert "| Power | `bbbbbbbbbb` | 7 |\n| Kills | none in the history of this commit | |\n\n## Power\n" in page
+    assert page.count("## Method") == 1
+    assert "introduction" not in page
 
 
 @pytest.mark.skipif(shutil.which("gpg") is None, reason="needs gpg")

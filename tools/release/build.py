@@ -23,15 +23,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tools import wheels
-from tools.release import archives, dependencies
-from tools.wheel_check import NAME
+from tools import deb, wheels
+from tools.release import archives, dependencies, image, pages
+from tools.wheel_check import DEBIAN_ARCHS, NAME
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 VERSION: Final = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 PACKAGES: Final = "packages.txt"
 SUMS: Final = "SHA256SUMS"
 SIGNATURE: Final = f"{SUMS}.asc"
+DEBIAN_PYTHON: Final = "311"
+"""Of Debian 12, for which the package and the image are."""
 COMPILED_IN: Final = {"cython": "Apache-2.0", "numpy": "BSD-3-Clause"}
 """Whose code the compiler puts into native modules: Cython's support code, numpy's headers."""
 
@@ -163,6 +165,63 @@ def describe_wheels(release: Release) -> None:
     archives.write_tar_gz(release.out / f"{folder_name}.tar.gz", packed, release.epoch)
 
 
+def build_packages(release: Release) -> None:
+    """Write the Debian packages, and of this machine's processor the image."""
+    os.environ["SOURCE_DATE_EPOCH"] = str(release.epoch)
+    for wheel in sorted(release.out.glob(f"*-cp{DEBIAN_PYTHON}-*.whl")):
+        match = NAME.fullmatch(wheel.name)
+        assert match is not None, wheel.name
+        arch = match["arch"]
+        given = release.given_packages is not None
+        constraints = release.constraints(f"needed {DEBIAN_PYTHON}") if given else None
+        root = release.work / f"deb-{arch}"
+        deb.package(root, wheel, DEBIAN_PYTHON, arch, constraints)
+        if arch == platform.machine():
+            pinned = pins(release.given_packages or "", "image").split()
+            packages = image.download(release.work / "image", pinned)
+            release.record("image", [each.pin for each in packages])
+            name = f"kafkalite-{release.version}-image-{DEBIAN_ARCHS[arch]}.tar"
+            about = image.About(release.version, release.commit, release.epoch, DEBIAN_ARCHS[arch])
+            image.write(release.out / name, [each.path for each in packages], root / "opt/kafkalite/lib", about)
+
+
+def build_site(release: Release) -> None:
+    """Write the website, from the clone and the modules that its wheels contain."""
+    number = f"{sys.version_info[0]}{sys.version_info[1]}"
+    (native,) = (release.tree / "build" / "wheels" / f"cp{number}-{platform.machine()}").glob("lib.*/kafkalite/_native")
+    folder = release.work / "site"
+    variables = [f"PYTHONPATH={release.tree}", f"KAFKALITE_NATIVE_PATH={native}"]
+    release.run("env", *variables, sys.executable, "-P", "-m", "tools.site.build", "--out", folder)
+    name = f"kafkalite-{release.version}-site"
+    entries = archives.directory_entries(folder, name)
+    archives.write_tar_gz(release.out / f"{name}.tar.gz", entries, release.epoch)
+    used = output(sys.executable, "-m", "pip", "freeze", "--exclude-editable", cwd=release.work).splitlines()
+    release.record("site", used)
+
+
+def check_site_packages(given: str) -> None:
+    """Refuse a package list whose site was built with other packages than this environment has."""
+    used = set(output(sys.executable, "-m", "pip", "freeze", "--exclude-editable", cwd=ROOT).splitlines())
+    if missing := sorted(set(pins(given, "site").splitlines()) - used):
+        sys.exit(f"the site of this package list needs {', '.join(missing)}: pip install them in this environment")
+
+
+def write_pages(release: Release) -> None:
+    """Write the release notes and the evidence page."""
+
+    def distance(run: str) -> int | None:
+        is_ancestor = ["git", "merge-base", "--is-ancestor", run, release.commit]
+        if subprocess.run(is_ancestor, cwd=release.tree, check=False, stderr=subprocess.DEVNULL).returncode:
+            return None
+        return int(output("git", "rev-list", "--count", f"{run}..{release.commit}", cwd=release.tree))
+
+    texts = {name: (release.tree / name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "docs/proof.md")}
+    page = pages.evidence(release.version, release.commit, texts["docs/proof.md"], distance)
+    (release.out / "evidence.md").write_text(page, encoding="utf-8")
+    notes = pages.notes(release.version, texts["CHANGELOG.md"])
+    (release.out / "release-notes.md").write_text(notes, encoding="utf-8")
+
+
 def write_sums(release: Release, sign_key: str) -> None:
     """Write the package list and the checksums, and sign these if there is a key."""
     lines = sorted(release.packages)
@@ -216,12 +275,21 @@ def main(arguments: list[str]) -> None:
     interpreters = looked_at if parsed.python else wheels.interpreters()
     if not interpreters:
         sys.exit("no CPython from 3.11 on, with its headers, was found")
+    if sys.version_info[:2] not in {each.version for each in interpreters}:
+        sys.exit(
+            f"the site needs the modules of Python {sys.version_info[0]}.{sys.version_info[1]}, which runs this: add it"
+        )
+    if given is not None:
+        check_site_packages(given)
     release.out.mkdir(parents=True, exist_ok=True)
     os.umask(0o022)
     clone(release)
     build_wheels(release, interpreters, parsed)
     build_sdist(release, release.tree / "build" / "wheels" / interpreters[0].tag / "bin" / "python")
     describe_wheels(release)
+    build_packages(release)
+    build_site(release)
+    write_pages(release)
     write_sums(release, parsed.sign_key)
     shutil.rmtree(release.work)
     for path in sorted(release.out.iterdir()):

@@ -1,0 +1,134 @@
+"""An image is written from packages and a directory, and is checked and unpacked again."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tools.release import check, image
+from tools.release.build import SIGNATURE, SUMS
+
+pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
+ABOUT = image.About("0.2.0", "abcdef", 1_790_000_000, "amd64")
+
+
+def a_package(folder: Path, name: str, files: dict[str, str]) -> Path:
+    root = folder / name
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    (root / "DEBIAN").mkdir()
+    control = f"Package: {name}\nVersion: 1:2.0-1\nArchitecture: amd64\nMaintainer: M\nDescription: a test\n"
+    (root / "DEBIAN" / "control").write_text(control)
+    command = ["dpkg-deb", "--root-owner-group", "--build", str(root), str(folder / f"{name}.deb")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / f"{name}.deb"
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> tuple[list[Path], Path]:
+    files = {
+        "lib/x86_64-linux-gnu/libc.so.6": "libc",
+        "usr/share/man/man1/a.1": "",
+        "usr/share/doc/base/copyright": "C",
+    }
+    base = a_package(tmp_path, "base", files)
+    certificate = a_package(tmp_path, "certs", {"usr/share/ca-certificates/mozilla/a.crt": "A\n"})
+    library = tmp_path / "library"
+    (library / "kafkalite").mkdir(parents=True)
+    (library / "kafkalite" / "native.so").write_text("\x7fELF")
+    return [base, certificate], library
+
+
+def test_an_image_depends_on_its_parts_alone(parts: tuple[list[Path], Path], tmp_path: Path) -> None:
+    image.write(tmp_path / "one.tar", *parts, ABOUT)
+    os.utime(parts[1] / "kafkalite" / "native.so", (1, 1))
+    image.write(tmp_path / "other.tar", *parts, ABOUT)
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "other.tar").read_bytes()
+
+
+def test_an_image_names_its_blobs_by_digest(parts: tuple[list[Path], Path], tmp_path: Path) -> None:
+    image.write(tmp_path / "image.tar", *parts, ABOUT)
+    with tarfile.open(tmp_path / "image.tar") as archive:
+        contents = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+    blobs = {name.rpartition("/")[2]: content for name, content in contents.items() if name.startswith("blobs/")}
+    assert all(hashlib.sha256(content).hexdigest() == digest for digest, content in blobs.items())
+    (entry,) = json.loads(contents["index.json"])["manifests"]
+    manifest = json.loads(blobs[entry["digest"].partition(":")[2]])
+    for each in (manifest["config"], *manifest["layers"]):
+        assert len(blobs[each["digest"].partition(":")[2]]) == each["size"]
+    settings = json.loads(blobs[manifest["config"]["digest"].partition(":")[2]])
+    assert settings["config"]["User"] == "10001:10001"
+    assert settings["config"]["Healthcheck"]["Test"][:2] == ["CMD", "kafkalite"]
+    assert len(settings["rootfs"]["diff_ids"]) == len(manifest["layers"]) == 2
+
+
+def test_layers_of_an_image(parts: tuple[list[Path], Path]) -> None:
+    packages, library = parts
+    system = image.system_layer(packages, ABOUT.epoch)
+    names = system.names()
+    assert system.read("usr/lib/x86_64-linux-gnu/libc.so.6") == b"libc", "/lib is in /usr"
+    assert "usr/share/doc/base/copyright" in names
+    assert not any("man1" in name for name in names)
+    assert b"Package: base\n" in system.read("var/lib/dpkg/status.d/base")
+    assert system.read("etc/ssl/certs/ca-certificates.crt") == b"A\n"
+    assert b"kafkalite:x:10001:10001" in system.read("etc/passwd")
+    own = image.own_layer(library, ABOUT.epoch)
+    assert {"opt/kafkalite/lib/kafkalite/native.so", "usr/bin/kafkalite", "var/lib/kafkalite"} <= set(own.names())
+
+
+def test_packages_other_than_the_pinned_ones_are_refused(
+    parts: tuple[list[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = subprocess.run
+    asked: list[list[str]] = []
+
+    def without_apt(command: list[str], **options: object) -> object:
+        if command[0] != "apt-get":
+            return run(command, **options)  # type: ignore[call-overload]
+        asked.append(command)
+        plan = "Inst dpkg (1.21 Debian [amd64])\nInst base (1:2.0-1 Debian [amd64])\nConf base (1:2.0-1)\n"
+        return subprocess.CompletedProcess(command, 0, plan)
+
+    monkeypatch.setattr(image.subprocess, "run", without_apt)
+    folder = tmp_path / "downloaded"
+    folder.mkdir()
+    shutil.copy(parts[0][0], folder)
+    (pinned,) = [each.pin for each in image.download(folder, [])]
+    assert pinned.startswith("base=1:2.0-1=")
+    assert asked[-1][-2:] == ["download", "base=1:2.0-1"], "dpkg is not needed to run"
+    assert len(image.download(folder, [pinned])) == 1
+    with pytest.raises(ValueError, match="other packages than the list: base=1:2"):
+        image.download(folder, [pinned[:-4] + "0000"])
+
+
+def test_checksums_find_what_is_missing_changed_or_added(tmp_path: Path) -> None:
+    for name in ("kept", "changed", "missing", "added"):
+        (tmp_path / name).write_text(name)
+    sums = [f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n" for name in ("kept", "changed", "missing")]
+    (tmp_path / SUMS).write_text("".join(sums))
+    (tmp_path / SIGNATURE).touch()
+    (tmp_path / "missing").unlink()
+    (tmp_path / "changed").write_text("other")
+    assert check.verify(tmp_path) == [
+        "missing is missing",
+        f"added is not in {SUMS}",
+        f"changed has another SHA-256 than {SUMS} says",
+    ]
+    assert check.main([str(tmp_path)]) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for owners of files")
+def test_an_image_is_unpacked_with_owners_and_links(parts: tuple[list[Path], Path], tmp_path: Path) -> None:
+    image.write(tmp_path / "image.tar", *parts, ABOUT)
+    variables = check.unpack_image(tmp_path / "image.tar", tmp_path / "root")
+    assert variables["IMAGE_USER"] == "10001:10001"
+    assert "PYTHONPATH=/opt/kafkalite/lib" in variables["IMAGE_ENV"].split()
+    data = (tmp_path / "root/var/lib/kafkalite").stat()
+    assert (data.st_uid, data.st_mode & 0o777) == (10001, 0o700)
+    assert (tmp_path / "root/lib/x86_64-linux-gnu/libc.so.6").read_text() == "libc"

@@ -1,0 +1,257 @@
+"""Write an OCI image as an archive, without a daemon: Debian's Python as packages, and kafkalite as installed.
+
+The image has two layers and no shell. What runs in it is user 10001; the root may be read-only, and the data is in the
+volume /var/lib/kafkalite. The health check lists the topics: Docker runs it, Kubernetes has probes of its own.
+Layout: OCI Image Format Specification 1.1.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+WANTED: Final = ("libpython3.11-stdlib", "python3.11-minimal", "libssl3", "libstdc++6", "tzdata", "ca-certificates")
+WITHOUT: Final = {"dpkg", "tar", "debconf", "openssl", "perl-base", "libmd0", "libselinux1", "libpcre2-8-0", "libacl1"}
+"""What packages need to be installed with, but not to run."""
+MERGED: Final = re.compile(r"^(bin|sbin|lib|lib64)(/|$)")
+LEFT_OUT: Final = re.compile(r"^usr/share/(man|locale|lintian|doc-base|info|bug)/|^usr/share/doc/(?!.*/copyright$)")
+USER: Final = 10001
+DATA: Final = "/var/lib/kafkalite"
+COMMAND: Final = "#!/usr/bin/python3.11 -P\nfrom kafkalite.cli import main\n\nraise SystemExit(main())\n"
+GZIP: Final = "application/vnd.oci.image.layer.v1.tar+gzip"
+
+
+class Package(NamedTuple):
+    """A downloaded Debian package."""
+
+    name: str
+    version: str
+    path: Path
+
+    @property
+    def pin(self) -> str:
+        """As in the package list."""
+        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
+        return f"{self.name}={self.version}={digest}"
+
+
+class About(NamedTuple):
+    """What the image says of itself. `epoch`: its time, in seconds. `arch`: as in Go, such as amd64."""
+
+    version: str
+    commit: str
+    epoch: int
+    arch: str
+
+
+def download(folder: Path, pinned: list[str]) -> list[Package]:
+    """Download Debian's packages: those pinned (`name=version=sha256`), or the newest that apt finds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = [each.rpartition("=")[0] for each in pinned] or _resolve()
+    subprocess.run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *found], cwd=folder, check=True)
+    packages = []
+    for path in sorted(folder.glob("*.deb")):
+        name, version = field(path, "Package"), field(path, "Version")
+        packages.append(Package(name, version, path))
+    if pinned and (others := set(pinned) ^ {each.pin for each in packages}):
+        raise ValueError(f"the archive has other packages than the list: {', '.join(sorted(others))}")
+    return packages
+
+
+def _resolve() -> list[str]:
+    """What apt would install on a system with nothing, as `name=version`."""
+    options = ["-o", "Dir::State::status=/dev/null", "-o", "APT::Install-Recommends=false"]
+    command = ["apt-get", *options, "--simulate", "install", *WANTED]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = re.findall(r"(?m)^Inst (\S+?)(?::\S+)? \((\S+)", done.stdout)
+    return [f"{name}={version}" for name, version in lines if name not in WITHOUT]
+
+
+def field(path: Path, name: str) -> str:
+    """Return a field of a Debian package; of its whole control file, if there is no name."""
+    command = ["dpkg-deb", "--field", str(path), *([name] if name else [])]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+class Layer:
+    """Entries of a layer by path, written in order. All get one time; the owner is root where nothing else is said."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._entries: dict[str, tuple[tarfile.TarInfo, bytes]] = {}
+
+    def add(
+        self,
+        name: str,
+        content: bytes = b"",
+        *,
+        kind: bytes = tarfile.REGTYPE,
+        mode: int = 0o644,
+        link: str = "",
+        owner: int = 0,
+    ) -> None:
+        """Add an entry, and the directories above it."""
+        above = name.rpartition("/")[0]
+        if above and above not in self._entries:
+            self.add(above, kind=tarfile.DIRTYPE, mode=0o755)
+        if kind == tarfile.DIRTYPE and name in self._entries:
+            return
+        member = tarfile.TarInfo(name)
+        member.type, member.mode, member.linkname, member.size = kind, mode, link, len(content)
+        member.uid = member.gid = owner
+        member.mtime = self._epoch
+        self._entries[name] = (member, content)
+
+    def add_package(self, path: Path) -> None:
+        """Unpack a Debian package, with what scanners read of it (/var/lib/dpkg/status.d)."""
+        process = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(path)], check=True, capture_output=True)
+        with tarfile.open(fileobj=io.BytesIO(process.stdout)) as archive:
+            for member in archive:
+                name = merged(member.name.removeprefix("./").strip("/"))
+                if not name or LEFT_OUT.search(name):
+                    continue
+                link = merged(member.linkname.removeprefix("./")) if member.islnk() else member.linkname
+                file = archive.extractfile(member) if member.isreg() else None
+                content = file.read() if file is not None else b""
+                self.add(name, content, kind=member.type, mode=member.mode & 0o755, link=link)
+        self.add(f"var/lib/dpkg/status.d/{field(path, 'Package')}", f"{field(path, '')}\n".encode())
+
+    def add_tree(self, root: Path, target: str) -> None:
+        """Add the files below a directory."""
+        for path in sorted(root.rglob("*")):
+            if path.is_file():
+                mode = 0o755 if path.suffix == ".so" else 0o644
+                self.add(f"{target}/{path.relative_to(root).as_posix()}", path.read_bytes(), mode=mode)
+
+    def read(self, name: str) -> bytes:
+        """Return a file's content."""
+        return self._entries[name][1]
+
+    def names(self) -> list[str]:
+        """Return all paths, in order."""
+        return sorted(self._entries)
+
+    def packed(self) -> tuple[bytes, str]:
+        """Return the layer as tar.gz, and the SHA-256 of the tar."""
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            # A hard link after what it leads to, which may be later in the alphabet.
+            for name in sorted(self._entries, key=lambda name: (self._entries[name][0].islnk(), name)):
+                member, content = self._entries[name]
+                archive.addfile(member, io.BytesIO(content))
+        return gzip.compress(raw.getvalue(), 9, mtime=0), hashlib.sha256(raw.getvalue()).hexdigest()
+
+
+def merged(name: str) -> str:
+    """Return where a path is on a system whose /bin and /lib are in /usr."""
+    return f"usr/{name}" if MERGED.search(name) else name
+
+
+def system_layer(packages: list[Path], epoch: int) -> Layer:
+    """Debian's packages, an account for the broker, and the directories that a system has."""
+    layer = Layer(epoch)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        layer.add(f"usr/{name}", kind=tarfile.DIRTYPE, mode=0o755)
+        layer.add(name, kind=tarfile.SYMTYPE, mode=0o777, link=f"usr/{name}")
+    for path in packages:
+        layer.add_package(path)
+    for name in ("dev", "proc", "sys", "run", "etc"):
+        layer.add(name, kind=tarfile.DIRTYPE, mode=0o755)
+    layer.add("tmp", kind=tarfile.DIRTYPE, mode=0o1777)
+    layer.add(
+        "etc/passwd",
+        f"root:x:0:0:root:/:/usr/sbin/nologin\nkafkalite:x:{USER}:{USER}::{DATA}:/usr/sbin/nologin\n".encode(),
+    )
+    layer.add("etc/group", f"root:x:0:\nkafkalite:x:{USER}:\n".encode())
+    layer.add("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n")
+    layer.add(
+        "etc/os-release", b'PRETTY_NAME="Debian GNU/Linux 12"\nID=debian\nVERSION_ID="12"\nVERSION_CODENAME=bookworm\n'
+    )
+    certificates = [
+        name for name in layer.names() if name.startswith("usr/share/ca-certificates/") and name.endswith(".crt")
+    ]
+    layer.add("etc/ssl/certs/ca-certificates.crt", b"".join(layer.read(name) for name in certificates))
+    return layer
+
+
+def own_layer(library: Path, epoch: int) -> Layer:
+    """kafkalite and what it needs, the command, the configuration and an empty data directory."""
+    layer = Layer(epoch)
+    layer.add_tree(library, "opt/kafkalite/lib")
+    layer.add("usr/bin/kafkalite", COMMAND.encode(), mode=0o755)
+    layer.add("etc/kafkalite/server.properties", (ROOT / "packaging" / "container.properties").read_bytes())
+    layer.add(DATA.lstrip("/"), kind=tarfile.DIRTYPE, mode=0o700, owner=USER)
+    return layer
+
+
+def configuration(about: About, diff_ids: list[str]) -> dict[str, Any]:
+    """The image's configuration, as packaging/Containerfile has it."""
+    second = 1_000_000_000
+    check = ["CMD", "kafkalite", "topics", "list", "--names", "-b", "127.0.0.1:9092"]
+    return {
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(about.epoch)),
+        "architecture": about.arch,
+        "os": "linux",
+        "config": {
+            "User": f"{USER}:{USER}",
+            "Env": [
+                "PATH=/usr/bin",
+                "PYTHONPATH=/opt/kafkalite/lib",
+                "PYTHONUNBUFFERED=1",
+                f"HOME={DATA}",
+                "LANG=C.UTF-8",
+            ],
+            "Entrypoint": ["kafkalite"],
+            "Cmd": ["start", "--config", "/etc/kafkalite/server.properties"],
+            "WorkingDir": DATA,
+            "ExposedPorts": {"9092/tcp": {}},
+            "Volumes": {DATA: {}},
+            "StopSignal": "SIGTERM",
+            "Healthcheck": {"Test": check, "Interval": 15 * second, "Timeout": 10 * second, "StartPeriod": 60 * second},
+            "Labels": {
+                "org.opencontainers.image.title": "kafkalite",
+                "org.opencontainers.image.version": about.version,
+                "org.opencontainers.image.revision": about.commit,
+                "org.opencontainers.image.licenses": "Apache-2.0",
+            },
+        },
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{each}" for each in diff_ids]},
+    }
+
+
+def write(target: Path, packages: list[Path], library: Path, about: About) -> None:
+    """Write the image of a library directory on Debian's packages as an archive."""
+    entries: dict[str, bytes] = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
+
+    def blob(content: bytes, media_type: str) -> dict[str, Any]:
+        digest = hashlib.sha256(content).hexdigest()
+        entries[f"blobs/sha256/{digest}"] = content
+        return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+
+    packed = [layer.packed() for layer in (system_layer(packages, about.epoch), own_layer(library, about.epoch))]
+    settings = json.dumps(configuration(about, [digest for _, digest in packed]), sort_keys=True).encode()
+    manifest: dict[str, Any] = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": blob(settings, "application/vnd.oci.image.config.v1+json"),
+        "layers": [blob(content, GZIP) for content, _ in packed],
+    }
+    entry = blob(json.dumps(manifest, sort_keys=True).encode(), manifest["mediaType"])
+    entry["platform"] = {"architecture": about.arch, "os": "linux"}
+    entry["annotations"] = {"org.opencontainers.image.ref.name": about.version}
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
+    entries["index.json"] = json.dumps(index, sort_keys=True).encode()
+    with tarfile.open(target, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in sorted(entries):
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.mode = len(entries[name]), about.epoch, 0o644
+            archive.addfile(member, io.BytesIO(entries[name]))
