@@ -184,13 +184,14 @@ clients: $(VENV)/.built $(VENV)/.tested packages  ## every client of the matrix,
 	status=$$?; $(BIN)/python -m tests.compat.matrix; exit $$status
 
 # cython-lint looks for pycodestyle on PATH.
-lint: $(VENV)/.built $(VENV)/.tested  ## style, types, layers, spelling
+lint: $(VENV)/.built $(VENV)/.tested  ## style, types, layers, spelling, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint ext
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/zizmor --offline --quiet .github
 
 format: $(VENV)/.tested  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
