@@ -107,6 +107,17 @@ def test_packages_other_than_the_pinned_ones_are_refused(
         image.download(folder, [pinned[:-4] + "0000"])
 
 
+def test_another_system_than_debian_12_is_refused() -> None:
+    image.check_machine('PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nVERSION_ID="12"\nID=debian\n')
+    for text in (
+        'ID=debian\nVERSION_ID="13"\nPRETTY_NAME="Debian 13"\n',
+        "ID=ubuntu\nVERSION_ID=12\nPRETTY_NAME=U\n",
+        "",
+    ):
+        with pytest.raises(SystemExit, match="built on Debian 12"):
+            image.check_machine(text)
+
+
 def test_checksums_find_what_is_missing_changed_or_added(tmp_path: Path) -> None:
     for name in ("kept", "changed", "missing", "added"):
         (tmp_path / name).write_text(name)

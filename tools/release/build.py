@@ -265,6 +265,7 @@ def main(arguments: list[str]) -> None:
     parsed = parse(arguments)
     if output("git", "status", "--porcelain", "--untracked-files=no", cwd=ROOT):
         sys.exit("uncommitted changes: a release is built from a commit, so commit or stash them first")
+    image.check_machine(Path("/etc/os-release").read_text(encoding="utf-8"))
     given = parsed.packages.read_text(encoding="utf-8") if parsed.packages else None
     commit = output("git", "rev-parse", "HEAD", cwd=ROOT)
     epoch = int(output("git", "log", "-1", "--format=%ct", commit, cwd=ROOT))

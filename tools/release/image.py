@@ -53,6 +53,15 @@ class About(NamedTuple):
     arch: str
 
 
+def check_machine(os_release: str) -> None:
+    """Refuse a system whose apt has other packages than Debian 12's: the text of /etc/os-release decides."""
+    names = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
+    if (names.get("ID"), names.get("VERSION_ID", "").strip('"')) != ("debian", "12"):
+        raise SystemExit(
+            f"a release is built on Debian 12, whose packages its image contains, not on {names.get('PRETTY_NAME')}"
+        )
+
+
 def download(folder: Path, pinned: list[str]) -> list[Package]:
     """Download Debian's packages: those pinned (`name=version=sha256`), or the newest that apt finds."""
     folder.mkdir(parents=True, exist_ok=True)
