@@ -49,7 +49,7 @@ COMMANDS: Final = {
     "audit": "verify that what producers sent has arrived",
     "failures": "run a handler with retries, dead letters and alarms",
     "letters": "list, show, redrive and resolve dead letters",
-    "load": "load topics into Parquet files with Spark, exactly once",
+    "load": "load topics into Parquet files, exactly once",
     "registry": "run a schema registry",
     "console": "serve the web console of a cluster",
     "web": "manage users of the HTTP services: registry, metrics, console",

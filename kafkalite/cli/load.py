@@ -16,35 +16,34 @@ Committed records are loaded: none of an aborted transaction, none after an open
 loads those too. --from TIME is the offset of the first record that is not older, and all after it is loaded. A TIME is
 ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
 
-Needs PySpark (the extra `spark`) and Java 17, and works against kafkalite and Apache Kafka alike.
+The native engine loads in this process and needs pyarrow (the extra `arrow`). The Spark engine has --json-schema and
+Spark's options, and needs PySpark (the extra `spark`) and Java 17. Both write the same files and manifests, so either
+continues a directory of the other one. Works against kafkalite and Apache Kafka alike.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.ending import ended_at_once, on_ending
-from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, STDERR, CommandError, UsageError
-from kafkalite.cli.common import Progress, add_client_arguments, assignments, count, open_client, quantity, seconds
+from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, CommandError, UsageError
+from kafkalite.cli.common import Progress, add_client_arguments, count, open_client, quantity, seconds
+from kafkalite.cli.load_engines import add_engine_arguments, engine_for
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
-from kafkalite.cli.output import STDOUT, note, print_json, print_table, say
+from kafkalite.cli.output import note, print_json, print_table, say
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from kafkalite.spark.load import Published
+    from kafkalite.cli.load_engines import Engine
+    from kafkalite.load.loading import Published
 
 FILE_SIZE_DEFAULT: Final = 128 * 1024 * 1024
 COMMIT_SIZE_DEFAULT: Final = 1024 * 1024 * 1024
@@ -112,11 +111,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bad", "--avro-mode", dest="mode", choices=("failfast", "permissive"), help="what bad values do (failfast)"
     )
     parser.add_argument("--dead-letters", metavar="TOPIC", help="where bad records go; `kafkalite letters` knows them")
-    parser.add_argument("--master", help="of Spark (default: local[*])")
-    parser.add_argument("--remote", metavar="URL", help="a Spark Connect server, as sc://HOST:15002")
-    parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's")
+    add_engine_arguments(parser)
     add_metrics_arguments(parser)
-    parser.add_argument("--spark-log", metavar="FILE", help="where Spark's own log goes; - is here (default: nowhere)")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
 
@@ -125,20 +121,6 @@ def where(text: str) -> str | int:
     if text.strip().lower() in {"earliest", "latest"} or text.lstrip().startswith("{"):
         return text
     return moment(text)
-
-
-def client_options(file: str | None) -> dict[str, str]:
-    """What a file of client settings says of security, as options of the source; StartupError for one that is wrong."""
-    if file is None:
-        return {}
-    from pathlib import Path
-
-    from kafkalite.client.security import OWN, Security
-    from kafkalite.settings.properties import read_properties
-
-    settings = {key: text for key, text in read_properties(Path(file)).items() if key.startswith(OWN)}
-    Security(settings)
-    return {f"kafka.{key}": text for key, text in settings.items()}
 
 
 def isolation_of(arguments: argparse.Namespace) -> str:
@@ -252,43 +234,24 @@ def run_compaction(arguments: argparse.Namespace) -> int:
 
 
 def run_load(arguments: argparse.Namespace) -> int:
-    from kafkalite.spark.session import CANNOT_START, java_loss, session, silence_losses
-
+    engine = engine_for(arguments)
     topics = topics_of(arguments)
     if not topics and arguments.follow is None:
         raise UsageError(f"no topic matches {arguments.topics}")
     require_any(arguments, topics)
-    settings = {"spark.ui.enabled": "false"} if arguments.remote is None else {}
-    settings |= assignments("--conf", arguments.conf)
-    runs = LoadRuns(arguments)
+    if not arguments.quiet:
+        note(f"kafkalite: {engine.why}")
+    runs = LoadRuns(arguments, engine)
     page = metrics_page(arguments, [runs.status.families], ready=runs.status.not_ready)
-    with page, ended_at_once(runs.finish):  # what is published stays, and what is not is nobody's
-        master = arguments.master or (None if arguments.remote else "local[*]")
+    # What is published stays, and what is not is nobody's.
+    with page, ended_at_once(runs.finish), engine.running():
         try:
-            with output_at(arguments.spark_log):
-                spark = session("kafkalite-load", master=master, remote=arguments.remote, settings=settings)
-        except (ImportError, RuntimeError) as error:
-            asked = arguments.spark_log == "-" or not str(error).startswith(CANNOT_START)
-            more = "" if asked else "; --spark-log - shows what Spark said"
-            raise UsageError(f"{error}{more}") from error
-        runs.spark = spark
-        silence_losses(spark)
-        try:
-            if arguments.json_schema is not None:
-                require_schema(spark, arguments.json_schema)
             if arguments.follow is None:
                 runs.load(topics)
             else:
                 follow(arguments, runs)
-        except Exception as error:
-            lost = java_loss(spark, error)
-            if lost is None:
-                raise
-            raise CommandError(f"{lost}; what was published by then stays, and another run continues there") from error
         finally:
             runs.finish()
-            with contextlib.suppress(Exception):  # its process may be gone
-                spark.stop()
     runs.report()
     if not runs.took_topics:
         note(f"kafkalite: no topic matched {arguments.topics}: nothing was loaded")
@@ -302,46 +265,6 @@ def require_any(arguments: argparse.Namespace, topics: list[str]) -> None:
     with open_client(arguments) as client:
         if not client.described(topics):
             client.topic(topics[0])
-
-
-def require_schema(spark: SparkSession, columns: str) -> None:
-    """UsageError for columns that are none to Spark."""
-    from pyspark.errors import PySparkException
-
-    from kafkalite.spark.json_values import check_schema
-    from kafkalite.spark.sentences import any_sentence_of
-
-    try:
-        check_schema(spark, columns)
-    except PySparkException as error:
-        raise UsageError(any_sentence_of(error)) from error
-
-
-@contextlib.contextmanager
-def output_at(place: str | None) -> Iterator[None]:
-    """What is started meanwhile writes there: Java and its Python workers, whose traces say nothing more than the
-    sentence that a failure ends with. UsageError for a file that cannot be written.
-    """
-    try:
-        sink = (
-            os.dup(STDERR)
-            if place == "-"
-            else os.open(place or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        )
-    except OSError as error:
-        raise UsageError(f"--spark-log {place}: {error.strerror}") from error
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = {descriptor: os.dup(descriptor) for descriptor in (STDOUT, STDERR)}
-    for descriptor in kept:
-        os.dup2(sink, descriptor)
-    os.close(sink)
-    try:
-        yield
-    finally:
-        for descriptor, before in kept.items():
-            os.dup2(before, descriptor)
-            os.close(before)
 
 
 def topics_of(arguments: argparse.Namespace) -> list[str]:
@@ -389,13 +312,13 @@ class TopicRun:
 class LoadRuns:
     """Loads of this command, and what they have done together."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, engine: Engine) -> None:
         from kafkalite.load.manifest import Target
         from kafkalite.load.status import LoadStatus
 
         self.status = LoadStatus(arguments.follow)
         self._arguments = arguments
-        self.spark: SparkSession | None = None
+        self._engine = engine
         self._target = Target(arguments.target)
         self._progress = Progress("loaded", shown=False if arguments.quiet else None)
         self._began = time.monotonic()
@@ -461,24 +384,12 @@ class LoadRuns:
         run.lag = None
 
     def _load(self, topics: list[str]) -> None:
-        from kafkalite.spark.load import load
-
-        assert self.spark is not None, "a load needs a session"
         given = self._arguments
-        options = {
-            **client_options(given.command_config),
-            "kafka.request.timeout.ms": str(round(given.timeout * 1000)),
-            "kafka.default.api.timeout.ms": str(round(given.timeout * 1000)),
-            "kafka.isolation.level": isolation_of(given),
-        }
-        summary = load(
-            self.spark,
+        summary = self._engine.load(
             self._target,
-            bootstrap_servers=given.bootstrap_server,
-            topics=topics,
+            topics,
             starting=given.starting,
-            options=options,
-            transform=decoding(given, topics[0]),
+            isolation_level=isolation_of(given),
             on_data_loss=given.on_data_loss,
             codec=given.codec,
             file_size=given.file_size,
@@ -527,6 +438,7 @@ class LoadRuns:
         if self._arguments.json:
             print_json(
                 {
+                    "engine": self._engine.name,
                     "topics": sorted(self._topics),
                     "records": self._rows,
                     "letters": letters,
@@ -566,36 +478,3 @@ def follow(arguments: argparse.Namespace, runs: LoadRuns) -> None:
             if topics:
                 runs.load(topics)
             stop.wait(max(0.0, due - time.monotonic()))
-
-
-def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame], DataFrame] | None:
-    """Puts what a value decodes to in its place; a bad value stays, with the reason beside it. None: as they are."""
-    mode = "dlq" if arguments.dead_letters is not None else arguments.mode or "failfast"
-    if arguments.avro is not None:
-        return avro_decoding(arguments.avro, arguments.subject or f"{topic}-value", mode)
-    return None if arguments.json_schema is None else json_decoding(arguments.json_schema, mode)
-
-
-def avro_decoding(url: str, subject: str, mode: str) -> Callable[[DataFrame], DataFrame]:
-    from kafkalite.spark.avro import ERROR, decode_avro
-
-    def decode(frame: DataFrame) -> DataFrame:
-        return without_good_values(decode_avro(frame, url, subject=subject, mode=mode), ERROR)
-
-    return decode
-
-
-def json_decoding(schema: str, mode: str) -> Callable[[DataFrame], DataFrame]:
-    from kafkalite.spark.json_values import ERROR, decode_json
-
-    def decode(frame: DataFrame) -> DataFrame:
-        return without_good_values(decode_json(frame, schema, mode=mode), ERROR)
-
-    return decode
-
-
-def without_good_values(frame: DataFrame, error: str) -> DataFrame:
-    """The bytes of bad values alone: the others are decoded."""
-    from pyspark.sql import functions as sql
-
-    return frame.withColumn("value", sql.when(sql.col(error).isNotNull(), sql.col("value")))

@@ -9,4 +9,5 @@ letters     records that could not be used, to a topic of dead letters
 positions   positions as JSON
 selection   which partitions are read, and where they start and end; shares: how much of each at a time
 plan        what a load reads next; loading: its loop of rounds and commits; leftovers: reading what was not lost
+native      the engine in this process: columnar client to Arrow to files; avro_values decodes Avro for it
 """

@@ -45,7 +45,7 @@ def what_is_left(
                 on_loss(f"offsets {at} to {min(earliest, end)} of {key} have aged out")
                 at = earliest
             elif latest < end:
-                on_loss(f"{key} ends at offset {latest}: there is nothing up to {end}")
+                on_loss(f"{key} ends at offset {latest}, below the requested {end}")
                 end = latest
             else:
                 raise

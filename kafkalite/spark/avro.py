@@ -13,7 +13,7 @@ that they are, and fixed sizes binary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.avro.client import RegistryClient
 from kafkalite.avro.decoder import MODES, AvroDecoder, DecodeError
@@ -21,6 +21,7 @@ from kafkalite.avro.encoder import AvroEncoder
 from kafkalite.avro.schema import parse
 from kafkalite.failures.headers import ERROR as LETTER_ERROR
 from kafkalite.failures.headers import OFFSET, PARTITION, TEXT_MAX, TOPIC
+from kafkalite.load.avro_values import DECODED, ERROR, SCHEMA_ID, as_spark, place_of, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 DECODER_COUNT_MAX: Final = 16
 """Decoders that a Python worker keeps, one a column and schema."""
-DECODED, SCHEMA_ID, ERROR = "decoded", "schema_id", "avro_error"
 
 _decoders: dict[tuple[str, str], AvroDecoder] = {}
 """Of this worker process, which runs one task at a time."""
@@ -156,14 +156,6 @@ class _Known:
         return self.schema_id
 
 
-def place_of(batch: Any, row: int) -> str | None:
-    """Where a record of a batch stands, as far as the batch says so."""
-    if not {"topic", "partition", "offset"} <= set(batch.schema.names):
-        return None
-    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
-    return f"offset {offset} of {topic}-{partition} cannot be decoded"
-
-
 def decoder_of(registry_url: str, schema: str) -> AvroDecoder:
     """This worker's decoder; made with its first batch."""
     key = (registry_url, schema)
@@ -173,31 +165,3 @@ def decoder_of(registry_url: str, schema: str) -> AvroDecoder:
             _decoders.clear()
         found = _decoders[key] = AvroDecoder(RegistryClient(registry_url), schema, mode="permissive")
     return found
-
-
-def as_spark(values: Any, made: Any) -> Any:
-    """Decoded values in the types of `spark_type`. Times are cut to the microsecond, and one that does not fit is
-    another time, rather than the end of the query: it is a value like any other to whoever wrote it.
-    """
-    return values.cast(made, safe=False)
-
-
-def spark_type(made: Any) -> Any:
-    """The Arrow type that Spark has for one."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(made):
-        return pa.struct([pa.field(field.name, spark_type(field.type)) for field in made])
-    if pa.types.is_map(made):
-        return pa.map_(pa.string(), spark_type(made.item_type))
-    if pa.types.is_list(made):
-        return pa.list_(spark_type(made.value_type))
-    if pa.types.is_timestamp(made):
-        return pa.timestamp("us", tz=made.tz)
-    if pa.types.is_time32(made):
-        return pa.int32()
-    if pa.types.is_time64(made):
-        return pa.int64()
-    if pa.types.is_fixed_size_binary(made):
-        return pa.binary()
-    return made

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pyarrow as pa
 
-from kafkalite.spark.avro import as_spark, spark_type
+from kafkalite.load.avro_values import as_spark, spark_type
 
 
 def test_times_are_cut_to_the_microsecond() -> None:

@@ -1,0 +1,275 @@
+"""The two engines of `kafkalite load`: which one a command gets, and how each is started, used and ended.
+
+Thread rule: an engine belongs to the main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kafkalite.cli import EXIT_FAILURE, STDERR, CommandError, UsageError
+from kafkalite.cli.common import assignments, open_client
+from kafkalite.cli.output import STDOUT
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.client import Client
+    from kafkalite.load.loading import Summary
+    from kafkalite.load.manifest import Target
+    from kafkalite.load.native import Values
+
+NATIVE, SPARK = "native", "spark"
+OF_SPARK: Final = {
+    "json_schema": "--json-schema",
+    "master": "--master",
+    "remote": "--remote",
+    "conf": "--conf",
+    "spark_log": "--spark-log",
+}
+"""Option → flag: what only the Spark engine has."""
+
+
+class Engine(Protocol):
+    """Loads topics; `why` says in one line which engine this is, and what chose it."""
+
+    name: str
+    why: str
+
+    def running(self) -> AbstractContextManager[None]:
+        """Start the engine, and end it. UsageError when it cannot start."""
+
+    def load(self, target: Target, topics: list[str], **common: Any) -> Summary:
+        """Load what these topics hold now; `common` are the arguments that `load` of both engines takes."""
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """--engine, and the options of the Spark engine."""
+    parser.add_argument(
+        "--engine", choices=(NATIVE, SPARK), help="default: native, or spark if an option needs it (JSON, --conf, ...)"
+    )
+    parser.add_argument("--master", help="of Spark (default: local[*])")
+    parser.add_argument("--remote", metavar="URL", help="a Spark Connect server, as sc://HOST:15002")
+    parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's")
+    parser.add_argument("--spark-log", metavar="FILE", help="where Spark's own log goes; - is here (default: nowhere)")
+
+
+def engine_for(arguments: argparse.Namespace) -> Engine:
+    """Return the engine that the flags select. UsageError for a flag that the selected engine does not have."""
+    needed = [flag for name, flag in OF_SPARK.items() if getattr(arguments, name)]
+    if arguments.engine == NATIVE and needed:
+        raise UsageError(f"{needed[0]} needs the Spark engine, and --engine native excludes it; omit one of them")
+    if arguments.engine is not None:
+        chosen, reason = arguments.engine, "--engine"
+    else:
+        chosen, reason = (SPARK, needed[0]) if needed else (NATIVE, "no option needs Spark")
+    return SparkEngine(arguments, reason) if chosen == SPARK else NativeEngine(arguments, reason)
+
+
+class NativeEngine:
+    """The columnar client and pyarrow, in this process."""
+
+    def __init__(self, arguments: argparse.Namespace, reason: str) -> None:
+        self.name = NATIVE
+        self.why = f"engine {NATIVE} ({reason})"
+        self._arguments = arguments
+        self._client: Client | None = None
+        self._registry: RegistryClient | None = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        from kafkalite.client.columns.arrow import pyarrow
+
+        try:
+            pyarrow()
+        except ImportError as error:
+            raise UsageError(str(error)) from error
+        with contextlib.ExitStack() as stack:
+            self._client = stack.enter_context(open_client(self._arguments))
+            if self._arguments.avro is not None:
+                from kafkalite.avro.client import RegistryClient
+
+                self._registry = stack.enter_context(RegistryClient(self._arguments.avro))
+            yield
+
+    def load(self, target: Target, topics: list[str], **common: Any) -> Summary:
+        from kafkalite.load.native import load
+
+        return load(target, client=self._client, topics=topics, values=self._values(topics[0]), **common)
+
+    def _values(self, topic: str) -> Values | None:
+        """How values are decoded; None: as they are."""
+        if self._registry is None:
+            return None
+        from kafkalite.load.avro_values import AvroValues
+
+        given = self._arguments
+        return AvroValues(self._registry, given.subject or f"{topic}-value", mode_of(given))
+
+
+class SparkEngine:
+    """A Spark session, on this machine or of a Spark Connect server."""
+
+    def __init__(self, arguments: argparse.Namespace, reason: str) -> None:
+        self.name = SPARK
+        self.why = f"engine {SPARK} ({reason})"
+        self._arguments = arguments
+        self._spark: SparkSession | None = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        from kafkalite.spark.session import CANNOT_START, java_loss, session, silence_losses
+
+        given = self._arguments
+        settings = {"spark.ui.enabled": "false"} if given.remote is None else {}
+        settings |= assignments("--conf", given.conf)
+        master = given.master or (None if given.remote else "local[*]")
+        try:
+            with output_at(given.spark_log):
+                spark = session("kafkalite-load", master=master, remote=given.remote, settings=settings)
+        except (ImportError, RuntimeError) as error:
+            asked = given.spark_log == "-" or not str(error).startswith(CANNOT_START)
+            more = "" if asked else "; --spark-log - shows what Spark said"
+            raise UsageError(f"{error}{more}") from error
+        self._spark = spark
+        silence_losses(spark)
+        try:
+            if given.json_schema is not None:
+                require_schema(spark, given.json_schema)
+            yield
+        except Exception as error:
+            lost = java_loss(spark, error)
+            if lost is None:
+                raise
+            sentence = f"{lost}; what was published by then stays, and another run continues there"
+            raise CommandError(sentence, EXIT_FAILURE) from error
+        finally:
+            with contextlib.suppress(Exception):  # its process may be gone
+                spark.stop()
+
+    def load(self, target: Target, topics: list[str], **common: Any) -> Summary:
+        from kafkalite.spark.load import load
+
+        assert self._spark is not None, "a load needs a session"
+        given = self._arguments
+        timeout_ms = str(round(given.timeout * 1000))
+        options = {
+            **client_options(given.command_config),
+            "kafka.request.timeout.ms": timeout_ms,
+            "kafka.default.api.timeout.ms": timeout_ms,
+            "kafka.isolation.level": common.pop("isolation_level"),
+        }
+        return load(
+            self._spark,
+            target,
+            bootstrap_servers=given.bootstrap_server,
+            topics=topics,
+            options=options,
+            transform=decoding(given, topics[0]),
+            **common,
+        )
+
+
+def mode_of(arguments: argparse.Namespace) -> str:
+    """What a bad value does, as the decoders name it."""
+    mode: str = "dlq" if arguments.dead_letters is not None else arguments.mode or "failfast"
+    return mode
+
+
+# --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+def client_options(file: str | None) -> dict[str, str]:
+    """What a file of client settings says of security, as options of the source; StartupError for one that is wrong."""
+    if file is None:
+        return {}
+    from pathlib import Path
+
+    from kafkalite.client.security import OWN, Security
+    from kafkalite.settings.properties import read_properties
+
+    settings = {key: text for key, text in read_properties(Path(file)).items() if key.startswith(OWN)}
+    Security(settings)
+    return {f"kafka.{key}": text for key, text in settings.items()}
+
+
+def require_schema(spark: SparkSession, columns: str) -> None:
+    """UsageError for columns that are none to Spark."""
+    from pyspark.errors import PySparkException
+
+    from kafkalite.spark.json_values import check_schema
+    from kafkalite.spark.sentences import any_sentence_of
+
+    try:
+        check_schema(spark, columns)
+    except PySparkException as error:
+        raise UsageError(any_sentence_of(error)) from error
+
+
+@contextlib.contextmanager
+def output_at(place: str | None) -> Iterator[None]:
+    """What is started meanwhile writes there: Java and its Python workers, whose traces say nothing more than the
+    sentence that a failure ends with. UsageError for a file that cannot be written.
+    """
+    try:
+        sink = (
+            os.dup(STDERR)
+            if place == "-"
+            else os.open(place or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        )
+    except OSError as error:
+        raise UsageError(f"--spark-log {place}: {error.strerror}") from error
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = {descriptor: os.dup(descriptor) for descriptor in (STDOUT, STDERR)}
+    for descriptor in kept:
+        os.dup2(sink, descriptor)
+    os.close(sink)
+    try:
+        yield
+    finally:
+        for descriptor, before in kept.items():
+            os.dup2(before, descriptor)
+            os.close(before)
+
+
+def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame], DataFrame] | None:
+    """Puts what a value decodes to in its place; a bad value stays, with the reason beside it. None: as they are."""
+    mode = mode_of(arguments)
+    if arguments.avro is not None:
+        return avro_decoding(arguments.avro, arguments.subject or f"{topic}-value", mode)
+    return None if arguments.json_schema is None else json_decoding(arguments.json_schema, mode)
+
+
+def avro_decoding(url: str, subject: str, mode: str) -> Callable[[DataFrame], DataFrame]:
+    from kafkalite.load.avro_values import ERROR
+    from kafkalite.spark.avro import decode_avro
+
+    def decode(frame: DataFrame) -> DataFrame:
+        return without_good_values(decode_avro(frame, url, subject=subject, mode=mode), ERROR)
+
+    return decode
+
+
+def json_decoding(schema: str, mode: str) -> Callable[[DataFrame], DataFrame]:
+    from kafkalite.spark.json_values import ERROR, decode_json
+
+    def decode(frame: DataFrame) -> DataFrame:
+        return without_good_values(decode_json(frame, schema, mode=mode), ERROR)
+
+    return decode
+
+
+def without_good_values(frame: DataFrame, error: str) -> DataFrame:
+    """The bytes of bad values alone: the others are decoded."""
+    from pyspark.sql import functions as sql
+
+    return frame.withColumn("value", sql.when(sql.col(error).isNotNull(), sql.col("value")))

@@ -1,0 +1,92 @@
+"""Decodes the Avro values of record batches for a load without Spark, into the columns of the Spark engine.
+
+    value ─▶ decoded struct │ schema_id │ avro_error      value stays only where it could not be decoded
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.avro.decoder import AvroDecoder, DecodeError
+from kafkalite.load.storage import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.avro.client import RegistryClient
+
+DECODED, SCHEMA_ID, ERROR = "decoded", "schema_id", "avro_error"
+EXCEPTION: Final = "kafkalite.avro.DecodeError"
+
+
+class AvroValues:
+    """See the module. The reader's schema is the latest of `subject` now. RegistryRefused, RegistryUnreachable.
+
+    With `mode` "failfast" a bad value ends the load, with "permissive" it is loaded with the reason, with "dlq" it
+    becomes a dead letter.
+    """
+
+    def __init__(self, registry: RegistryClient, subject: str, mode: str) -> None:
+        self.aside: Mapping[str, str] = {ERROR: EXCEPTION} if mode == "dlq" else {}
+        self._fails = mode == "failfast"
+        self._decoder = AvroDecoder(registry, registry.latest(subject).schema.standalone(), mode="permissive")
+        self._type = spark_type(self._decoder.arrow_type)
+
+    def decoded(self, batch: Any) -> Any:
+        """Return the batch with its values decoded. LoadError names the first record that cannot be."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        value = batch.schema.get_field_index("value")
+        found = self._decoder.decode(batch.column(value))
+        if self._fails and len(found.failed):
+            row = int(found.failed[0])
+            error = DecodeError(row, int(found.schema_ids[row]), found.reasons[0], place_of(batch, row))
+            raise LoadError(str(error)) from error
+        kept = pa.nulls(batch.num_rows, pa.binary())
+        errors = found.errors()
+        if len(found.failed):
+            kept = pc.if_else(errors.is_valid(), batch.column(value), kept)
+        ids = pa.array(found.schema_ids, pa.int64(), mask=found.schema_ids < 0)
+        columns = batch.columns
+        columns[value] = kept
+        columns += [as_spark(found.values, self._type), ids, errors]
+        return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, DECODED, SCHEMA_ID, ERROR])
+
+
+def place_of(batch: Any, row: int) -> str | None:
+    """Where a record of a batch stands, as far as the batch says so."""
+    if not {"topic", "partition", "offset"} <= set(batch.schema.names):
+        return None
+    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+    return f"offset {offset} of {topic}-{partition} cannot be decoded"
+
+
+def as_spark(values: Any, made: Any) -> Any:
+    """Decoded values in the types of `spark_type`. Times are cut to the microsecond, and one that does not fit is
+    another time, rather than the end of the query: it is a value like any other to whoever wrote it.
+    """
+    return values.cast(made, safe=False)
+
+
+def spark_type(made: Any) -> Any:
+    """The Arrow type that Spark has for one."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(made):
+        return pa.struct([pa.field(field.name, spark_type(field.type)) for field in made])
+    if pa.types.is_map(made):
+        return pa.map_(pa.string(), spark_type(made.item_type))
+    if pa.types.is_list(made):
+        return pa.list_(spark_type(made.value_type))
+    if pa.types.is_timestamp(made):
+        return pa.timestamp("us", tz=made.tz)
+    if pa.types.is_time32(made):
+        return pa.int32()
+    if pa.types.is_time64(made):
+        return pa.int64()
+    if pa.types.is_fixed_size_binary(made):
+        return pa.binary()
+    return made

@@ -1,0 +1,153 @@
+"""Load topics into Parquet files in this process: columnar client to Arrow to files, without Spark and a JVM.
+
+    LoadRound ─▶ ColumnReader, a partition at a time ─▶ [decode values] ─▶ kafkalite.load.parquet.write
+
+Directories, manifests and commits are the Spark engine's, so that either engine continues what the other one loaded.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kafkalite.client import Client, ColumnReader
+from kafkalite.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
+from kafkalite.load.leftovers import what_is_left
+from kafkalite.load.letters import LetterTopic
+from kafkalite.load.loading import COMMIT_SIZE, Published, Summary, prefix_of, require_load, require_settings, run
+from kafkalite.load.manifest import Target
+from kafkalite.load.parquet import FILE_SIZE, Writing, write
+from kafkalite.load.plan import REMEDY, LoadPlan, LoadRound, LoadSource, starting_bound
+from kafkalite.load.selection import OptionError, Subscription, require_topic
+from kafkalite.load.storage import LoadError
+from kafkalite.model import uuid_bytes
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from kafkalite.load.storage import Storage
+    from kafkalite.model import TopicPartition
+
+ROWS_MAX: Final = 100_000
+SIZE_MAX: Final = 16 * 1024 * 1024
+"""Rows and bytes of a batch between the client and the files: fewer, larger batches cost less per record."""
+
+
+class Values(Protocol):
+    """Decodes the values of record batches."""
+
+    aside: Mapping[str, str]
+    """Column → exception: a row that has a value in it is a dead letter (kafkalite.load.letters)."""
+
+    def decoded(self, batch: Any) -> Any:
+        """Return the batch with its values decoded. LoadError for a bad value that ends the load."""
+
+
+def load(
+    path: str | os.PathLike[str] | Storage | Target,
+    *,
+    bootstrap_servers: str | None = None,
+    client: Client | None = None,
+    topics: Sequence[str] = (),
+    pattern: str | None = None,
+    starting: str | int = "earliest",
+    isolation_level: str = "read_committed",
+    on_data_loss: str = "fail",
+    values: Values | None = None,
+    dead_letters: str | LetterTopic | None = None,
+    codec: str = "zstd",
+    file_size: int = FILE_SIZE,
+    commit_size: int = COMMIT_SIZE,
+    on_commit: Callable[[Published], None] | None = None,
+) -> Summary:
+    """Load the records that the topics hold now and `path` does not.
+
+    Give `bootstrap_servers`, or a `client`. `topics`, or `pattern` (a regular expression for whole names), select what
+    to load. A partition that was never loaded starts at `starting`: "earliest", "latest", offsets as in Spark's
+    startingOffsets, or a number, the first record that is not older than that time in ms since 1970. About
+    `commit_size` bytes are published at a time. With `dead_letters`, a topic, the records that `values` cannot decode
+    go there, each once, instead of into the files.
+
+    LoadError when the load cannot continue, with `on_data_loss="skip"` not for records that are gone; OptionError,
+    KafkaError, ClientError.
+    """
+    require_settings(codec, file_size)
+    require_load(on_data_loss, commit_size)
+    source = LoadSource(
+        subscription_of(topics, pattern), starting_bound(starting), isolation_level, on_data_loss == "fail"
+    )
+    letters = LetterTopic(dead_letters) if isinstance(dead_letters, str) else dead_letters
+    if letters is not None and (values is None or not values.aside):
+        raise ValueError("dead_letters needs values that find bad records")
+    if (client is None) == (bootstrap_servers is None):
+        raise ValueError("give either a client or bootstrap_servers")
+    target = path if isinstance(path, Target) else Target(path)
+    own = Client(bootstrap_servers) if bootstrap_servers is not None else None
+    try:
+        plan = LoadPlan(own or _given(client), source, commit_size=commit_size)
+        aside = {} if letters is None or values is None else values.aside
+
+        def engine(part: LoadRound, staging: str) -> list[str]:
+            writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside)
+            return written(plan, part, writing, values)
+
+        return run(target, plan, engine, letters=letters, on_commit=on_commit)
+    finally:
+        if own is not None:
+            own.close()
+
+
+def _given(client: Client | None) -> Client:
+    assert client is not None, "one of both was checked"
+    return client
+
+
+def subscription_of(topics: Sequence[str], pattern: str | None) -> Subscription:
+    """The topics of a load. ValueError unless exactly one of both is given; OptionError."""
+    if bool(topics) == (pattern is not None):
+        raise ValueError("set either topics or pattern")
+    if pattern is None:
+        for topic in topics:
+            require_topic("topics", topic)
+        return Subscription(topics=tuple(sorted(set(topics))))
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise OptionError(f"option pattern is no regular expression: {error}") from None
+    return Subscription(pattern=pattern, whole_name=True)
+
+
+def written(plan: LoadPlan, part: LoadRound, writing: Writing, values: Values | None) -> list[str]:
+    """Write the records of a round into files in the staging folder; return the rows of `write`."""
+    batches = records_of(plan, part)
+    rows = write(writing, batches if values is None else map(values.decoded, batches))
+    return [text for row in rows for text in row.column(0).to_pylist()]
+
+
+def records_of(plan: LoadPlan, part: LoadRound) -> Iterator[Any]:
+    """The record batches of a round, a partition at a time, with the columns of `format("kafkalite")`.
+
+    LoadError for records that are gone, unless the load skips them: then the plan's `losses` name them.
+    """
+    reader = ColumnReader(
+        plan.client, isolation_level=plan.source.isolation_level, rows_max=ROWS_MAX, size_max=SIZE_MAX
+    )
+    for key in sorted(part.ends):
+        start, end = part.starts[key], part.ends[key]
+        text = plan.topic_ids.get(key.topic)
+        topic_id = None if text is None else uuid_bytes(text)
+        if plan.source.fail_on_data_loss:
+            yield from whole(reader, key, start, end, topic_id)
+        else:
+            yield from what_is_left(reader, key, start, end, topic_id, plan.losses.append)
+
+
+def whole(reader: ColumnReader, key: TopicPartition, start: int, end: int, topic_id: bytes | None) -> Iterator[Any]:
+    """Yield the record batches of a range. LoadError if a part of it is gone."""
+    try:
+        yield from reader.read(key.topic, key.partition, start, end, topic_id=topic_id)
+    except (OffsetOutOfRange, InconsistentTopicId, UnknownTopicOrPartition) as error:
+        raise LoadError(f"offsets {start} to {end} of {key} cannot be read any more ({error}); {REMEDY}") from error
