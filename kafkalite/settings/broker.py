@@ -113,7 +113,7 @@ class BrokerConfig(
                 value = each.default_factory()
             object.__setattr__(self, each.name, value)
         if values:
-            raise TypeError(f"there is no setting {next(iter(values))!r}")
+            raise TypeError(f"unknown setting {next(iter(values))!r}")
 
     @classmethod
     def load(cls, file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Self:
@@ -131,7 +131,7 @@ class BrokerConfig(
         config.check()
         if not config.in_cluster:
             idle = [key for key in (*KEYS, *REPLICATION_KEYS) if key in known]
-            notes += [f"{key} is accepted, and has no effect: this broker stands alone" for key in idle]
+            notes += [f"{key} is accepted but has no effect: this broker is standalone" for key in idle]
         return replace(config, notes=(*notes, *_later_notes(known)))
 
     def changes(self, *, cluster: bool) -> Mapping[str, str]:
@@ -143,7 +143,7 @@ class BrokerConfig(
         own, all_brokers = (self.dynamic_texts, texts) if cluster else (texts, self.cluster_texts)
         for key in texts if cluster else ():
             if listener_key(key) is not None:
-                raise ConfigError(key, "is one broker's: name it")
+                raise ConfigError(key, "applies to a single broker; give its id")
         merged = {**self.static_texts, **known_dynamic({**all_brokers, **own}, BROKER_SETTINGS)}
         values = parse_all(BROKER_SETTINGS, merged)
         config = type(self)(
@@ -159,27 +159,29 @@ class BrokerConfig(
     def check(self) -> None:
         """Raises ConfigError for what no single value shows."""
         if len(self.log_dirs) > 1:
-            raise ConfigError("log.dirs", "one data directory only; put several disks under one file system")
+            raise ConfigError(
+                "log.dirs", "must be one directory; to use several disks, combine them in one file system"
+            )
         if "*" in self.cordoned_log_dirs and len(self.cordoned_log_dirs) > 1:
-            raise ConfigError("cordoned.log.dirs", "`*` is all directories: name it alone")
+            raise ConfigError("cordoned.log.dirs", "`*` means all directories; it cannot be combined with others")
         others = sorted(set(self.cordoned_log_dirs) - {"*", *self.log_dirs, str(self.data_directory)})
         if others:
             raise ConfigError("cordoned.log.dirs", f"{others[0]} is not in log.dirs")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms", "is above group.max.session.timeout.ms")
         if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
-            raise ConfigError("group.consumer.heartbeat.interval.ms", "is not below group.consumer.session.timeout.ms")
+            raise ConfigError("group.consumer.heartbeat.interval.ms", "must be below group.consumer.session.timeout.ms")
         for what in ("session.timeout", "heartbeat.interval"):
             least, most = (getattr(self, f"group_consumer_{end}_{what.replace('.', '_')}_ms") for end in ("min", "max"))
             if least > most:
                 raise ConfigError(f"group.consumer.min.{what}.ms", f"is above group.consumer.max.{what}.ms")
         if not self.group_consumer_assignors:
-            raise ConfigError("group.consumer.assignors", "names none, but members need one")
+            raise ConfigError("group.consumer.assignors", "is empty, but members need an assignor")
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             raise ConfigError("log.cleaner.min.compaction.lag.ms", "is above log.cleaner.max.compaction.lag.ms")
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ConfigError(
-                "queued.max.request.bytes", "is below socket.request.max.bytes: the longest request has no room"
+                "queued.max.request.bytes", "is below socket.request.max.bytes, so the largest request would never fit"
             )
         parse_advertised(self.advertised_listeners, self.bound_listeners)
         for listener in self.bound_listeners:
@@ -201,12 +203,14 @@ class BrokerConfig(
             check_alone(self, self.node_id, ports)
             return
         if any(listener.classic for listener in self.bound_listeners):
-            raise ConfigError("listeners", "a broker in a cluster has no listener for Kafka 0.7 (kafka07://)")
+            raise ConfigError("listeners", "a broker in a cluster cannot have a listener for Kafka 0.7 (kafka07://)")
         if self.zookeeper_connect:
-            raise ConfigError("zookeeper.connect", "a broker in a cluster has no classic topics to register")
+            raise ConfigError("zookeeper.connect", "a broker in a cluster has no classic topics to register; remove it")
         names = {name.upper() for name in self.controller_listener_names}
         if any(item.name in names for item in parse_names(self.listeners)):
-            raise ConfigError("listeners", "names a controllers' listener, which a broker in a cluster does not bind")
+            raise ConfigError(
+                "listeners", "names a listener of the controllers, which a broker in a cluster does not bind"
+            )
         protocol = self.controller_protocol if self.controller_listener_names else None
         check_replication(self)
         check_in_cluster(self, self.node_id, self.inner_listener.protocol, protocol)
@@ -329,7 +333,7 @@ def _known_texts(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
             known[key] = text
         elif key in _ALIASES:
             if _ALIASES[key] in texts:
-                notes.append(f"{key} is ignored, since {_ALIASES[key]} is given too")
+                notes.append(f"{key} is ignored because {_ALIASES[key]} is also set")
             else:
                 known[_ALIASES[key]] = text
         else:
@@ -345,9 +349,9 @@ def _later_notes(known: Mapping[str, str]) -> Iterator[str]:
     for key in filter(BROKER_SETTINGS.__contains__, known):
         match BROKER_SETTINGS[key].effect:
             case Effect.LATER:
-                yield f"{key} is accepted, and takes effect with a later release"
+                yield f"{key} is accepted but takes effect only with a later release"
             case Effect.NONE:
-                yield f"{key} is accepted, and has no effect here"
+                yield f"{key} is accepted but has no effect"
 
 
 def check_thread_counts(present: BrokerConfig, wanted: BrokerConfig) -> None:
@@ -362,4 +366,6 @@ def check_thread_counts(present: BrokerConfig, wanted: BrokerConfig) -> None:
     ):
         old, new = getattr(present, attribute_of(key)), getattr(wanted, attribute_of(key))
         if not old // 2 <= new <= old * 2:
-            raise ConfigError(key, f"goes from {old} to {old // 2} at least and {old * 2} at most, not to {new}")
+            raise ConfigError(
+                key, f"must be between {old // 2} and {old * 2} (half and double the current value), not {new}"
+            )

@@ -53,12 +53,19 @@ class ClientMetricsConfig:
         LIST, (), "Name prefixes of the metrics that clients push; `*` selects all, an empty list none."
     )
     interval_ms: int = setting(
-        INT, 300_000, "How often clients push, from 100 to 3600000; of several subscriptions the shortest.", unit="ms"
+        INT,
+        300_000,
+        (
+            "Interval between two pushes of a client, from 100 to 3600000. If several subscriptions match, the "
+            "shortest applies."
+        ),
+        unit="ms",
     )
     match: tuple[str, ...] = setting(
         LIST,
         (),
-        f"Which clients, as attribute=pattern, all of which have to match; attributes are {', '.join(ATTRIBUTES)}.",
+        "Clients that the subscription selects, as attribute=pattern; all pairs must match. Attributes are "
+        f"{', '.join(ATTRIBUTES)}.",
     )
     overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The texts of the settings that this subscription has of its own, by key."""
@@ -115,7 +122,7 @@ def _pattern(text: str) -> tuple[str, Any]:
     try:
         return name.strip(), compiled(expression.strip(), PATTERN_BYTES_MAX)
     except ValueError as error:
-        raise ConfigError("match", f"{text[:256]!r} is no regular expression of RE2's: {error}") from None
+        raise ConfigError("match", f"{text[:256]!r} is not a valid regular expression (RE2): {error}") from None
 
 
 CLIENT_METRICS_SETTINGS: Final[dict[str, Setting]] = collect(ClientMetricsConfig)

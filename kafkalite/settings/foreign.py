@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from kafkalite.settings.rows import Setting
 
 _REFUSED: Final = {
-    "create.topic.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
-    "alter.config.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
-    "principal.builder.class": "Java classes cannot be loaded; ssl.principal.mapping.rules makes principals of names",
-    "sasl.server.callback.handler.class": "Java classes cannot be loaded, so that they would not be asked who signs in",
-    "client.quota.callback.class": "Java classes cannot be loaded, so that its quotas would not be kept to",
+    "create.topic.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be enforced",
+    "alter.config.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be enforced",
+    "principal.builder.class": "Java classes cannot be loaded; ssl.principal.mapping.rules maps names to principals",
+    "sasl.server.callback.handler.class": "Java classes cannot be loaded, so they could not authenticate anyone",
+    "client.quota.callback.class": "Java classes cannot be loaded, so their quotas would not be enforced",
     "ssl.engine.factory.class": "Java classes cannot be loaded, so its certificates would not be used",
     "advertised.host.name": "was removed from Kafka; use advertised.listeners",
     "advertised.port": "was removed from Kafka; use advertised.listeners",
@@ -35,23 +35,23 @@ _CALLBACK_KEY: Final = "sasl.server.callback.handler.class"
 _CALLBACK_KNOWN: Final = ".OAuthBearerValidatorCallbackHandler"
 
 _PREFIXES: Final[dict[str, str]] = {
-    "ssl.provider": "TLS is OpenSSL's",
-    "ssl.secure.random.implementation": "TLS is OpenSSL's",
-    "ssl.keymanager.algorithm": "TLS is OpenSSL's",
-    "ssl.trustmanager.algorithm": "TLS is OpenSSL's",
-    "sasl.jaas.config": "a broker's belongs to a mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config",
-    "sasl.kerberos.": "GSSAPI is not served",
-    "sasl.login.": "a broker in a cluster signs in once a session, and tries again by itself",
-    "security.providers": "TLS is OpenSSL's",
-    "listener.name.": "of a listener's own settings only those of TLS, SASL and limits of connections are known",
-    "delegation.token.": "there are no delegation tokens",
-    "controller.": "one process is broker and controller",
-    "broker.id.generation.enable": "node.id is given or 1",
-    "reserved.broker.max.id": "node.id is given or 1",
-    "metadata.": "metadata is kept in a journal of its own",
+    "ssl.provider": "TLS uses OpenSSL",
+    "ssl.secure.random.implementation": "TLS uses OpenSSL",
+    "ssl.keymanager.algorithm": "TLS uses OpenSSL",
+    "ssl.trustmanager.algorithm": "TLS uses OpenSSL",
+    "sasl.jaas.config": "set it per mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config",
+    "sasl.kerberos.": "GSSAPI is not supported",
+    "sasl.login.": "a broker in a cluster logs in once per session and retries by itself",
+    "security.providers": "TLS uses OpenSSL",
+    "listener.name.": "only TLS, SASL and connection limits can be set per listener",
+    "delegation.token.": "delegation tokens are not supported",
+    "controller.": "broker and controller are one process",
+    "broker.id.generation.enable": "node.id is the configured value or 1",
+    "reserved.broker.max.id": "node.id is the configured value or 1",
+    "metadata.": "metadata is stored in a separate journal",
     "inter.broker.": "there is one broker",
-    "early.start.listeners": "permissions are read before any listener is bound",
-    "replica.": "of replicas' settings only those of fetching are known",
+    "early.start.listeners": "ACLs are loaded before any listener is bound",
+    "replica.": "of the replica settings, only those for fetching are supported",
     "follower.": "there is one broker",
     "leader.": "there is one broker",
     "auto.leader.rebalance.enable": "there is one broker",
@@ -63,35 +63,35 @@ _PREFIXES: Final[dict[str, str]] = {
     "log.remote.": "this release has no tiered storage",
     "rlmm.": "this release has no tiered storage",
     "rsm.": "this release has no tiered storage",
-    "quota.producer.default": "Kafka removed it; quotas are set while the broker runs",
-    "quota.consumer.default": "Kafka removed it; quotas are set while the broker runs",
+    "quota.producer.default": "removed from Kafka; set quotas on the running broker",
+    "quota.consumer.default": "removed from Kafka; set quotas on the running broker",
     "alter.log.dirs.replication.quota.": "there is one broker",
-    "metric": "metrics are not Java's",
-    "kafka.metrics.": "metrics are not Java's",
-    "auto.include.jmx.reporter": "metrics are not Java's",
+    "metric": "metrics do not use Java",
+    "kafka.metrics.": "metrics do not use Java",
+    "auto.include.jmx.reporter": "metrics do not use Java",
     "share.": "share groups come with a later release",
     "group.share.": "share groups come with a later release",
     "group.streams.": "streams groups come with a later release",
-    "group.consumer.": "expressions are looked at when topics change, and assignments made at once",
-    "group.coordinator.": "of the coordinator only group.* and offsets.* settings that are listed above are known",
-    "group.version": "the newer group protocol (KIP-848) is always on",
+    "group.consumer.": "subscription patterns are evaluated when topics change, and assignments are made at once",
+    "group.coordinator.": "of the coordinator settings, only the listed group.* and offsets.* settings are supported",
+    "group.version": "the consumer group protocol (KIP-848) is always on",
     "errors.deadletterqueue.": "share groups come with a later release",
-    "offsets.": "loading and compression of the offsets topic are fixed here",
-    "transaction.": "timeouts are exact, and loading needs no buffer: nothing to set",
+    "offsets.": "loading and compression of the offsets topic cannot be configured",
+    "transaction.": "timeouts are exact, and loading needs no buffer",
     "log.dir.failure.timeout.ms": "there is one data directory",
-    "log.initial.task.delay.ms": "periodic work starts with the broker",
-    "log.message.downconversion.enable": "Kafka 4 removed it",
-    "log.message.format.version": "Kafka 4 removed it",
-    "log.message.timestamp.difference.max.ms": "Kafka 4 removed it",
-    "zookeeper.": "of ZooKeeper's settings only zookeeper.connect and 0.7's zk.* are known, for the 0.7 listener",
+    "log.initial.task.delay.ms": "periodic work starts together with the broker",
+    "log.message.downconversion.enable": "removed in Kafka 4",
+    "log.message.format.version": "removed in Kafka 4",
+    "log.message.timestamp.difference.max.ms": "removed in Kafka 4",
+    "zookeeper.": "only zookeeper.connect and 0.7's zk.* are supported, for the 0.7 listener",
     "password.encoder.": "no passwords are stored",
     "request.timeout.ms": "there is one broker",
-    "fetch.purgatory.": "waiting requests are kept otherwise",
-    "producer.purgatory.": "waiting requests are kept otherwise",
-    "delete.records.purgatory.": "waiting requests are kept otherwise",
+    "fetch.purgatory.": "waiting requests are stored differently",
+    "producer.purgatory.": "waiting requests are stored differently",
+    "delete.records.purgatory.": "waiting requests are stored differently",
     "max.request.partition.size.limit": "request.max.partitions bounds every request",
-    "unstable.": "only finished API versions are served",
-    "node.epoch": "one process is broker and controller",
+    "unstable.": "only stable API versions are served",
+    "node.epoch": "broker and controller are one process",
 }
 """Key, or beginning of keys, → why it means nothing here."""
 
@@ -150,10 +150,10 @@ def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dic
         if note is not None and not _DYNAMIC.fullmatch(key):
             raise ConfigError(key, "cannot be changed while the broker runs")
         if len(key) + len(text) > KEPT_SIZE_MAX:
-            raise ConfigError(key[:100], f"is kept with at most {KEPT_SIZE_MAX} characters of name and value")
+            raise ConfigError(key[:100], f"is unknown; its name and value can have at most {KEPT_SIZE_MAX} characters")
     known = {key: text for key, text in texts.items() if key in table or listener_key(key) is not None}
     if len(texts) - len(known) > KEPT_COUNT_MAX:
-        raise ConfigError("", f"at most {KEPT_COUNT_MAX} names that mean nothing here are kept")
+        raise ConfigError("", f"at most {KEPT_COUNT_MAX} unknown settings are stored")
     return known
 
 
@@ -164,7 +164,7 @@ def check_kept(texts: Mapping[str, str], before: Mapping[str, str], table: Mappi
     """
     size = kept_size(texts, table)
     if size > KEPT_TOTAL_MAX and size > kept_size(before, table):
-        raise ConfigError("", f"names that mean nothing here are kept with at most {KEPT_TOTAL_MAX} characters in all")
+        raise ConfigError("", f"unknown settings can have at most {KEPT_TOTAL_MAX} characters in all")
 
 
 def kept_size(texts: Mapping[str, str], table: Mapping[str, Setting]) -> int:

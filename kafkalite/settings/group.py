@@ -46,7 +46,7 @@ class GroupConfig:
     consumer_session_timeout_ms: int = setting(
         INT,
         45_000,
-        "After which silence a member of the newer group protocol is out.",
+        "Session timeout of members of the consumer group protocol (KIP-848).",
         unit="ms",
         low=1,
         broker_keys=(("group.consumer.session.timeout.ms", 1),),
@@ -54,7 +54,7 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int = setting(
         INT,
         5000,
-        "How often members of the newer group protocol report.",
+        "Heartbeat interval of members of the consumer group protocol (KIP-848).",
         unit="ms",
         low=1,
         broker_keys=(("group.consumer.heartbeat.interval.ms", 1),),
@@ -62,7 +62,7 @@ class GroupConfig:
     share_session_timeout_ms: int = setting(
         INT,
         45_000,
-        "The same of share groups.",
+        "Session timeout of members of a share group.",
         unit="ms",
         low=45_000,
         high=60_000,
@@ -72,7 +72,7 @@ class GroupConfig:
     share_heartbeat_interval_ms: int = setting(
         INT,
         5000,
-        "The same of share groups.",
+        "Heartbeat interval of members of a share group.",
         unit="ms",
         low=5000,
         high=15_000,
@@ -82,7 +82,7 @@ class GroupConfig:
     share_record_lock_duration_ms: int = setting(
         INT,
         30_000,
-        "How long a share group's record is one member's.",
+        "Time for which a share group's record is locked for one member.",
         unit="ms",
         low=15_000,
         high=60_000,
@@ -90,19 +90,19 @@ class GroupConfig:
         broker_keys=(("group.share.record.lock.duration.ms", 1),),
     )
     share_auto_offset_reset: str = setting(
-        STRING, "latest", "Where a share group begins: latest, earliest or by_duration:<ISO 8601>.", effect=NONE
+        STRING, "latest", "Where a share group starts to read: latest, earliest or by_duration:<ISO 8601>.", effect=NONE
     )
     share_isolation_level: str = setting(
         STRING,
         "read_uncommitted",
-        "Which records a share group reads.",
+        "Isolation level of a share group.",
         choices=("read_committed", "read_uncommitted"),
         effect=NONE,
     )
     streams_session_timeout_ms: int = setting(
         INT,
         45_000,
-        "The same of streams groups.",
+        "Session timeout of members of a streams group.",
         unit="ms",
         low=45_000,
         high=60_000,
@@ -112,7 +112,7 @@ class GroupConfig:
     streams_heartbeat_interval_ms: int = setting(
         INT,
         5000,
-        "The same of streams groups.",
+        "Heartbeat interval of members of a streams group.",
         unit="ms",
         low=5000,
         high=15_000,
@@ -122,7 +122,7 @@ class GroupConfig:
     streams_num_standby_replicas: int = setting(
         INT,
         0,
-        "Standby replicas of a streams group's tasks.",
+        "Number of standby replicas of a streams group's tasks.",
         low=0,
         high=2,
         effect=NONE,
@@ -163,11 +163,15 @@ class GroupConfig:
             value = getattr(self, GROUP_SETTINGS[key].attribute)
             if key in self.overrides and not shortest <= value <= longest:
                 raise ConfigError(
-                    key, f"must be from {shortest} to {longest} (the broker's group.* settings), not {value}"
+                    key,
+                    (
+                        f"must be from {shortest} to {longest} (limits set by the broker's group.* settings), not "
+                        f"{value}"
+                    ),
                 )
         for kind in ("consumer", "share", "streams"):
             if getattr(self, f"{kind}_session_timeout_ms") <= getattr(self, f"{kind}_heartbeat_interval_ms"):
-                raise ConfigError(f"{kind}.session.timeout.ms", f"is not above {kind}.heartbeat.interval.ms")
+                raise ConfigError(f"{kind}.session.timeout.ms", f"must be above {kind}.heartbeat.interval.ms")
         reset = self.share_auto_offset_reset
         if reset not in {"latest", "earliest"} and _DURATION.fullmatch(reset) is None:
             raise ConfigError("share.auto.offset.reset", "must be latest, earliest or by_duration:<ISO 8601>")

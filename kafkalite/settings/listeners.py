@@ -80,13 +80,13 @@ def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str
     controllers = {name.upper() for name in controller_names}
     found = [item for item in _parse(KEY, text) if item.name not in controllers]
     if not found:
-        raise ConfigError(KEY, "names no listener to bind")
+        raise ConfigError(KEY, "contains no listener to bind")
     found = [replace(item, protocol=_protocol_of(item, protocols)) for item in found]
     _check_distinct(KEY, found)
     bound = [(item.host, item.port) for item in found if item.port]
     for address in bound:
         if bound.count(address) > 1:
-            raise ConfigError(KEY, f"port {address[1]} is bound twice")
+            raise ConfigError(KEY, f"port {address[1]} is used twice; give each listener its own port")
     return tuple(found)
 
 
@@ -110,10 +110,10 @@ def parse_advertised(text: str | None, listeners: Iterable[Listener]) -> dict[st
     _check_distinct(ADVERTISED_KEY, found)
     for item in found:
         if item.host in {"0.0.0.0", "::"}:  # noqa: S104  # refused, not bound
-            raise ConfigError(ADVERTISED_KEY, f"{item.host} is no address that a client could connect to")
+            raise ConfigError(ADVERTISED_KEY, f"{item.host} is not an address that clients can connect to")
     known = {item.name: item for item in found if item.name in names}
     if not known:
-        raise ConfigError(ADVERTISED_KEY, f"names none of the listeners {', '.join(sorted(names))}")
+        raise ConfigError(ADVERTISED_KEY, f"must name one of the listeners {', '.join(sorted(names))}")
     return known
 
 
@@ -148,7 +148,7 @@ def _protocol_of(item: Listener, protocols: Mapping[str, str]) -> str:
         return "PLAINTEXT"
     protocol = protocols.get(item.name, _SHORT.get(item.name, item.name))
     if protocol not in PROTOCOLS:
-        raise ConfigError(KEY, f"{MAP_KEY} gives listener {item.name} no protocol")
+        raise ConfigError(KEY, f"listener {item.name} has no protocol; add {item.name}:PROTOCOL to {MAP_KEY}")
     return protocol
 
 
@@ -167,4 +167,4 @@ def _check_distinct(key: str, found: list[Listener]) -> None:
     names = [item.name for item in found]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(key, f"listener name {name} is used twice; give each its own in {MAP_KEY}")
+            raise ConfigError(key, f"listener name {name} is used twice; give each listener its own name in {MAP_KEY}")

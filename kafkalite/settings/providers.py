@@ -53,11 +53,11 @@ class EnvironmentProvider:
     def value(self, path: str, key: str) -> str:
         """The variable's value."""
         if path:
-            raise ValueError("the environment has no paths: ${name:KEY}")
+            raise ValueError("environment variables have no path; use ${name:KEY}")
         if self._allowed.fullmatch(key) is None:
             raise ValueError(f"allowlist.pattern does not allow {key}")
         if key not in os.environ:
-            raise ValueError(f"the environment has no {key}")
+            raise ValueError(f"environment variable {key} is not set")
         return os.environ[key]
 
 
@@ -71,7 +71,7 @@ class _PathProvider:
     def _checked(self, path: str) -> Path:
         """Without links followed, as Kafka compares them too."""
         if not path:
-            raise ValueError("a path is missing: ${name:/path:key}")
+            raise ValueError("the path is missing; use ${name:/path:key}")
         found = Path(os.path.normpath(_absolute(path)))
         if self._allowed and not any(found.is_relative_to(allowed) for allowed in self._allowed):
             raise ValueError(f"allowed.paths does not allow {path}")
@@ -98,7 +98,7 @@ class DirectoryProvider(_PathProvider):
     def value(self, path: str, key: str) -> str:
         """The file's content; a value is read without the blanks and newlines around it, as any setting."""
         if not key or "/" in key or key == "..":
-            raise ValueError(f"{key!r} is no name of a file in {path}")
+            raise ValueError(f"{key!r} is not a file name in {path}")
         try:
             return (self._checked(path) / key).read_text(encoding="utf-8")
         except OSError as error:
@@ -150,13 +150,13 @@ def _refuse_strays(texts: Mapping[str, str], names: list[str]) -> None:
     """A key of a provider that config.providers does not name is a mistake in one of the two."""
     for key in texts:
         if key.startswith(f"{PROVIDERS}.") and not any(key.startswith(f"{PROVIDERS}.{name}.") for name in names):
-            raise ConfigError(key, f"is of no provider that {PROVIDERS} names")
+            raise ConfigError(key, f"uses a provider that {PROVIDERS} does not list")
 
 
 def _provider(texts: Mapping[str, str], name: str) -> Provider:
     key = f"{PROVIDERS}.{name}.class"
     if key not in texts:
-        raise ConfigError(key, f"is missing: {PROVIDERS} names {name}")
+        raise ConfigError(key, f"is missing, but {PROVIDERS} lists {name}")
     kind = CLASSES.get(texts[key].strip())
     if kind is None:
         raise ConfigError(key, f"must be one of {', '.join(CLASSES)}, not {texts[key]!r}")
@@ -168,12 +168,12 @@ def _provider(texts: Mapping[str, str], name: str) -> Provider:
     try:
         return kind(parameters)
     except re.error as error:
-        raise ConfigError(f"{prefix}allowlist.pattern", f"is no regular expression: {error}") from None
+        raise ConfigError(f"{prefix}allowlist.pattern", f"is not a valid regular expression: {error}") from None
     except ValueError as error:
         raise ConfigError(f"{prefix}allowed.paths", str(error)) from None
 
 
 def _absolute(path: str) -> Path:
     if not path.startswith("/"):
-        raise ValueError(f"{path} is no absolute path")
+        raise ValueError(f"{path} is not an absolute path")
     return Path(os.path.normpath(path))

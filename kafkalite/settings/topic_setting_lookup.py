@@ -56,7 +56,7 @@ class TopicConfig(TopicRows):
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError("min.compaction.lag.ms", "is above max.compaction.lag.ms")
         if config.message_format == "classic" and config.compacted:
-            raise ConfigError("cleanup.policy", "classic messages have no keys, so they cannot be compacted")
+            raise ConfigError("cleanup.policy", "classic messages have no keys, so classic topics cannot be compacted")
         return config
 
     @classmethod
@@ -75,7 +75,7 @@ class TopicConfig(TopicRows):
         for key in REMOVED & overrides.keys() - before.keys():
             raise ConfigError(key, "was removed in Kafka 4")
         if config.remote_storage_enable and not cls.resolve(broker, before, topic).remote_storage_enable:
-            raise ConfigError("remote.storage.enable", "must be false: this release has no tiered storage")
+            raise ConfigError("remote.storage.enable", "must be false: tiered storage is not supported")
         return config
 
     @property

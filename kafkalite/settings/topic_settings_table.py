@@ -39,28 +39,38 @@ class TopicRows:
     cleanup_policy: tuple[str, ...] = setting(
         LIST,
         ("delete",),
-        "What becomes of old segments: `delete` by retention.ms and retention.bytes, `compact` down to the newest"
-        " record of each key (records need one), or both.",
+        "How old records are removed: `delete` removes segments by retention.ms and retention.bytes, `compact` "
+        "keeps the newest record of each key (records need a key); both can be combined.",
         choices=("compact", "delete"),
         broker_keys=(("log.cleanup.policy", 1),),
     )
     compression_gzip_level: int = setting(
-        INT, -1, "Level where compression.type is gzip.", low=-1, high=9, broker_keys=(("compression.gzip.level", 1),)
+        INT,
+        -1,
+        "Compression level if compression.type is gzip.",
+        low=-1,
+        high=9,
+        broker_keys=(("compression.gzip.level", 1),),
     )
     compression_lz4_level: int = setting(
-        INT, 9, "Level where compression.type is lz4.", low=1, high=17, broker_keys=(("compression.lz4.level", 1),)
+        INT,
+        9,
+        "Compression level if compression.type is lz4.",
+        low=1,
+        high=17,
+        broker_keys=(("compression.lz4.level", 1),),
     )
     compression_type: str = setting(
         STRING,
         "producer",
-        "The codec batches are stored in; `producer` keeps what the client sent.",
+        "Codec for stored batches; `producer` keeps the codec of the producer.",
         choices=CODECS,
         broker_keys=(("compression.type", 1),),
     )
     compression_zstd_level: int = setting(
         INT,
         3,
-        "Level where compression.type is zstd.",
+        "Compression level if compression.type is zstd.",
         low=-131072,
         high=22,
         broker_keys=(("compression.zstd.level", 1),),
@@ -68,7 +78,7 @@ class TopicRows:
     delete_retention_ms: int = setting(
         LONG,
         DAY_MS,
-        "How long a compacted topic keeps the marks of deleted keys.",
+        "How long a compacted topic keeps tombstones.",
         unit="ms",
         low=0,
         broker_keys=(("log.cleaner.delete.retention.ms", 1),),
@@ -91,7 +101,7 @@ class TopicRows:
     flush_ms: int = setting(
         LONG,
         INT64_MAX,
-        "Flush the partition when its oldest unflushed message is so old.",
+        "Flush the partition when its oldest unflushed message reaches this age.",
         unit="ms",
         low=0,
         broker_keys=(("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
@@ -99,8 +109,8 @@ class TopicRows:
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         LIST,
         (),
-        "Replicas that are copied no faster than follower.replication.throttled.rate of their brokers, in a cluster:"
-        " `PARTITION:BROKER`, or `*`. kafka-reassign-partitions --throttle sets and removes it.",
+        "Replicas whose copying is limited to follower.replication.throttled.rate of their brokers, in a "
+        "cluster: `PARTITION:BROKER`, or `*`. kafka-reassign-partitions --throttle sets and removes it.",
     )
     index_interval_bytes: int = setting(
         INT,
@@ -113,25 +123,31 @@ class TopicRows:
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         LIST,
         (),
-        "Replicas that give followers no more than leader.replication.throttled.rate of their brokers, in a cluster:"
-        " `PARTITION:BROKER`, or `*`.",
+        "Replicas that send to followers at most at leader.replication.throttled.rate of their brokers, in a "
+        "cluster: `PARTITION:BROKER`, or `*`.",
     )
     local_retention_bytes: int = setting(
         LONG,
         -2,
-        "Of tiered storage.",
+        "Setting of tiered storage, which is not supported.",
         unit="bytes",
         low=-2,
         effect=NONE,
         broker_keys=(("log.local.retention.bytes", 1),),
     )
     local_retention_ms: int = setting(
-        LONG, -2, "Of tiered storage.", unit="ms", low=-2, effect=NONE, broker_keys=(("log.local.retention.ms", 1),)
+        LONG,
+        -2,
+        "Setting of tiered storage, which is not supported.",
+        unit="ms",
+        low=-2,
+        effect=NONE,
+        broker_keys=(("log.local.retention.ms", 1),),
     )
     max_compaction_lag_ms: int = setting(
         LONG,
         INT64_MAX,
-        "The longest a message stays uncompacted.",
+        "Maximum time that a message stays uncompacted.",
         unit="ms",
         low=1,
         broker_keys=(("log.cleaner.max.compaction.lag.ms", 1),),
@@ -139,26 +155,28 @@ class TopicRows:
     max_message_bytes: int = setting(
         INT,
         MIB + 12,
-        "The largest batch, as it was sent; larger is refused with MESSAGE_TOO_LARGE.",
+        "Maximum size of a batch as sent; a larger one is rejected with MESSAGE_TOO_LARGE.",
         unit="bytes",
         low=0,
         broker_keys=(("message.max.bytes", 1),),
     )
     message_downconversion_enable: bool = setting(
-        BOOLEAN, True, "Of message formats older than v2.", effect=Effect.REMOVED
+        BOOLEAN, True, "Setting of message formats before v2.", effect=Effect.REMOVED
     )
     message_format: str = setting(
         STRING,
         "v2",
-        "The stored format, fixed at creation: `v2` is Kafka's record batch, `classic` Kafka 0.7's messages, which"
-        " 0.7's port serves and whose offsets are byte positions.",
+        "Storage format, fixed at creation: `v2` for Kafka's record batches, `classic` for Kafka 0.7's messages, "
+        "which the 0.7 port serves and whose offsets are byte positions.",
         choices=("v2", "classic"),
     )
-    message_format_version: str = setting(STRING, "3.0-IV1", "Of message formats older than v2.", effect=Effect.REMOVED)
+    message_format_version: str = setting(
+        STRING, "3.0-IV1", "Setting of message formats before v2.", effect=Effect.REMOVED
+    )
     message_timestamp_after_max_ms: int = setting(
         LONG,
         HOUR_MS,
-        "How far ahead of the broker's clock a record's timestamp may be; CreateTime topics only.",
+        "Maximum time that a record's timestamp may be ahead of the broker's clock; CreateTime topics only.",
         unit="ms",
         low=0,
         broker_keys=(("log.message.timestamp.after.max.ms", 1),),
@@ -166,7 +184,7 @@ class TopicRows:
     message_timestamp_before_max_ms: int = setting(
         LONG,
         INT64_MAX,
-        "How far behind the broker's clock a record's timestamp may be; CreateTime topics only.",
+        "Maximum time that a record's timestamp may be older than the broker's clock; CreateTime topics only.",
         unit="ms",
         low=0,
         broker_keys=(("log.message.timestamp.before.max.ms", 1),),
@@ -182,14 +200,14 @@ class TopicRows:
     message_timestamp_type: str = setting(
         STRING,
         "CreateTime",
-        "Whose clock a record's timestamp shows: the client's, or the broker's at append.",
+        "Clock of the records' timestamps: the producer's (CreateTime), or the broker's at append (LogAppendTime).",
         choices=TIMESTAMP_TYPES,
         broker_keys=(("log.message.timestamp.type", 1),),
     )
     min_cleanable_dirty_ratio: float = setting(
         DOUBLE,
         0.5,
-        "The share of uncleaned bytes from which a compacted log is cleaned.",
+        "Minimum ratio of uncompacted bytes at which a log is compacted.",
         low=0,
         high=1,
         broker_keys=(("log.cleaner.min.cleanable.ratio", 1),),
@@ -197,7 +215,7 @@ class TopicRows:
     min_compaction_lag_ms: int = setting(
         LONG,
         0,
-        "The shortest a message stays uncompacted.",
+        "Minimum time that a message stays uncompacted.",
         unit="ms",
         low=0,
         broker_keys=(("log.cleaner.min.compaction.lag.ms", 1),),
@@ -214,7 +232,7 @@ class TopicRows:
     preallocate: bool = setting(
         BOOLEAN,
         False,
-        "Claim the whole segment's disk space at its first append, instead of in doubling steps.",
+        "Allocate the whole segment's disk space at its first append instead of in doubling steps.",
         broker_keys=(("log.preallocate", 1),),
     )
     record_validation: str = setting(
@@ -224,17 +242,25 @@ class TopicRows:
         choices=VALIDATIONS,
         broker_keys=(("record.validation", 1),),
     )
-    remote_copy_lag_bytes: int = setting(LONG, 0, "Of tiered storage.", unit="bytes", low=-1, effect=NONE)
-    remote_copy_lag_ms: int = setting(LONG, 0, "Of tiered storage.", unit="ms", low=-1, effect=NONE)
-    remote_log_copy_disable: bool = setting(BOOLEAN, False, "Of tiered storage.", effect=NONE)
-    remote_log_delete_on_disable: bool = setting(BOOLEAN, False, "Of tiered storage.", effect=NONE)
+    remote_copy_lag_bytes: int = setting(
+        LONG, 0, "Setting of tiered storage, which is not supported.", unit="bytes", low=-1, effect=NONE
+    )
+    remote_copy_lag_ms: int = setting(
+        LONG, 0, "Setting of tiered storage, which is not supported.", unit="ms", low=-1, effect=NONE
+    )
+    remote_log_copy_disable: bool = setting(
+        BOOLEAN, False, "Setting of tiered storage, which is not supported.", effect=NONE
+    )
+    remote_log_delete_on_disable: bool = setting(
+        BOOLEAN, False, "Setting of tiered storage, which is not supported.", effect=NONE
+    )
     remote_storage_enable: bool = setting(
-        BOOLEAN, False, "Tiered storage; not in this release, so `true` is refused.", effect=NONE
+        BOOLEAN, False, "Enable tiered storage. It is not supported, so `true` is rejected.", effect=NONE
     )
     retention_bytes: int = setting(
         LONG,
         -1,
-        "The size of a partition above which its oldest segments are deleted; -1 no limit.",
+        "Size of a partition above which its oldest segments are deleted; -1: no limit.",
         unit="bytes",
         low=-1,
         broker_keys=(("log.retention.bytes", 1),),
@@ -242,7 +268,7 @@ class TopicRows:
     retention_ms: int = setting(
         LONG,
         7 * DAY_MS,
-        "The age at which a segment is deleted, by its newest record; -1 never.",
+        "Age of a segment's newest record at which the segment is deleted; -1: never.",
         unit="ms",
         low=-1,
         broker_keys=(
@@ -254,7 +280,7 @@ class TopicRows:
     segment_bytes: int = setting(
         INT,
         GIB,
-        "The size at which a segment is closed and the next one begun.",
+        "Size at which a segment is rolled.",
         unit="bytes",
         low=14,
         broker_keys=(("log.segment.bytes", 1),),
@@ -262,7 +288,7 @@ class TopicRows:
     segment_index_bytes: int = setting(
         INT,
         10 * MIB,
-        "The size of a segment's index at which the segment is closed.",
+        "Size of its index at which a segment is rolled.",
         unit="bytes",
         low=4,
         broker_keys=(("log.index.size.max.bytes", 1),),
@@ -270,7 +296,7 @@ class TopicRows:
     segment_jitter_ms: int = setting(
         LONG,
         0,
-        "The most that is randomly taken off segment.ms, so that segments do not all close together.",
+        "Maximum random reduction of segment.ms, so that segments do not all roll at once.",
         unit="ms",
         low=0,
         broker_keys=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS)),
@@ -278,7 +304,7 @@ class TopicRows:
     segment_ms: int = setting(
         LONG,
         7 * DAY_MS,
-        "The age at which a segment is closed.",
+        "Age at which a segment is rolled.",
         unit="ms",
         low=1,
         broker_keys=(("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)),
@@ -286,7 +312,7 @@ class TopicRows:
     unclean_leader_election_enable: bool = setting(
         BOOLEAN,
         False,
-        "Of replication, which a single broker has none of.",
+        "Allow out-of-sync replicas to become leader; a standalone broker has no replicas.",
         effect=NONE,
         broker_keys=(("unclean.leader.election.enable", 1),),
     )

@@ -72,7 +72,7 @@ class ClassicRows:
     log_default_flush_scheduler_interval_ms: int = setting(
         ConfigType.LONG,
         3000,
-        "Classic topics: default of log.default.flush.interval.ms. Partitions are looked at twice a second.",
+        "Classic topics: default of log.default.flush.interval.ms. Partitions are checked twice a second.",
         unit="ms",
         low=1,
         since="0.2",
@@ -80,8 +80,8 @@ class ClassicRows:
     log_default_flush_interval_ms: int | None = setting(
         ConfigType.LONG,
         None,
-        "Classic topics: flush a partition whose oldest unflushed message is this old; unset:"
-        " log.default.flush.scheduler.interval.ms.",
+        "Classic topics: flush a partition when its oldest unflushed message reaches this age. Unset: "
+        "log.default.flush.scheduler.interval.ms.",
         unit="ms",
         low=0,
         since="0.2",
@@ -95,26 +95,35 @@ class ClassicRows:
     topic_partition_count_map: str = setting(
         ConfigType.STRING,
         "",
-        "Classic topics made with another number of partitions than num.partitions: `topic:number`, ...",
+        "Number of partitions of classic topics that differ from num.partitions: comma-separated `topic:number`.",
         since="0.2",
     )
     topic_log_file_size: str = setting(
-        ConfigType.STRING, "", "Overrides of segment.bytes for classic topics: `topic:bytes`, ...", since="0.2"
+        ConfigType.STRING,
+        "",
+        "Overrides of segment.bytes for classic topics: comma-separated `topic:bytes`.",
+        since="0.2",
     )
     topic_log_roll_hours: str = setting(
-        ConfigType.STRING, "", "Overrides of segment.ms for classic topics: `topic:hours`, ...", since="0.2"
+        ConfigType.STRING, "", "Overrides of segment.ms for classic topics: comma-separated `topic:hours`.", since="0.2"
     )
     topic_log_retention_hours: str = setting(
-        ConfigType.STRING, "", "Overrides of retention.ms for classic topics: `topic:hours`, ...", since="0.2"
+        ConfigType.STRING,
+        "",
+        "Overrides of retention.ms for classic topics: comma-separated `topic:hours`.",
+        since="0.2",
     )
     topic_log_retention_size: str = setting(
-        ConfigType.STRING, "", "Overrides of retention.bytes for classic topics: `topic:bytes`, ...", since="0.2"
+        ConfigType.STRING,
+        "",
+        "Overrides of retention.bytes for classic topics: comma-separated `topic:bytes`.",
+        since="0.2",
     )
     max_message_size: int = setting(
         ConfigType.INT,
         1_000_000,
-        "Classic topics: the largest payload of a message, a compressed one counting as one; a set with a larger one is"
-        " dropped.",
+        "Classic topics: maximum size of a message's payload; a compressed message counts as one. A message set "
+        "with a larger one is dropped.",
         unit="bytes",
         low=0,
         since="0.2",
@@ -122,7 +131,7 @@ class ClassicRows:
     max_topic_name_length: int = setting(
         ConfigType.INT,
         255,
-        "0.7's bound on topic names; topic.name.max.length is the one that holds.",
+        "Kafka 0.7's limit for topic names. It has no effect: topic.name.max.length applies.",
         unit="characters",
         low=1,
         effect=Effect.NONE,
@@ -131,46 +140,58 @@ class ClassicRows:
     classic_listener_allow_remote: bool = setting(
         ConfigType.BOOLEAN,
         False,
-        "Whether a kafka07:// listener may be open to other machines though there is an authorizer: its clients are all"
-        " User:ANONYMOUS, for 0.7's protocol has no sign-in.",
+        "Allow a kafka07:// listener on other than loopback addresses although an authorizer is set. Kafka 0.7's "
+        "protocol has no authentication, so all its clients are User:ANONYMOUS.",
     )
     classic_nesting_max: int = setting(
         ConfigType.INT,
         4,
-        "Compressed messages of 0.7 that may lie in each other; a deeper set is refused.",
+        "Maximum nesting depth of compressed Kafka 0.7 messages; deeper message sets are rejected.",
         low=1,
         high=64,
         since="0.2",
     )
     monitoring_period_secs: int = setting(
-        ConfigType.INT, 600, "Of 0.7's Java metrics.", unit="s", low=1, effect=Effect.NONE, since="0.2"
+        ConfigType.INT,
+        600,
+        "Setting of Kafka 0.7's Java metrics; has no effect.",
+        unit="s",
+        low=1,
+        effect=Effect.NONE,
+        since="0.2",
     )
     hostname: str | None = setting(
         ConfigType.STRING,
         None,
-        "Host registered in ZooKeeper; unset: the address of the 0.7 listener, or the machine's if the"
-        " listener binds every interface.",
+        "Host to register in ZooKeeper. Unset: the address of the 0.7 listener, or the machine's if the listener "
+        "binds every interface.",
         since="0.2",
     )
     enable_zookeeper: bool = setting(
         ConfigType.BOOLEAN,
         True,
-        "Whether the 0.7 listener is registered in ZooKeeper, where zookeeper.connect is set.",
+        "Register the 0.7 listener in ZooKeeper if zookeeper.connect is set.",
         since="0.2",
     )
     zk_sessiontimeout_ms: int = setting(
-        ConfigType.INT, 6000, "ZooKeeper's session timeout.", unit="ms", low=1, since="0.2"
+        ConfigType.INT, 6000, "ZooKeeper session timeout.", unit="ms", low=1, since="0.2"
     )
     zk_connectiontimeout_ms: int | None = setting(
         ConfigType.INT,
         None,
-        "How long a start waits for ZooKeeper; unset: zk.sessiontimeout.ms.",
+        "Maximum time that a start waits for ZooKeeper. Unset: zk.sessiontimeout.ms.",
         unit="ms",
         low=1,
         since="0.2",
     )
     zk_synctime_ms: int = setting(
-        ConfigType.INT, 2000, "Of 0.7's consumers.", unit="ms", low=0, effect=Effect.NONE, since="0.2"
+        ConfigType.INT,
+        2000,
+        "Setting of Kafka 0.7's consumers; has no effect.",
+        unit="ms",
+        low=0,
+        effect=Effect.NONE,
+        since="0.2",
     )
 
     def classic_defaults(self, topic: str) -> dict[str, Value]:
@@ -202,7 +223,7 @@ def parse_map(text: str) -> Mapping[str, int]:
     for pair in filter(None, (item.strip() for item in text.split(","))):
         topic, separator, number = pair.rpartition(":")
         if not separator or not topic or not number.strip().isdecimal():
-            logger.warning("%r is no topic:number pair, ignored", pair)
+            logger.warning("ignored %r, which is not a topic:number pair", pair)
         else:
             found[topic.strip()] = int(number)
     return found
@@ -214,7 +235,7 @@ def translate(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
     for key, text in texts.items():
         ours, factor = RENAMED.get(key, (key, 1))
         if ours != key and ours in texts:
-            notes.append(f"{key} is ignored, since {ours} is given too")
+            notes.append(f"{key} is ignored because {ours} is also set")
         elif factor != 1 and text.strip().isdecimal():
             result[ours] = str(int(text) * factor)
         else:
@@ -223,10 +244,10 @@ def translate(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
         port = result.pop("port", PORT_DEFAULT).strip()
         if "listeners" in texts:
             if "port" in texts:
-                notes.append("port is ignored, since listeners is given too")
+                notes.append("port is ignored because listeners is also set")
         elif port == TODAYS_PORT:
             result["listeners"] = f"kafka07://:{port}"
-            notes.append(f"port {port} speaks Kafka 0.7; no port is open for today's clients, unless listeners says so")
+            notes.append(f"port {port} speaks Kafka 0.7 only; set listeners to serve current clients")
         else:
             result["listeners"] = f"kafka07://:{port},kafka://127.0.0.1:{TODAYS_PORT}"
     return result

@@ -50,8 +50,8 @@ KEYS: Final = (
 )
 """Settings that a broker which stands alone has no use for."""
 _NO_CONTROLLER: Final = (
-    "kafkalite is no controller: with process.roles=broker it joins the cluster of the controllers of Apache Kafka"
-    f" that {SERVERS_KEY} or {VOTERS_KEY} names"
+    "kafkalite cannot be a controller; set process.roles=broker and name Apache Kafka controllers in "
+    f"{SERVERS_KEY} or {VOTERS_KEY}"
 )
 
 
@@ -72,50 +72,51 @@ class ClusterRows:
         LIST, (), "Addresses of controllers, `host:port`; any of them returns the leader. For a broker in a cluster."
     )
     controller_quorum_voters: tuple[str, ...] = setting(
-        LIST, (), "The controllers of a quorum that is fixed, `id@host:port`. Of a broker in a cluster."
+        LIST, (), "Controllers of a static quorum, `id@host:port`. For a broker in a cluster."
     )
     inter_broker_listener_name: str | None = setting(
         STRING,
         None,
-        "The listener that brokers of a cluster use among themselves; unset: that of security.inter.broker.protocol.",
+        "Name of the listener for traffic between brokers of a cluster. Unset: the listener with "
+        "security.inter.broker.protocol.",
     )
     security_inter_broker_protocol: str = setting(
         STRING,
         "PLAINTEXT",
-        "How the listener is called, too, that brokers of a cluster use among themselves. Where neither this nor"
-        " inter.broker.listener.name is given, and none is called PLAINTEXT, it is the first one.",
+        "Security protocol of the listener for traffic between brokers of a cluster. If neither this nor "
+        "inter.broker.listener.name is set, the PLAINTEXT listener is used, or the first one if there is none.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     )
     initial_broker_registration_timeout_ms: int = setting(
-        INT, 60_000, "How long a start in a cluster tries to register with the controllers.", unit="ms", low=1
+        INT, 60_000, "Time limit for the registration with the controllers at a start in a cluster.", unit="ms", low=1
     )
     server_max_startup_time_ms: int = setting(
         LONG,
         INT64_MAX,
-        "How long a start in a cluster may take until the controllers have let the broker in; clients are served then.",
+        "Time limit until the controllers unfence the broker at a start in a cluster. Clients are served from then on.",
         unit="ms",
         low=0,
     )
     replica_lag_time_max_ms: int = setting(
         INT,
         30_000,
-        "How long a follower may be without what its leader has before it is out of sync.",
+        "Maximum time that a follower may lag behind its leader's end offset before it leaves the ISR.",
         unit="ms",
         low=1,
     )
     broker_heartbeat_interval_ms: int = setting(
-        INT, 2000, "Between two heartbeats to the controllers.", unit="ms", low=1
+        INT, 2000, "Interval between heartbeats to the controllers.", unit="ms", low=1
     )
     broker_session_timeout_ms: int = setting(
         INT,
         9000,
-        "For a broker in a cluster: how long a stop keeps asking controllers that do not answer. The"
-        " controllers' own setting of this name decides when a broker without heartbeats is fenced.",
+        "For a broker in a cluster: how long a shutdown retries controllers that do not answer. The controllers' "
+        "setting of the same name decides when a broker without heartbeats is fenced.",
         unit="ms",
         low=1,
     )
     controlled_shutdown_enable: bool = setting(
-        BOOLEAN, True, "Whether a stop in a cluster has the controllers move leadership away first."
+        BOOLEAN, True, "Ask the controllers to move leadership to other brokers before a shutdown in a cluster."
     )
 
     sasl_mechanism_controller_protocol: str = setting(
@@ -135,8 +136,8 @@ class ClusterRows:
     ssl_endpoint_identification_algorithm: str = setting(
         STRING,
         "https",
-        "`https`: a broker in a cluster checks that the certificate of a controller or another broker, where there is"
-        " TLS, is of its host. Empty: it does not.",
+        "Verify the host name in TLS certificates of controllers and other brokers (`https`), or do not (empty). "
+        "For a broker in a cluster.",
         choices=("https", ""),
     )
 
@@ -177,7 +178,7 @@ def check_alone(rows: ClusterRows, node_id: int, controller_ports: frozenset[int
     voters, servers = rows.quorum_voters(), rows.quorum_servers()
     others = voters.keys() - {node_id}
     if others or len(servers) > 1 or any(port not in controller_ports for _, port in servers):
-        raise ConfigError("process.roles", f"there are other voters, and {_NO_CONTROLLER}")
+        raise ConfigError("process.roles", f"lists other voters, but {_NO_CONTROLLER}")
 
 
 def inner_listener(rows: ClusterRows, given: Container[str], listeners: Collection[str]) -> str:
@@ -187,13 +188,13 @@ def inner_listener(rows: ClusterRows, given: Container[str], listeners: Collecti
     """
     name, key = rows.inter_broker_listener_name, INNER_KEY
     if name and INNER_PROTOCOL_KEY in given:
-        raise ConfigError(INNER_KEY, f"and {INNER_PROTOCOL_KEY} are both given: one of them has to go")
+        raise ConfigError(INNER_KEY, f"cannot be set together with {INNER_PROTOCOL_KEY}; remove one of them")
     if not name:
         name, key = rows.security_inter_broker_protocol, INNER_PROTOCOL_KEY
         if key not in given and name not in listeners:
             name = next(iter(listeners))
     if name.upper() not in listeners:
-        raise ConfigError(key, f"{name.upper()} is none of the listeners {', '.join(listeners)}")
+        raise ConfigError(key, f"{name.upper()} is not one of the listeners {', '.join(listeners)}")
     return name.upper()
 
 
@@ -204,11 +205,13 @@ def check_in_cluster(rows: ClusterRows, node_id: int, inner: str, controller: st
     """
     voters, servers = rows.quorum_voters(), rows.quorum_servers()
     if not voters and not servers:
-        raise ConfigError("process.roles", f"a broker in a cluster needs {SERVERS_KEY} or {VOTERS_KEY}")
+        raise ConfigError("process.roles", f"a broker in a cluster requires {SERVERS_KEY} or {VOTERS_KEY}")
     if node_id in voters:
-        raise ConfigError("node.id", f"{node_id} is a controller's, by {VOTERS_KEY}")
+        raise ConfigError("node.id", f"{node_id} is the id of a controller in {VOTERS_KEY}; choose another one")
     if controller is None:
-        raise ConfigError("controller.listener.names", "names none, and a broker in a cluster needs the controllers'")
+        raise ConfigError(
+            "controller.listener.names", "is empty; a broker in a cluster needs the listener name of the controllers"
+        )
     for key, protocol, mechanism, who in (
         (MECHANISM_KEY, controller, rows.sasl_mechanism_controller_protocol, "the controllers have"),
         (BROKERS_MECHANISM_KEY, inner, rows.sasl_mechanism_inter_broker_protocol, "the brokers' listener has"),

@@ -47,49 +47,57 @@ class ConnectionRows:
     max_connections: int = setting(
         INT,
         20_000,
-        "Open connections; further ones are closed at once. The last tenth is for addresses with at most 100.",
+        "Maximum number of open connections; further ones are closed at once. The last tenth is reserved for "
+        "addresses with at most 100.",
         low=0,
         high=INT32_MAX,
         dynamic=True,
     )
     max_connections_per_ip: int = setting(
-        INT, INT32_MAX, "Open connections from one address; further ones are closed at once.", low=0, dynamic=True
+        INT,
+        INT32_MAX,
+        "Maximum number of open connections from one address; further ones are closed at once.",
+        low=0,
+        dynamic=True,
     )
     max_connections_per_ip_overrides: str = setting(
-        STRING, "", "Exceptions to max.connections.per.ip: `address:count`, comma between two.", dynamic=True
+        STRING, "", "Exceptions to max.connections.per.ip: comma-separated `address:count`.", dynamic=True
     )
     max_connection_creation_rate: int = setting(
         INT,
         INT32_MAX,
-        "Connections accepted in a second; more wait in the system's queue.",
+        "Maximum number of connections accepted per second; further ones wait in the operating system's queue.",
         unit="1/s",
         low=1,
         dynamic=True,
     )
     connections_max_idle_ms: int = setting(
-        LONG, 10 * MINUTE_MS, "Close a connection that is idle for this long; -1 never.", unit="ms", low=-1
+        LONG, 10 * MINUTE_MS, "Close a connection that is idle for this long; -1: never.", unit="ms", low=-1
     )
     socket_request_max_bytes: int = setting(
-        INT, 100 * MIB, "The longest request; a longer one closes its connection.", unit="bytes", low=1
+        INT, 100 * MIB, "Maximum size of a request; a larger one closes its connection.", unit="bytes", low=1
     )
     socket_send_buffer_bytes: int = setting(
-        INT, -1, "SO_SNDBUF of a connection; -1 leaves it to the system.", unit="bytes", low=-1
+        INT, -1, "Socket send buffer (SO_SNDBUF); -1: the operating system's default.", unit="bytes", low=-1
     )
     socket_receive_buffer_bytes: int = setting(
-        INT, -1, "SO_RCVBUF of a connection; -1 leaves it to the system.", unit="bytes", low=-1
+        INT, -1, "Socket receive buffer (SO_RCVBUF); -1: the operating system's default.", unit="bytes", low=-1
     )
-    socket_listen_backlog_size: int = setting(INT, 512, "Connections that may wait to be accepted.", low=1)
+    socket_listen_backlog_size: int = setting(
+        INT, 512, "Maximum number of connections that wait to be accepted.", low=1
+    )
     connection_max_in_flight_requests: int = setting(
         INT,
         1024,
-        "Requests of one connection whose answers wait; above it the connection is not read from.",
+        "Maximum number of unanswered requests per connection. At this limit, the broker stops reading from the "
+        "connection.",
         low=1,
     )
     connection_output_buffer_max_bytes: int = setting(
         INT,
         16 * MIB,
-        "Answers of one connection kept in memory; above it the connection is not read from. Log bytes sent straight"
-        " from the file do not count.",
+        "Maximum size of a connection's responses in memory; above it, the broker stops reading from the "
+        "connection. Log bytes sent straight from the file do not count.",
         unit="bytes",
         low=64 * KIB,
     )
@@ -98,58 +106,70 @@ class ConnectionRows:
     request_max_partitions: int = setting(
         INT,
         100_000,
-        "Partitions named in one request, over all its topics; more closes the connection.",
+        "Maximum number of partitions in one request, over all topics; a request with more closes its connection.",
         low=1,
     )
     decompressed_batch_max_bytes: int = setting(
         INT,
         128 * MIB,
-        "Maximum uncompressed size of a batch; a larger one is refused with INVALID_RECORD. The broker unpacks at most"
-        " two batches of more than 4 MiB at a time.",
+        "Maximum uncompressed size of a batch; a larger one is rejected with INVALID_RECORD. The broker "
+        "decompresses at most two batches of more than 4 MiB at a time.",
         unit="bytes",
         low=MIB,
     )
     message_max_bytes: int = setting(
-        INT, MIB + 12, "The largest batch; larger is refused with MESSAGE_TOO_LARGE.", unit="bytes", low=0, dynamic=True
+        INT,
+        MIB + 12,
+        "Maximum size of a batch; a larger one is rejected with MESSAGE_TOO_LARGE.",
+        unit="bytes",
+        low=0,
+        dynamic=True,
     )
     fetch_max_bytes: int = setting(
-        INT, 55 * MIB, "The largest fetch answer, one oversized first batch apart.", unit="bytes", low=1024
+        INT,
+        55 * MIB,
+        "Maximum size of a fetch response, except for a first batch that is larger.",
+        unit="bytes",
+        low=1024,
     )
     fetch_copy_max_bytes: int = setting(
         INT,
         32 * KIB,
-        "Record bytes that a fetch answer copies to leave in one send; larger ones go straight from the file.",
+        "Maximum number of record bytes that a fetch response copies to send it in one piece; more are sent "
+        "straight from the file.",
         unit="bytes",
         low=0,
     )
     record_validation: str = setting(
         STRING,
         "full",
-        "`full` checks each record of a batch, unpacking it, as Kafka does; `header` trusts what is inside a batch"
-        " whose checksum and header are right, unless the topic needs the records looked at.",
+        "How records of a batch are validated: `full` decompresses the batch and checks each record, as Kafka "
+        "does; `header` checks only the batch's checksum and header, unless the topic's settings require the "
+        "records.",
         choices=VALIDATIONS,
         dynamic=True,
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         INT,
         1000,
-        "Fetch sessions kept (KIP-227); clients that find no room fetch everything each time. The last tenth is for"
-        " clients (principal and address) with at most 100.",
+        "Maximum number of incremental fetch sessions (KIP-227). A client without a session sends all its "
+        "partitions in each fetch. The last tenth is reserved for clients (principal and address) with at most "
+        "100.",
         low=0,
     )
     min_incremental_fetch_session_eviction_ms: int = setting(
         INT,
         2 * MINUTE_MS,
-        "A fetch session that is idle for this long can be evicted for a new one; one that is this old,"
-        " for a larger one.",
+        "Idle time after which a fetch session can be evicted for a new one, and age after which it can be "
+        "evicted for a larger one.",
         unit="ms",
         low=0,
     )
     fetch_session_cache_max_partitions: int = setting(
         INT,
         100_000,
-        "Partitions kept in all fetch sessions together, about 200 bytes each. The last tenth is for clients (principal"
-        " and address) with at most 100.",
+        "Maximum number of partitions in all fetch sessions together, about 200 bytes each. The last tenth is "
+        "reserved for clients (principal and address) with at most 100.",
         low=0,
     )
 

@@ -32,27 +32,28 @@ class LogRows:
 
     # Topics
     auto_create_topics_enable: bool = setting(
-        BOOLEAN, True, "Asking for a missing topic's metadata creates it, where the client allows that."
+        BOOLEAN, True, "Create a missing topic when a client requests its metadata and allows auto-creation."
     )
-    delete_topic_enable: bool = setting(BOOLEAN, True, "Whether DeleteTopics is served.")
-    num_partitions: int = setting(INT, 1, "Partitions of a topic created without a number.", low=1)
-    default_replication_factor: int = setting(INT, 1, "Replicas of a topic created without a number.", low=1)
+    delete_topic_enable: bool = setting(BOOLEAN, True, "Allow the deletion of topics.")
+    num_partitions: int = setting(INT, 1, "Default number of partitions of new topics.", low=1)
+    default_replication_factor: int = setting(INT, 1, "Default replication factor of new topics.", low=1)
     replication_factor_accept_any: bool = setting(
         BOOLEAN,
         False,
-        "Take a replication factor above 1 with a warning, and keep one copy; otherwise it is Kafka's error.",
+        "Accept a replication factor above 1 on a standalone broker, log a warning and keep one copy. Otherwise "
+        "the request fails as in Kafka.",
     )
     topic_name_max_length: int = setting(
-        INT, 249, "The longest topic name; the default is Kafka's own bound.", unit="characters", low=1, high=249
+        INT, 249, "Maximum length of a topic name; the default is Kafka's limit.", unit="characters", low=1, high=249
     )
 
     # Durability
     flush_on_acks_all: bool = setting(
         BOOLEAN,
         True,
-        "acks=all is answered once the batch is on the disk; in a cluster, where others are in sync, once it is in the"
-        " page cache of all of those. false: never waits for a disk, as Kafka does, which survives the death of the"
-        " process but not of the machine.",
+        "Acknowledge writes with acks=all only when the batch is on disk or, in a cluster with other in-sync "
+        "replicas, in the page cache of all of them. `false`: never wait for a disk, as in Kafka; records then "
+        "survive a crash of the process but not of the machine.",
     )
     log_flush_interval_messages: int = setting(
         LONG, INT64_MAX, "Flush a partition after this number of messages.", low=1, dynamic=True
@@ -60,20 +61,20 @@ class LogRows:
     log_flush_interval_ms: int | None = setting(
         LONG,
         None,
-        "Flush a partition whose oldest unflushed message is this old; unset: log.flush.scheduler.interval.ms.",
+        "Flush a partition when its oldest unflushed message reaches this age. Unset: log.flush.scheduler.interval.ms.",
         unit="ms",
         dynamic=True,
     )
     log_flush_scheduler_interval_ms: int = setting(
-        LONG, INT64_MAX, "How often to look for partitions that are due for a flush.", unit="ms", low=1
+        LONG, INT64_MAX, "Interval between checks for partitions that are due for a flush.", unit="ms", low=1
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
-        INT, MINUTE_MS, "How often the flushed offsets are written down; recovery starts there.", unit="ms", low=0
+        INT, MINUTE_MS, "Interval between writes of the flushed offsets, from which recovery starts.", unit="ms", low=0
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
         INT,
         MINUTE_MS,
-        "How often Kafka writes log start offsets down; here they are written when one moves.",
+        "Kafka's interval between writes of log start offsets. Here they are written when one changes.",
         unit="ms",
         low=0,
         effect=NONE,
@@ -81,7 +82,7 @@ class LogRows:
 
     # Defaults of topic settings
     log_segment_bytes: int = setting(INT, GIB, "Default of segment.bytes.", unit="bytes", low=14, dynamic=True)
-    log_roll_ms: int | None = setting(LONG, None, "Default of segment.ms.", unit="ms", low=1, dynamic=True)
+    log_roll_ms: int | None = setting(LONG, None, "Default of segment.ms, in hours.", unit="ms", low=1, dynamic=True)
     log_roll_hours: int = setting(INT, 168, "Default of segment.ms where log.roll.ms is unset.", unit="hours", low=1)
     log_roll_jitter_ms: int | None = setting(
         LONG, None, "Default of segment.jitter.ms.", unit="ms", low=0, dynamic=True
@@ -100,17 +101,19 @@ class LogRows:
     )
     log_retention_bytes: int = setting(LONG, -1, "Default of retention.bytes.", unit="bytes", low=-1, dynamic=True)
     log_retention_policies: tuple[str, ...] = setting(
-        LIST, (), "Policies of one's own, `module:Class`, asked beside age and size: see `RetentionPolicy`."
+        LIST,
+        (),
+        ("Additional retention policies as `module:Class`, applied besides age and size; see `RetentionPolicy`."),
     )
     log_retention_check_interval_ms: int = setting(
-        LONG, 5 * MINUTE_MS, "How often retention looks for segments to delete.", unit="ms", low=1
+        LONG, 5 * MINUTE_MS, "Interval between checks for segments to delete.", unit="ms", low=1
     )
     clock_jump_hold_ms: int = setting(
         LONG,
         60 * MINUTE_MS,
-        "Running time, added up over restarts, for which a wall clock that is ahead by more than a minute (a jump, or"
-        " downtime) must stay so before anything expires by it: records, committed offsets, producer ids, transactional"
-        " ids, tombstones; 0 follows it at once.",
+        "Running time, across restarts, that must pass after the wall clock jumped ahead by more than a minute "
+        "(a clock change or downtime) before records, committed offsets, producer ids, transactional ids and "
+        "tombstones expire by the new time. 0: follow the clock at once.",
         unit="ms",
         low=0,
     )

@@ -15,28 +15,30 @@ class MetricRows:
     metrics_listeners: tuple[str, ...] = setting(
         LIST,
         (),
-        "Where `/metrics`, `/health/live` and `/health/ready` are served, `http://HOST:PORT` or `https://HOST:PORT`,"
-        " port 9644 unless one is given. Needs waitress (the extra `metrics`). Unset: nowhere.",
+        "Address that serves `/metrics`, `/health/live` and `/health/ready`: `http://HOST:PORT` or "
+        "`https://HOST:PORT`; the default port is 9644. Requires waitress (the extra `metrics`). Unset: not "
+        "served.",
     )
     metrics_users: str = setting(
         STRING,
         "",
-        "A file of those who may ask, by token, certificate or password (`kafkalite web add-user`). An address that"
-        " other machines reach needs it. Unset: everybody on this machine.",
+        "File with the users who may read the metrics by token, certificate or password (`kafkalite web "
+        "add-user`). Required for an address that other machines can reach. Unset: any user of this machine may "
+        "read them.",
     )
     metrics_tls_config: str = setting(
         STRING,
         "",
-        "A file with the certificate of `https` addresses, by Kafka's settings (`ssl.keystore.location`, …).",
+        ".properties file with the TLS settings of `https` addresses, as in Kafka (`ssl.keystore.location`, …).",
     )
     metrics_allowed_hosts: tuple[str, ...] = setting(
-        LIST, (), "Names by which an address without `metrics.users` may be asked, beside this machine's; `*` is any."
+        LIST, (), "Further host names that clients of an address without `metrics.users` may use; `*`: any."
     )
     request_slow_log_ms: int = setting(
         LONG,
         0,
-        "A request that takes longer is logged, with its API, client, size and times; what a fetch waits for data, or a"
-        " join for others, does not count. 0: none is.",
+        "Log a request that takes longer than this, with its API, client, size and times. Time in which a fetch "
+        "waits for data or a join for other members does not count. 0: log none.",
         unit="ms",
         low=0,
     )

@@ -21,8 +21,8 @@ class PermissionRows:
     authorizer_class_name: str = setting(
         STRING,
         "",
-        f"`{STANDARD_AUTHORIZER}` makes the broker ask its rules (ACLs) who may do what. Unset: everybody may do"
-        " everything. Other classes cannot be loaded.",
+        f"`{STANDARD_AUTHORIZER}` enables authorization with ACLs. Unset: every client may do everything. Other "
+        "classes cannot be loaded.",
     )
     super_users: str = setting(
         STRING,
@@ -32,14 +32,14 @@ class PermissionRows:
     allow_everyone_if_no_acl_found: bool = setting(
         BOOLEAN,
         False,
-        "Whether everybody may use what no rule is about. The first rule about it shuts out everybody else.",
+        "Allow everyone to use a resource that has no ACL. Its first ACL denies access to everyone else.",
     )
 
     @property
     def asks_rules(self) -> bool:
         """Whether there is an authoriser; ConfigError for one that is not ours."""
         if self.authorizer_class_name not in {"", STANDARD_AUTHORIZER}:
-            raise ConfigError("authorizer.class.name", f"other classes than {STANDARD_AUTHORIZER} cannot be loaded")
+            raise ConfigError("authorizer.class.name", f"only {STANDARD_AUTHORIZER} can be loaded")
         return bool(self.authorizer_class_name)
 
     @property
@@ -49,5 +49,5 @@ class PermissionRows:
         for name in names:
             kind, separator, rest = name.partition(":")
             if not (kind and separator and rest):
-                raise ConfigError("super.users", f"{name[:64]!r} is not of the form type:name, as User:alice is")
+                raise ConfigError("super.users", f"{name[:64]!r} must have the form type:name, such as User:alice")
         return names

@@ -15,8 +15,8 @@ class QuotaRows:
     quota_window_num: int = setting(
         INT,
         11,
-        "A client who was idle may do at once what his quotas allow in all of these samples but one; then he is held to"
-        " them.",
+        "Number of quota samples kept. A client that was idle can use the quota of all samples but one at once; "
+        "then it is throttled.",
         low=1,
     )
     quota_window_size_seconds: int = setting(
@@ -27,7 +27,7 @@ class QuotaRows:
         unit="s",
         low=1,
     )
-    controller_quota_window_num: int = setting(
-        INT, 11, "The samples for which controller_mutation_rate allows partitions at once.", low=1
+    controller_quota_window_num: int = setting(INT, 11, "Number of samples kept for controller_mutation_rate.", low=1)
+    controller_quota_window_size_seconds: int = setting(
+        INT, 1, "Length of a sample for controller_mutation_rate.", unit="s", low=1
     )
-    controller_quota_window_size_seconds: int = setting(INT, 1, "The length of such a sample.", unit="s", low=1)

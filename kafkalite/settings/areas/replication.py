@@ -34,8 +34,8 @@ class ReplicationRows:
     follower_replication_throttled_rate: int | None = setting(
         LONG,
         None,
-        "What this broker copies at most of partitions that the topic setting follower.replication.throttled.replicas"
-        " names, while they are not in sync. kafka-reassign-partitions --throttle sets and removes it.",
+        "Maximum rate at which this broker copies out-of-sync replicas that the topic setting "
+        "follower.replication.throttled.replicas lists. kafka-reassign-partitions --throttle sets and removes it.",
         unit="bytes/s",
         low=0,
         dynamic=True,
@@ -43,30 +43,34 @@ class ReplicationRows:
     leader_replication_throttled_rate: int | None = setting(
         LONG,
         None,
-        "What followers that are not in sync are given at most of partitions that the topic setting"
-        " leader.replication.throttled.replicas names.",
+        "Maximum rate at which this broker sends data to out-of-sync followers of partitions that the topic "
+        "setting leader.replication.throttled.replicas lists.",
         unit="bytes/s",
         low=0,
         dynamic=True,
     )
-    num_replica_fetchers: int = setting(
-        INT, 1, "Threads that copy from each leader what other brokers lead.", low=1, dynamic=True
-    )
+    num_replica_fetchers: int = setting(INT, 1, "Number of fetcher threads per leader.", low=1, dynamic=True)
     replica_fetch_backoff_ms: int = setting(
-        INT, 1000, "How long a partition that cannot be copied now waits for the next try.", unit="ms", low=0
+        INT, 1000, "Time before a partition that could not be copied is retried.", unit="ms", low=0
     )
     replica_fetch_max_bytes: int = setting(
-        INT, MIB, "Bytes of one partition in an answer of its leader's; one batch may be larger.", unit="bytes", low=0
+        INT,
+        MIB,
+        ("Maximum number of bytes of one partition in a replica fetch response; one larger batch is still returned."),
+        unit="bytes",
+        low=0,
     )
-    replica_fetch_min_bytes: int = setting(INT, 1, "Bytes for which a leader answers at once.", unit="bytes")
+    replica_fetch_min_bytes: int = setting(
+        INT, 1, "Minimum number of bytes in a replica fetch response; the leader waits for them.", unit="bytes"
+    )
     replica_fetch_response_max_bytes: int = setting(
-        INT, 10 * MIB, "Bytes of all partitions in an answer of a leader's.", unit="bytes", low=0
+        INT, 10 * MIB, "Maximum number of bytes of all partitions in a replica fetch response.", unit="bytes", low=0
     )
     replica_fetch_wait_max_ms: int = setting(
-        INT, 500, "How long a leader without news keeps who copies from it waiting.", unit="ms", low=0
+        INT, 500, "Maximum time that a leader waits for new data before it answers a replica fetch.", unit="ms", low=0
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
-        LONG, 5000, "How often it is written down how far partitions are on all replicas in sync.", unit="ms", low=1
+        LONG, 5000, "Interval between writes of the high watermarks to disk.", unit="ms", low=1
     )
     replica_selector_class: str | None = setting(
         STRING,
@@ -76,14 +80,16 @@ class ReplicationRows:
         " consumers read from leaders.",
         choices=(RACK_AWARE_SELECTOR,),
     )
-    replica_socket_timeout_ms: int = setting(INT, 30_000, "How long a leader's answer is waited for.", unit="ms", low=1)
+    replica_socket_timeout_ms: int = setting(INT, 30_000, "Time limit for a response of the leader.", unit="ms", low=1)
     replication_quota_window_num: int = setting(INT, 11, "Number of samples that replication quotas keep.", low=1)
     replication_quota_window_size_seconds: int = setting(
-        INT, 1, "A window of the limits of replication: what it allows may come at once.", unit="s", low=1
+        INT, 1, "Length of a replication quota sample.", unit="s", low=1
     )
 
 
 def check_replication(rows: ReplicationRows) -> None:
     """ConfigError for what no single value shows."""
     if rows.replica_fetch_wait_max_ms > rows.replica_socket_timeout_ms:
-        raise ConfigError("replica.fetch.wait.max.ms", "is above replica.socket.timeout.ms, so that no answer would do")
+        raise ConfigError(
+            "replica.fetch.wait.max.ms", "is above replica.socket.timeout.ms, so every fetch that waits would time out"
+        )

@@ -39,36 +39,44 @@ class SaslRows:
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
         LIST,
         ("GSSAPI",),
-        f"How clients of listeners with SASL may sign in: {', '.join(MECHANISMS)}. Kafka's default, GSSAPI, is not"
-        " served, so that such a listener needs this setting.",
+        f"SASL mechanisms that clients can use on listeners with SASL: {', '.join(MECHANISMS)}. Kafka's default, "
+        "GSSAPI, is not supported, so such a listener requires this setting.",
     )
     sasl_server_max_receive_size: int = setting(
-        INT, 524_288, "The longest frame of a client that has not signed in.", unit="bytes", low=1
+        INT, 524_288, "Maximum size of a request before authentication.", unit="bytes", low=1
     )
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
         STRING,
         None,
-        "Where the keys are that bearer tokens are checked by: a JSON Web Key Set at an https:// or file:// address.",
+        "URL, https:// or file://, of the JSON Web Key Set that verifies bearer tokens.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
-        LONG, 3_600_000, "How often the keys are fetched.", unit="ms", low=1000
+        LONG, 3_600_000, "Interval between refreshes of the key set.", unit="ms", low=1000
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
-        LONG, 100, "The first pause after a fetch of the keys that failed; it doubles.", unit="ms", low=1
+        LONG,
+        100,
+        "First delay before a failed request for the key set is retried; it doubles with each attempt.",
+        unit="ms",
+        low=1,
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
-        LONG, 10_000, "The longest pause after a fetch of the keys that failed.", unit="ms", low=1
+        LONG, 10_000, "Maximum delay before a failed request for the key set is retried.", unit="ms", low=1
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
-        LIST, (), "Of which a bearer token has to name one as its audience; empty: it may name any."
+        LIST, (), "Accepted audiences of bearer tokens; a token must contain one of them. Empty: any audience."
     )
     sasl_oauthbearer_expected_issuer: str | None = setting(
         STRING, None, "Required issuer of bearer tokens; unset: any issuer with a known key."
     )
-    sasl_oauthbearer_scope_claim_name: str = setting(STRING, "scope", "The claim of a bearer token that has scopes.")
-    sasl_oauthbearer_sub_claim_name: str = setting(STRING, "sub", "The claim of a bearer token that names the client.")
+    sasl_oauthbearer_scope_claim_name: str = setting(
+        STRING, "scope", "Claim of a bearer token that contains the scopes."
+    )
+    sasl_oauthbearer_sub_claim_name: str = setting(
+        STRING, "sub", "Claim of a bearer token that contains the principal's name."
+    )
     sasl_oauthbearer_clock_skew_seconds: int = setting(
-        INT, 30, "By how much the clock of who issues bearer tokens may differ.", unit="seconds", low=0
+        INT, 30, "Allowed clock difference from the issuer of bearer tokens.", unit="seconds", low=0
     )
     sasl_oauthbearer_allow_unsecured_tokens: bool = setting(
         BOOLEAN,
@@ -95,7 +103,10 @@ JAAS_ROW: Final = Setting(
     key=JAAS_KEY,
     type=PASSWORD,
     default=None,
-    doc='Java\'s login configuration of a mechanism: the users of PLAIN, `user_NAME="password"`.',
+    doc=(
+        "Login configuration of a mechanism in Java's JAAS syntax; for PLAIN, it lists the users as "
+        '`user_NAME="password"`.'
+    ),
 )
 
 
@@ -142,10 +153,10 @@ def _served(wanted: Iterable[str], name: str) -> tuple[str, ...]:
         if mechanism not in MECHANISMS:
             raise ConfigError(
                 MECHANISMS_KEY,
-                f"{mechanism[:64]} is not served; listener {name} needs one of {', '.join(MECHANISMS)}",
+                f"{mechanism[:64]} is not supported; listener {name} needs one of {', '.join(MECHANISMS)}",
             )
     if not known:
-        raise ConfigError(MECHANISMS_KEY, f"names no mechanism, but listener {name} needs one")
+        raise ConfigError(MECHANISMS_KEY, f"is empty, but listener {name} needs a mechanism")
     return known
 
 

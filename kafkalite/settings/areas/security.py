@@ -13,29 +13,33 @@ class SecurityRows:
     __slots__ = ()
 
     connection_authentication_timeout_ms: int = setting(
-        INT, 30_000, "A connection whose TLS handshake and SASL exchange take longer is closed.", unit="ms", low=1
+        INT,
+        30_000,
+        "Time limit for a connection's TLS handshake and SASL exchange; then it is closed.",
+        unit="ms",
+        low=1,
     )
     connection_authentication_max: int = setting(
         INT,
         5000,
-        "Connections whose TLS handshake or SASL exchange is not done; above it the oldest of the newcomer's address"
-        " is closed, or else the newcomer. The last tenth is for addresses with at most 100. Each network thread has an"
-        " equal part of it.",
+        "Maximum number of connections in a TLS handshake or SASL exchange. Above it, the oldest one from the "
+        "new connection's address is closed, or else the new one. The last tenth is reserved for addresses with "
+        "at most 100. The limit is divided among the network threads.",
         low=1,
     )
     connection_authentication_max_bytes: int = setting(
         LONG,
         32 * MIB,
-        "Memory for requests of clients before SASL authentication. Above it the oldest connection of the same address"
-        " is closed, or else the one that needs more. The last tenth is for addresses that keep at most a"
-        " hundredth. Each network thread has an equal part of it.",
+        "Memory for requests before SASL authentication. Above it, the oldest connection of the same address is "
+        "closed, or else the one that needs more. The last tenth is reserved for addresses that use at most a "
+        "hundredth. The limit is divided among the network threads.",
         unit="bytes",
         low=MIB,
     )
     connection_failed_authentication_delay_ms: int = setting(
         INT,
         100,
-        "How long the close after a failed authentication is put off.",
+        "Delay before the broker closes a connection after failed authentication.",
         unit="ms",
         low=0,
     )

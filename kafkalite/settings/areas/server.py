@@ -21,10 +21,8 @@ class ServerRows:
     __slots__ = ()
 
     # Who and where
-    node_id: int = setting(
-        INT, 1, "This broker's id, told to clients and kept in meta.properties.", low=0, aliases=("broker.id",)
-    )
-    broker_rack: str | None = setting(STRING, None, "The rack told to clients.")
+    node_id: int = setting(INT, 1, "This broker's id. It is stored in meta.properties.", low=0, aliases=("broker.id",))
+    broker_rack: str | None = setting(STRING, None, "This broker's rack, which clients can see.")
     listeners: str = setting(
         STRING,
         "kafka://127.0.0.1:9092",
@@ -47,7 +45,12 @@ class ServerRows:
         "Listener name to protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     controller_listener_names: tuple[str, ...] = setting(
-        LIST, (), "Listeners of these names are Kafka's controllers' own: not bound here, so that its file can be used."
+        LIST,
+        (),
+        (
+            "Names of listeners that belong to Kafka's controllers. This broker does not bind them, so that it "
+            "can use a file shared with Kafka."
+        ),
     )
     zookeeper_connect: str | None = setting(
         STRING,
@@ -60,29 +63,29 @@ class ServerRows:
     log_dirs: tuple[str, ...] = setting(
         LIST,
         (),
-        "The data directory; exactly one, owned by one process at a time.",
+        "Data directory; exactly one, used by one process at a time.",
         aliases=("log.dir",),
         default_text="$XDG_DATA_HOME/kafkalite, else ~/.local/share/kafkalite",
     )
     cordoned_log_dirs: tuple[str, ...] = setting(
         LIST,
         (),
-        "The data directory, or `*`, to give this broker no new partitions (KIP-1066). Takes effect from"
-        " metadata.version 4.3-IV0 on.",
+        "The data directory, or `*`, to place no new partitions on this broker (KIP-1066). Requires "
+        "metadata.version 4.3-IV0.",
         dynamic=True,
     )
     max_partitions: int = setting(
         INT,
         100_000,
-        "The most partitions this broker holds; creating more is refused with POLICY_VIOLATION. The last tenth is for"
-        " clients (principal and address) that created at most 100.",
+        "Maximum number of partitions on this broker; creating more is rejected with POLICY_VIOLATION. The last "
+        "tenth is reserved for clients (principal and address) that created at most 100.",
         low=1,
     )
     log_open_files_max: int = setting(
         INT,
         4096,
-        "Segments kept open (descriptor and map) at once, never more than half of the process's descriptors; those"
-        " used longest ago are closed first.",
+        "Maximum number of open segments (file descriptor and memory map), but never more than half of the "
+        "process's file descriptors. The least recently used are closed first.",
         low=8,
     )
 
@@ -90,7 +93,8 @@ class ServerRows:
     num_network_threads: int = setting(
         INT,
         _network_threads,
-        "Threads that read, serve and answer requests. Fewer while it runs: those that end close their connections.",
+        "Threads that read, process and answer requests. Reducing the number on a running broker closes the "
+        "connections of the threads that end.",
         low=1,
         dynamic=True,
         default_text="min(4, cores)",
@@ -98,14 +102,14 @@ class ServerRows:
     num_io_threads: int = setting(
         INT,
         4,
-        "Threads for work that waits for the disk or walks logs: create, delete, roll, decompress.",
+        "Threads for work that waits for the disk or scans logs: create, delete, roll, decompress.",
         low=1,
         dynamic=True,
     )
     background_threads: int = setting(
         INT,
         10,
-        "Kafka's threads for work in the background; num.io.threads does it here.",
+        "Kafka's threads for background work. Here, num.io.threads does it.",
         low=1,
         dynamic=True,
         effect=NONE,
@@ -113,16 +117,17 @@ class ServerRows:
     queued_max_requests: int = setting(
         INT,
         500,
-        "Kafka's bound on requests that wait for a thread. Here connection.max.in.flight.requests, max.connections and"
-        " queued.append.max.bytes bound them.",
+        "Kafka's limit for requests that wait for a thread. Here, connection.max.in.flight.requests, "
+        "max.connections and queued.append.max.bytes limit them.",
         low=1,
         effect=NONE,
     )
     broker_memory_max: int = setting(
         LONG,
         default_ceiling,
-        "What clients may make the broker hold in memory, in all: requests, parked fetches, answers, group metadata and"
-        " sessions. Near it the broker stops reading from the clients (principal and address) that hold most.",
+        "Maximum memory for all clients together: requests, waiting fetches, responses, group metadata and "
+        "sessions. Near the limit, the broker stops reading from the clients (principal and address) that use "
+        "most.",
         unit="bytes",
         low=SMALLEST,
         default_text="the smaller of 512 MiB and a quarter of RAM or of the cgroup limit",
@@ -130,19 +135,19 @@ class ServerRows:
     queued_max_request_bytes: int = setting(
         LONG,
         -1,
-        "Bytes of requests that are received, wait or run; above it no new request is read. -1: broker.memory.max alone"
-        " bounds them.",
+        "Maximum size of all requests that are being received, wait or run; above it, the broker reads no new "
+        "request. -1: only broker.memory.max limits them.",
         unit="bytes",
         low=-1,
     )
     queued_append_max_bytes: int = setting(
         LONG,
         256 * MIB,
-        "Produced batches that wait for num.io.threads (a roll, a new file, unpacking), in all; above it producers are"
-        " asked to try again.",
+        "Maximum size of all produced batches that wait for num.io.threads (to roll, open a file or decompress); "
+        "above it, producers get a retriable error.",
         unit="bytes",
         low=MIB,
     )
     num_recovery_threads_per_data_dir: int = setting(
-        INT, 2, "Threads that check logs after an unclean stop, at the next start.", low=1, dynamic=True
+        INT, 2, "Threads that recover logs at a start after an unclean shutdown.", low=1, dynamic=True
     )

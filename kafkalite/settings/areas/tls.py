@@ -53,31 +53,33 @@ class TlsRows:
     ssl_keystore_type: str = setting(
         STRING,
         "JKS",
-        "`PEM` or `PKCS12`. A file is known by its first bytes, so that PKCS#12 may be called JKS, as keytool does;"
-        " Java's own format is refused with the command that converts it.",
+        "`PEM` or `PKCS12`. The first bytes of the file decide, so a PKCS#12 file declared as JKS, as keytool "
+        "does, is accepted. Java's JKS format is rejected; the error contains the command that converts it.",
         choices=STORE_TYPES,
     )
     ssl_keystore_location: str | None = setting(
-        STRING, None, "The file with the private key and its certificates: PEM with the leaf first, or PKCS#12."
+        STRING, None, "File with the private key and its certificates: PEM with the leaf certificate first, or PKCS#12."
     )
-    ssl_keystore_password: str | None = setting(PASSWORD, None, "Of a PKCS#12 key store.")
+    ssl_keystore_password: str | None = setting(PASSWORD, None, "Password of the PKCS#12 key store.")
     ssl_keystore_key: str | None = setting(
-        PASSWORD, None, "The private key as PEM text, with ssl.keystore.type=PEM, in place of a file."
+        PASSWORD, None, "Private key as PEM text with ssl.keystore.type=PEM, instead of a file."
     )
     ssl_keystore_certificate_chain: str | None = setting(
-        PASSWORD, None, "The certificates as PEM text, the leaf first, beside ssl.keystore.key."
+        PASSWORD, None, "Certificate chain of ssl.keystore.key as PEM text, leaf certificate first."
     )
     ssl_key_password: str | None = setting(PASSWORD, None, "Password of the encrypted PEM private key.")
-    ssl_truststore_type: str = setting(STRING, "JKS", "As ssl.keystore.type.", choices=STORE_TYPES)
-    ssl_truststore_location: str | None = setting(
-        STRING, None, "The file with the certificates that clients' certificates are checked against."
+    ssl_truststore_type: str = setting(
+        STRING, "JKS", "Type of the trust store; see ssl.keystore.type.", choices=STORE_TYPES
     )
-    ssl_truststore_password: str | None = setting(PASSWORD, None, "Of a PKCS#12 trust store.")
+    ssl_truststore_location: str | None = setting(
+        STRING, None, "File with the trusted certificates that verify client certificates."
+    )
+    ssl_truststore_password: str | None = setting(PASSWORD, None, "Password of the PKCS#12 trust store.")
     ssl_truststore_certificates: str | None = setting(
-        PASSWORD, None, "Trusted certificates as PEM text, with ssl.truststore.type=PEM, in place of a file."
+        PASSWORD, None, "Trusted certificates as PEM text with ssl.truststore.type=PEM, instead of a file."
     )
     ssl_crl_location: str | None = setting(
-        STRING, None, "Certificate revocation lists as PEM; with it every certificate of a client's chain needs one."
+        STRING, None, "Certificate revocation lists as PEM. If set, each certificate in a client's chain needs one."
     )
     ssl_client_auth: str = setting(
         STRING,
@@ -92,21 +94,23 @@ class TlsRows:
         " whole distinguished name applies. `DEFAULT` is the name itself, `RULE:pattern/replacement/L` (or `U`, or"
         " nothing) takes parts of it. A client that matches no rule is refused.",
     )
-    ssl_enabled_protocols: tuple[str, ...] = setting(LIST, PROTOCOLS, "TLS versions; older ones are not served.")
-    ssl_protocol: str = setting(STRING, "TLSv1.3", "The newest version.", choices=("TLSv1.3", "TLSv1.2", "TLS"))
+    ssl_enabled_protocols: tuple[str, ...] = setting(
+        LIST, PROTOCOLS, "Enabled TLS versions; older ones are not supported."
+    )
+    ssl_protocol: str = setting(STRING, "TLSv1.3", "Highest TLS version.", choices=("TLSv1.3", "TLSv1.2", "TLS"))
     ssl_cipher_suites: tuple[str, ...] = setting(
         LIST,
         (),
-        "Cipher suites by IANA's names. Empty: of those that the library and its system-wide policy have, the ones with"
-        " AEAD and ephemeral keys, so none with CBC.",
+        "Cipher suites by IANA name. Empty: the suites of the TLS library and the system-wide policy that have "
+        "AEAD and ephemeral keys, hence none with CBC.",
     )
     ssl_allow_dn_changes: bool = setting(
-        BOOLEAN, False, "Whether a certificate that is put in while running may have another subject."
+        BOOLEAN, False, "Allow a certificate reloaded on a running broker to have another subject."
     )
     ssl_allow_san_changes: bool = setting(
         BOOLEAN,
         False,
-        "Whether a certificate that is put in while running may lack alternative names of the old one.",
+        "Allow a certificate reloaded on a running broker to lack subject alternative names of the old one.",
     )
 
 
@@ -131,12 +135,14 @@ class TlsSettings(TlsRows):
         wanted = self.ssl_enabled_protocols
         for version in wanted:
             if version not in PROTOCOLS:
-                raise ConfigError("ssl.enabled.protocols", f"{version} is not served, only {' and '.join(PROTOCOLS)}")
+                raise ConfigError(
+                    "ssl.enabled.protocols", f"{version} is not supported; expected {' or '.join(PROTOCOLS)}"
+                )
         served = [version for version in PROTOCOLS if version in wanted]
         if self.ssl_protocol in served:
             served = served[: served.index(self.ssl_protocol) + 1]
         if not served:
-            raise ConfigError("ssl.enabled.protocols", "names no version")
+            raise ConfigError("ssl.enabled.protocols", "contains no version")
         return served[0], served[-1]
 
 

@@ -82,7 +82,7 @@ def test_every_key_has_its_effect_or_is_said_to_have_none(path: Path) -> None:
     config = BrokerConfig.load(path)
     values = {key: getattr(config, BROKER_SETTINGS[key].attribute) for key in {**BROKER, **WITHOUT_EFFECT}}
     assert values == {**BROKER, **WITHOUT_EFFECT}
-    assert sorted(config.notes) == [f"{key} is accepted, and has no effect here" for key in sorted(WITHOUT_EFFECT)]
+    assert sorted(config.notes) == [f"{key} is accepted but has no effect" for key in sorted(WITHOUT_EFFECT)]
     assert len(parse_properties(FILE)) == len(BROKER) + len(WITHOUT_EFFECT)
     for key, value in values.items():
         assert value != BROKER_SETTINGS[key].default, f"{key} is at its default, which shows nothing"
@@ -145,9 +145,9 @@ def test_a_classic_topics_settings_say_where_they_come_from(path: Path) -> None:
     [
         ("brokerid=0\nport=9073", "kafka07://:9073,kafka://127.0.0.1:9092", None),
         ("brokerid=0", "kafka07://:6667,kafka://127.0.0.1:9092", None),
-        ("brokerid=0\nport=9092", "kafka07://:9092", "no port is open for today's clients"),
-        ("brokerid=0\nport=1\nlisteners=kafka://:2", "kafka://:2", "port is ignored, since listeners is given too"),
-        ("brokerid=0\nnode.id=5\nlisteners=kafka://:2", "kafka://:2", "brokerid is ignored, since node.id is"),
+        ("brokerid=0\nport=9092", "kafka07://:9092", "set listeners to serve current clients"),
+        ("brokerid=0\nport=1\nlisteners=kafka://:2", "kafka://:2", "port is ignored because listeners is also set"),
+        ("brokerid=0\nnode.id=5\nlisteners=kafka://:2", "kafka://:2", "brokerid is ignored because node.id is"),
     ],
 )
 def test_its_port_speaks_its_protocol(tmp_path: Path, lines: str, listeners: str, note: str | None) -> None:

@@ -189,8 +189,8 @@ def test_store_of_older_java_and_windows_is_refused_with_the_command_that_conver
         ({"keystore_key": "x"}, "requires ssl.keystore.type=PEM and ssl.keystore.certificate.chain"),
         ({"keystore_key": "x", "keystore_location": "y"}, "excludes ssl.keystore.location"),
         ({"client_auth": "required"}, "required requires ssl.truststore.location"),
-        ({"enabled_protocols": "TLSv1.1,TLSv1.2"}, "TLSv1.1 is not served"),
-        ({"enabled_protocols": ""}, "names no version"),
+        ({"enabled_protocols": "TLSv1.1,TLSv1.2"}, "TLSv1.1 is not supported"),
+        ({"enabled_protocols": ""}, "contains no version"),
         ({"cipher_suites": "TLS_NULL_WITH_NOTHING"}, "OpenSSL does not support 'TLS_NULL_WITH_NOTHING'"),
     ],
 )

@@ -30,7 +30,7 @@ def test_broker_in_a_cluster_knows_where_controllers_are() -> None:
     assert config.in_cluster
     assert config.quorum_servers() == (("one", 9093), ("::1", 9094))
     assert config.quorum_voters() == {1: ("one", 9093), 2: ("two", 9095)}
-    assert not any("stands alone" in note for note in config.notes)
+    assert not any("standalone" in note for note in config.notes)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_both_roles_stand_alone_where_the_only_voter_is_itself(quorum: dict[str,
     config = load(BOTH, quorum)
     assert not config.in_cluster
     assert [listener.name for listener in config.bound_listeners] == ["PLAINTEXT"]
-    assert [note for note in config.notes if "stands alone" in note] == [
-        f"{key} is accepted, and has no effect: this broker stands alone" for key in quorum
+    assert [note for note in config.notes if "standalone" in note] == [
+        f"{key} is accepted but has no effect: this broker is standalone" for key in quorum
     ]
 
 
@@ -63,14 +63,14 @@ def test_settings_of_a_cluster_mean_nothing_without_a_role() -> None:
         ({**BOTH, "controller.quorum.voters": "2@b:9093"}, "process.roles", "other voters"),
         ({**BOTH, "controller.quorum.bootstrap.servers": "a:9093,b:9093"}, "process.roles", "other voters"),
         ({**BOTH, "controller.quorum.bootstrap.servers": "a:9999"}, "process.roles", "other voters"),
-        ({**BOTH, "process.roles": "controller"}, "process.roles", "is no controller"),
+        ({**BOTH, "process.roles": "controller"}, "process.roles", "cannot be a controller"),
         ({"process.roles": "broker,master"}, "process.roles", "broker, controller"),
-        ({**IN_CLUSTER, "controller.quorum.bootstrap.servers": "none"}, "process.roles", "needs controller.quorum"),
+        ({**IN_CLUSTER, "controller.quorum.bootstrap.servers": "none"}, "process.roles", "requires controller.quorum"),
         ({**IN_CLUSTER, "controller.quorum.bootstrap.servers": "one"}, "controller.quorum.bootstrap", "host:port"),
         ({**IN_CLUSTER, "controller.quorum.bootstrap.servers": "one:0"}, "controller.quorum.bootstrap", "host:port"),
         ({**IN_CLUSTER, "controller.quorum.voters": "one:9093"}, "controller.quorum.voters", "id@host:port"),
-        ({**IN_CLUSTER, "controller.quorum.voters": "7@one:9093"}, "node.id", "a controller's"),
-        ({**IN_CLUSTER, "controller.listener.names": "none"}, "controller.listener.names", "names none"),
+        ({**IN_CLUSTER, "controller.quorum.voters": "7@one:9093"}, "node.id", "id of a controller"),
+        ({**IN_CLUSTER, "controller.listener.names": "none"}, "controller.listener.names", "is empty"),
         (
             {**IN_CLUSTER, "listener.security.protocol.map": "CONTROLLER:SASL_SSL,PLAINTEXT:PLAINTEXT"},
             "sasl.mechanism.controller.protocol",
@@ -79,13 +79,13 @@ def test_settings_of_a_cluster_mean_nothing_without_a_role() -> None:
         ({**IN_CLUSTER, "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}, "listeners", "does not bind"),
         ({**IN_CLUSTER, "listeners": "PLAINTEXT://:9092,kafka07://:9072"}, "listeners", "Kafka 0.7"),
         ({**IN_CLUSTER, "zookeeper.connect": "z:2181"}, "zookeeper.connect", "classic"),
-        ({**IN_CLUSTER, "inter.broker.listener.name": "INSIDE"}, "inter.broker.listener.name", "INSIDE is none"),
-        ({**IN_CLUSTER, "security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol", "SSL is none"),
+        ({**IN_CLUSTER, "inter.broker.listener.name": "INSIDE"}, "inter.broker.listener.name", "INSIDE is not one"),
+        ({**IN_CLUSTER, "security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol", "SSL is not one"),
         ({**IN_CLUSTER, "security.inter.broker.protocol": "TLS"}, "security.inter.broker.protocol", "SASL_SSL"),
         (
             {**IN_CLUSTER, "security.inter.broker.protocol": "SSL", "inter.broker.listener.name": "PLAINTEXT"},
             "inter.broker.listener.name",
-            "both given",
+            "cannot be set together",
         ),
         (
             {
