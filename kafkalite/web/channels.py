@@ -43,7 +43,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
         if self.version not in VERSIONS:
-            raise ParsingError("the request line has no version that is served: HTTP/1.0 and HTTP/1.1 are")
+            raise ParsingError("unsupported HTTP version in the request line; use HTTP/1.0 or HTTP/1.1")
 
 
 class Task(WSGITask):  # type: ignore[misc]  # waitress has no types

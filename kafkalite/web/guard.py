@@ -63,7 +63,7 @@ def tell_open(addresses: Iterable[Address], *, signs_in: bool) -> None:
     for address in addresses:
         if not is_loopback(address.host):
             if address.scheme == "http":
-                logger.warning("%s is open to the network without TLS", address.url)
+                logger.warning("%s is reachable over the network without TLS", address.url)
             if not signs_in:
                 logger.warning("%s requires no authentication: anyone who can reach it has full access", address.url)
 
@@ -106,9 +106,9 @@ class Guard:
         """Status and text; None: it may go on."""
         host = str(environ.get("HTTP_HOST", ""))
         if self._sign_in is None and not self._is_known(host):
-            return 421, f"this server is not {host[:100]!r}; names are allowed with --allowed-host"
+            return 421, f"host name {host[:100]!r} is not allowed; allow it with --allowed-host"
         if environ["REQUEST_METHOD"] not in READING and is_foreign(environ, host):
-            return 403, "a page of another site may not change anything here"
+            return 403, "requests from pages of other sites cannot make changes"
         if self._sign_in is None:
             return None
         try:

@@ -29,8 +29,8 @@ def parse_base_path(text: str) -> str:
     path = text.removesuffix("/")
     if path and (not _BASE_PATH.fullmatch(path) or {".", ".."} & {*path.split("/")}):
         raise StartupError(
-            f"--base-path {text[:80]!r} is not a path such as /kafka; "
-            "each part has letters, digits, '.', '_', '~' and '-', and is not '.' or '..'"
+            f"--base-path {text[:80]!r} is not a path such as /kafka; each part may have letters, digits, '.', "
+            "'_', '~' and '-', and must not be '.' or '..'"
         )
     return path
 
@@ -67,5 +67,5 @@ def with_prefix(application: WSGI, prefix: str, own: Iterable[str]) -> WSGI:
         return application
     first = prefix.split("/")[1]
     if first in own:
-        raise StartupError(f"--base-path {prefix}: this server has an address /{first} already; choose another prefix")
+        raise StartupError(f"--base-path {prefix}: /{first} is a path of this server already; choose another prefix")
     return lambda environ, start_response: call_under(application, prefix, environ, start_response)

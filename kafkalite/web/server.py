@@ -68,7 +68,7 @@ def parse_address(text: str, port: int) -> Address:
     """Of http://HOST:PORT or https://HOST:PORT, with a port for the one that is left out; ValueError."""
     found = _URL.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text[:80]!r} is no address to listen on, such as https://127.0.0.1:{port}")
+        raise ValueError(f"{text[:80]!r} is not an address to listen on; expected one such as https://127.0.0.1:{port}")
     number = int(found["port"] or port)
     if number > 65535:
         raise ValueError(f"port {number} is not between 0 and 65535")
@@ -120,7 +120,7 @@ class WebServer:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         if tls is None and any(address.scheme == "https" for address in self.addresses):
-            raise ValueError("https needs a certificate: ssl.keystore.location")
+            raise ValueError("https requires a certificate; set ssl.keystore.location")
 
     def bind(self) -> None:
         """Takes the ports; StartupError."""

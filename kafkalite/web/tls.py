@@ -154,6 +154,6 @@ class Tls:
             try:
                 self._context = server_context(self._config)
             except StartupError as error:
-                logger.error("the certificate stays as it was: %s", error)  # noqa: TRY400  # a sentence, no traceback
+                logger.error("the previous certificate stays in use: %s", error)  # noqa: TRY400  # a sentence, no traceback
                 return
         logger.info("certificate loaded")

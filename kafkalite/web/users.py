@@ -90,7 +90,7 @@ class Users:
         try:
             with path.open("rb") as file:
                 if os.fstat(file.fileno()).st_mode & 0o022:
-                    raise ConfigError(KEY, f"{path} can be written by others than its owner: chmod 600 {path}")
+                    raise ConfigError(KEY, f"{path} is writable by others than its owner; run chmod 600 {path}")
                 raw = file.read(FILE_SIZE_MAX + 1)
         except OSError as error:
             raise StartupError(f"{KEY} {path}: {error.strerror}") from error
@@ -127,12 +127,12 @@ class Users:
     def _add(self, number: int, text: str) -> None:
         parts = text.rsplit(":", 2)
         if len(parts) != 3 or not parts[0]:
-            raise ConfigError(KEY, f"line {number} is not name:role:secret")
+            raise ConfigError(KEY, f"line {number}: expected name:role:secret")
         name, role_name, how = parts
         try:
             role = Role[role_name.upper()]
         except KeyError:
-            raise ConfigError(KEY, f"line {number}: a role is viewer, operator or admin") from None
+            raise ConfigError(KEY, f"line {number}: the role must be viewer, operator or admin") from None
         user = User(name, role)
         kind, _, rest = how.partition("$")
         if len(self._passwords) + len(self._tokens) + len(self._certificates) >= COUNT_MAX:
@@ -151,7 +151,7 @@ class Users:
         elif kind == "scrypt":
             self._passwords[user.name] = _password(user, rest)
         else:
-            raise ValueError("its secret is none of scrypt$…, sha256$… and certificate")
+            raise ValueError("the secret must be scrypt$…, sha256$… or certificate")
 
 
 def password_line(name: str, role: Role, password: str) -> str:
@@ -159,7 +159,7 @@ def password_line(name: str, role: Role, password: str) -> str:
     _check_name(name)
     raw = password.encode("utf-8")
     if not 0 < len(raw) <= PASSWORD_SIZE_MAX:
-        raise ValueError(f"a password has between 1 and {PASSWORD_SIZE_MAX} bytes")
+        raise ValueError(f"the password must have 1 to {PASSWORD_SIZE_MAX} bytes")
     salt = secrets.token_bytes(SALT_SIZE)
     cost = "$".join(map(str, COST))
     return f"{name}:{role.name.lower()}:scrypt${cost}${_encoded(salt)}${_encoded(_scrypt(raw, COST, salt))}"
@@ -186,17 +186,19 @@ def name_of(line: str) -> str:
 
 def _check_name(name: str) -> None:
     if not name or name.startswith("#") or name != name.strip() or not name.isprintable() or ":" in name:
-        raise ValueError("a name is printable text without a colon, blanks around it, or # before it")
+        raise ValueError(
+            "the name must be printable, without a colon, without # at its start and without spaces around it"
+        )
 
 
 def _password(user: User, text: str) -> _Password:
     parts = text.split("$")
     if len(parts) != 5 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts[:3]):
-        raise ValueError("not scrypt$log2 N$r$p$salt$hash")
+        raise ValueError("expected scrypt$log2 N$r$p$salt$hash")
     log_n, r, p = (int(part) for part in parts[:3])
     cost = (log_n, r, p)
     if not all(0 < value <= most for value, most in zip(cost, COST_MAX, strict=True)):
-        raise ValueError(f"scrypt's cost is beyond {COST_MAX}")
+        raise ValueError(f"the cost of scrypt is above {COST_MAX}")
     return _Password(user, cost, _decoded(parts[3], None), _decoded(parts[4], HASH_SIZE))
 
 
@@ -216,5 +218,5 @@ def _decoded(text: str, size: int | None) -> bytes:
     except (binascii.Error, UnicodeEncodeError):
         raise ValueError("not base64") from None
     if size is not None and len(raw) != size:
-        raise ValueError(f"a hash of {len(raw)} bytes")
+        raise ValueError(f"the hash has {len(raw)} bytes")
     return raw

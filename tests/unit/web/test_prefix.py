@@ -48,7 +48,7 @@ def test_any_other_text_is_refused_in_one_sentence(text: str) -> None:
 
 
 def test_a_prefix_that_is_an_address_of_the_server_is_refused() -> None:
-    with pytest.raises(StartupError, match="an address /topics already"):
+    with pytest.raises(StartupError, match="/topics is a path of this server already"):
         with_prefix(lambda *_: [], "/topics/a", {"topics"})
     assert callable(with_prefix(lambda *_: [], "/a/topics", {"topics"}))
 

@@ -36,16 +36,16 @@ def test_no_secret_stands_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("alice", "line 1 is not name:role:secret"),
-        (":admin:certificate", "line 1 is not name:role:secret"),
-        ("alice:root:certificate", "a role is viewer, operator or admin"),
-        ("alice:admin:hunter2", "its secret is none of"),
-        ("alice:admin:sha256$AAAA", "a hash of 3 bytes"),
+        ("alice", "line 1: expected name:role:secret"),
+        (":admin:certificate", "line 1: expected name:role:secret"),
+        ("alice:root:certificate", "the role must be viewer, operator or admin"),
+        ("alice:admin:hunter2", "the secret must be"),
+        ("alice:admin:sha256$AAAA", "the hash has 3 bytes"),
         ("alice:admin:sha256$%%", "not base64"),
-        ("alice:admin:scrypt$15$8$1$AAAA", "not scrypt"),
-        ("alice:admin:scrypt$40$8$1$AAAA$AAAA", "cost is beyond"),
-        ("alice:admin:scrypt$x$8$1$AAAA$AAAA", "not scrypt"),
-        ("alice:admin:scrypt$999999999$8$1$AAAA$AAAA", "not scrypt"),
+        ("alice:admin:scrypt$15$8$1$AAAA", "expected scrypt"),
+        ("alice:admin:scrypt$40$8$1$AAAA$AAAA", "the cost of scrypt is above"),
+        ("alice:admin:scrypt$x$8$1$AAAA$AAAA", "expected scrypt"),
+        ("alice:admin:scrypt$999999999$8$1$AAAA$AAAA", "expected scrypt"),
     ],
 )
 def test_a_line_that_is_none_is_named(line: str, words: str) -> None:
