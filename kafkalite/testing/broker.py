@@ -84,7 +84,7 @@ class KafkaBroker:
             if settings.pop(name, None):
                 _refuse(f"the argument {name}")
         if settings and not isinstance(config, Mapping | None):
-            raise TypeError("give either a BrokerConfig or single settings")
+            raise TypeError("give either a BrokerConfig or individual settings, not both")
         from kafkalite.settings.rows import key_of
         from kafkalite.testing.own_process import OwnProcess
 
@@ -261,6 +261,6 @@ class KafkaBroker:
 
 def _refuse(what: str) -> NoReturn:
     raise RuntimeError(
-        f"{what} cannot cross from the broker's own process: use KafkaBroker(in_process=True), or"
-        ' {"in_process": True} in kafka_broker_settings'
+        f"{what} cannot be passed to a broker in a separate process; use KafkaBroker(in_process=True), or "
+        '{"in_process": True} in kafka_broker_settings'
     )

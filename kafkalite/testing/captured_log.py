@@ -33,7 +33,7 @@ class CapturedLog:
     def news(self) -> str:
         """Return what was written since this was last called."""
         start, text = self._newest(self._seen)
-        cut = f"[{start - self._seen} bytes before this are left out]\n" if start > self._seen else ""
+        cut = f"[{start - self._seen} earlier bytes are omitted]\n" if start > self._seen else ""
         self._seen = start + len(text)
         if self._ended:
             _logs.remove(self)

@@ -190,7 +190,7 @@ class Host:
     def end(self) -> None:
         """Stop the broker, whose parent has ended without doing so."""
         if self._made is not None:
-            self._made.stop("the program that started it has ended")
+            self._made.stop("the program that started it ended")
 
     def _make(self, settings: Mapping[str, object], level: str, path: list[str]) -> None:
         """The first request. `path` is the parent's sys.path, for classes that settings name."""
@@ -254,5 +254,5 @@ def made(settings: Mapping[str, object]) -> InProcessBroker:
         while cause is not None and not isinstance(cause, ImportError):
             cause = cause.__cause__
         if cause is not None:
-            error.args = (f"{error} (in the broker's own process; in_process=True runs the broker in this one)",)
+            error.args = (f"{error} (in the broker's process; in_process=True runs the broker in this process)",)
         raise

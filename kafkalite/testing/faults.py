@@ -44,7 +44,7 @@ class Fault:
 
     def __init__(self, faults: Faults, key: int, times: int | None) -> None:
         if times is not None and times < 1:
-            raise ValueError(f"times is a number from 1, or None for as long as it is not ended, not {times}")
+            raise ValueError(f"times must be at least 1, or None to repeat the fault until it is ended, not {times}")
         self._faults = faults
         self._times = times
         self.key = key
@@ -88,7 +88,7 @@ class Delay(Fault):
     def __init__(self, faults: Faults, key: int, times: int | None, seconds: float) -> None:
         super().__init__(faults, key, times)
         if not seconds >= 0:
-            raise ValueError(f"a delay is a number of seconds from 0, not {seconds}")
+            raise ValueError(f"a delay must be at least 0 seconds, not {seconds}")
         self.seconds = seconds
 
 
@@ -214,7 +214,7 @@ def key_of(name: str | int) -> int:
     elif name.lower() in names:
         return names[name.lower()]
     close = difflib.get_close_matches(str(name), [row.name for row in table.ROWS], n=1)
-    raise ValueError(f"there is no API {name!r} here{f', did you mean {close[0]}' if close else ''}")
+    raise ValueError(f"unknown API {name!r}{f', did you mean {close[0]}' if close else ''}")
 
 
 def code_of(code: Code) -> int:
@@ -225,7 +225,7 @@ def code_of(code: Code) -> int:
         found = ErrorCode[code.upper()] if isinstance(code, str) else ErrorCode(code)
     except (KeyError, ValueError):
         close = difflib.get_close_matches(str(code).upper(), ErrorCode.__members__, n=1)
-        raise ValueError(f"Kafka has no error {code!r}{f', did you mean {close[0]}' if close else ''}") from None
+        raise ValueError(f"unknown Kafka error {code!r}{f', did you mean {close[0]}' if close else ''}") from None
     if found == ErrorCode.NONE:
-        raise ValueError("NONE is no error")
+        raise ValueError("NONE is not an error; use another error code")
     return int(found)

@@ -67,7 +67,7 @@ class Process:
 
     def __init__(self) -> None:
         if not sys.executable:
-            raise RuntimeError(f"there is no Python program to run a broker's process with; {HINT}")
+            raise RuntimeError(f"no Python executable found to run the broker's process; {HINT}")
         level = captured_log.level_captured()
         self.log = None if level is None else captured_log.CapturedLog()
         self._origin = forks.Origin()
@@ -137,7 +137,7 @@ class Process:
 
     def _obituary(self) -> str:
         last = "" if self.log is None else self.log.tail()
-        return f"the broker's process {self.number} has ended{f'; it wrote: {last}' if last else ''}"
+        return f"the broker's process {self.number} ended{f'; it wrote: {last}' if last else ''}"
 
     def end(self) -> None:
         """Close the pipes and wait until the process has ended. In a forked child nothing happens. Idempotent."""
@@ -333,7 +333,7 @@ def _check_classes(key: str, value: object) -> None:
     for item in value if isinstance(value, list) else str(value).split(","):
         module, colon, name = item.strip().partition(":")
         if colon and module.rpartition(".")[2] == CONFTEST:
-            raise TypeError(f"{key}: class {name} of a conftest.py cannot cross to the broker's own process; {HINT}")
+            raise TypeError(f"{key}: class {name} of a conftest.py cannot be passed to the broker's process; {HINT}")
 
 
 def _plain(value: object) -> object:
@@ -350,6 +350,6 @@ def _plain(value: object) -> object:
         case type() if issubclass(value, KafkaError):
             return int(value.code)
         case type():
-            raise TypeError(f"the class {value.__qualname__} cannot cross to the broker's own process; {HINT}")
+            raise TypeError(f"the class {value.__qualname__} cannot be passed to the broker's process; {HINT}")
         case _:
             return str(value)

@@ -118,7 +118,7 @@ def kafka_registry(kafka_broker: KafkaBroker) -> Iterator[RegistryServer]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The setting of pytest's own file."""
-    parser.addini(INI_SETTINGS, "settings of kafka_broker: key=value, one a line", type="linelist", default=[])
+    parser.addini(INI_SETTINGS, "settings of kafka_broker, one key=value per line", type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -142,7 +142,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
     flush = str(_ini_settings(config).get(FLUSH, "false")).lower() == "true"
     overridden = any(hasattr(plugin, kafka_broker_settings.__name__) for plugin in _conftests(config))
-    unless = ", unless this run's kafka_broker_settings say otherwise" if overridden else ""
+    unless = ", unless kafka_broker_settings override it" if overridden else ""
     return f"kafkalite {VERSION}: kafka_broker {_durability(flush=flush)}{unless}"
 
 

@@ -133,7 +133,7 @@ def test_summary_says_what_a_conftest_set(inner: pytest.Pytester, arguments: lis
     inner.makepyfile("def test_it(kafka_broker):\n    assert kafka_broker.flushes_on_acks_all\n")
     result = inner.runpytest_subprocess(*arguments)
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["kafkalite *page cache*, unless this run's kafka_broker_settings say otherwise"])
+    result.stdout.fnmatch_lines(["kafkalite *page cache*, unless kafka_broker_settings override it"])
     result.stdout.fnmatch_lines(["kafkalite: kafka_broker answers acks=all from the disk (flush.on.acks.all=true)"])
 
 

@@ -33,10 +33,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="a new directory (default: a temporary one)")
-    parser.add_argument("--rate", type=positive, default=1000.0, help="visits a second, of each server (default: 1000)")
-    parser.add_argument("--seconds", type=positive, default=45.0, help="how long visits come (default: 45)")
-    parser.add_argument("--timeout", type=positive, help="of the whole run, in s (default: 240 more than --seconds)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory to create (default: a temporary one)")
+    parser.add_argument(
+        "--rate", type=positive, default=1000.0, help="visits per second of each server (default: 1000)"
+    )
+    parser.add_argument(
+        "--seconds", type=positive, default=45.0, help="seconds during which visits are sent (default: 45)"
+    )
+    parser.add_argument(
+        "--timeout", type=positive, help="time limit of the whole run in seconds (default: --seconds plus 240)"
+    )
     return parser.parse_args(arguments)
 
 
@@ -47,7 +53,7 @@ def positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 

@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--server", required=True)
     parser.add_argument("--rate", type=float, default=1000.0)
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--old", action="store_true", help="an old release: its schema lacks a field")
+    parser.add_argument("--old", action="store_true", help="act as an old release, whose schema lacks a field")
     parsed = parser.parse_args(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -111,7 +111,7 @@ class Parts:
                     raise PartFailed(f"{part.name} ended with status {status}:\n{part.quoted()}")
             if time.monotonic() > self._deadline:
                 quoted = "" if waited is None else f"\n{waited.quoted()}"
-                raise PartFailed(f"time is over before {what}{quoted}")
+                raise PartFailed(f"timed out before {what}{quoted}")
             time.sleep(POLL_S)
 
     def result(self, part: Part, *, statuses: tuple[int, ...] = (0,)) -> str:

@@ -54,7 +54,7 @@ def test_a_part_that_fails_while_another_is_waited_for_is_quoted(folder: Path) -
 
 
 def test_time_is_over_at_the_deadline(folder: Path) -> None:
-    with Parts(folder, time.monotonic()) as parts, pytest.raises(PartFailed, match="time is over before the day"):
+    with Parts(folder, time.monotonic()) as parts, pytest.raises(PartFailed, match="timed out before the day"):
         parts.wait_for(lambda: False, "the day")
 
 
@@ -92,7 +92,7 @@ def test_a_run_does_not_begin_where_something_is(tmp_path: Path, capsys: pytest.
     with pytest.raises(SystemExit) as ended:
         main(["--rate", "0"])
     assert ended.value.args == (2,)
-    assert "'0' is no number above 0" in capsys.readouterr().err
+    assert "'0' is not a number above 0" in capsys.readouterr().err
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,18 +170,18 @@ def test_names_numbers_and_exceptions():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("Prodduce", 1), "no API 'Prodduce' here, did you mean Produce"),
-        ((999, 1), "no API 999 here"),
-        (("Produce", "NOT_LEADER"), "no error 'NOT_LEADER', did you mean"),
-        (("Produce", 9999), "no error 9999"),
-        (("Produce", 0), "NONE is no error"),
-        (("Produce", 1, 0), "times is a number from 1"),
+        (("Prodduce", 1), "unknown API 'Prodduce', did you mean Produce"),
+        ((999, 1), "unknown API 999"),
+        (("Produce", "NOT_LEADER"), "unknown Kafka error 'NOT_LEADER', did you mean"),
+        (("Produce", 9999), "unknown Kafka error 9999"),
+        (("Produce", 0), "NONE is not an error"),
+        (("Produce", 1, 0), "times must be at least 1"),
     ],
 )
 def test_what_cannot_be_is_refused(broker, arguments, text):
     with pytest.raises(ValueError, match=text):
         broker.fail(*arguments)
-    with pytest.raises(ValueError, match="a delay is a number of seconds from 0"):
+    with pytest.raises(ValueError, match="a delay must be at least 0 seconds"):
         broker.delay("Produce", -1)
     if broker.in_process:
         assert not broker.faults.armed

@@ -123,7 +123,7 @@ def test_members_have_the_same_values_in_both_places(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["logs", "config", "faults"])
 def test_what_cannot_cross_names_the_option(broker: KafkaBroker, name: str) -> None:
-    with pytest.raises(RuntimeError, match=rf"^{name} cannot cross .*in_process=True"):
+    with pytest.raises(RuntimeError, match=rf"^{name} cannot be passed .*in_process=True"):
         getattr(broker, name)
 
 
