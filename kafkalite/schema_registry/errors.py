@@ -114,7 +114,7 @@ def invalid_subject(subject: str) -> RegistryError:
 
 
 def schema_too_large(size: int, size_max: int) -> RegistryError:
-    return RegistryError(422, 42209, f"The schema has {size} bytes; at most {size_max} are taken")
+    return RegistryError(422, 42209, f"The schema has {size} bytes; at most {size_max} are allowed")
 
 
 def store_failed(message: str) -> RegistryError:

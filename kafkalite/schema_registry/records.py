@@ -156,9 +156,9 @@ def read(key: bytes | None, value: bytes | None) -> Change:
         head = json.loads(key or b"")
         body = json.loads(value) if value else None
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"no JSON: {error}") from error
+        raise RecordError(f"not valid JSON: {error}") from error
     if not isinstance(head, dict) or not isinstance(body, dict | None):
-        raise RecordError("no JSON objects")
+        raise RecordError("not a JSON object")
     try:
         return _READERS[head["keytype"]](head, body)
     except (KeyError, TypeError) as error:
@@ -221,12 +221,12 @@ _READERS: Final = {
 def text_of(value: object) -> str:
     """A text; TypeError for anything else."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a string")
     return value
 
 
 def number_of(value: object) -> int:
     """A whole number that fits an id; TypeError for anything else."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= ID_MAX:
-        raise TypeError(f"{value!r} is no id or version")
+        raise TypeError(f"{value!r} is not an id or version")
     return value

@@ -107,8 +107,8 @@ class Registry:
         registered = self._store.write(decide)
         for change in changes:
             logger.warning(
-                "values of a new version mean something else than before; readers that do not compare logical types"
-                " (most) will be wrong by a factor",
+                "a new version changes the meaning of its values; readers that ignore logical types (most do) "
+                "will be off by a factor",
                 extra=fields(subject=subject, version=registered.version, change=change),
             )
         return registered
@@ -340,9 +340,9 @@ class Registry:
         try:
             return check(level, schema, [(row.version, state.parsed(row)) for row in rows])
         except RecursionError as error:
-            raise errors.invalid_schema("the schema is nested too deeply to be compared") from error
+            raise errors.invalid_schema("the schema is nested too deeply for a comparison") from error
         except SchemaError as error:
-            raise errors.invalid_schema(f"an earlier version cannot be compared: {error}") from error
+            raise errors.invalid_schema(f"cannot compare with an earlier version: {error}") from error
 
     # --- levels and modes ---------------------------------------------------------------------------------------------
 
@@ -476,7 +476,7 @@ def canonical(state: RegistryState, subject: str, offered: OfferedSchema) -> tup
 
 def parse_offered(state: RegistryState, offered: OfferedSchema) -> Schema:
     if offered.schema_type != AVRO:
-        raise SchemaError(f"schemas of type {offered.schema_type} cannot be registered here, only {AVRO}")
+        raise SchemaError(f"schema type {offered.schema_type} is not supported; only {AVRO} is")
     return parse(offered.text, state.named_types(offered.references))
 
 
@@ -504,5 +504,5 @@ def next_version(state: RegistryState, subject: str) -> int:
 def new_id(state: RegistryState) -> int:
     """One above all that were ever given."""
     if state.id_max >= ID_MAX:
-        raise errors.store_failed("every id is taken")
+        raise errors.store_failed("no schema id is left")
     return state.id_max + 1

@@ -103,9 +103,9 @@ class Request:
         try:
             found = json.loads(raw)
         except (ValueError, RecursionError) as error:
-            raise errors.plain(400, f"the body is no JSON: {error}") from error
+            raise errors.plain(400, f"the body is not valid JSON: {error}") from error
         if not isinstance(found, dict):
-            raise errors.plain(400, "the body is no JSON object")
+            raise errors.plain(400, "the body is not a JSON object")
         if self.environ.get(LENIENT, "").lower() != "true":
             for name in sorted(found.keys() - set(known)):
                 raise errors.plain(422, f"Unrecognized field: {name[:100]}")
@@ -374,7 +374,7 @@ def find(environ: Mapping[str, Any]) -> tuple[Handler, tuple[str, ...]]:
         raise errors.plain(405, "HTTP 405 Method Not Allowed") from None
     user = user_in(environ)
     if user is not None and user.role < Role.OPERATOR and handler not in READING:
-        raise errors.plain(403, f"{user.name} may read schemas, not change them")
+        raise errors.plain(403, f"user {user.name} may read schemas but not change them")
     return handler, values
 
 
@@ -460,7 +460,7 @@ def version_json(row: SchemaVersion) -> dict[str, Any]:
 def text_in(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise errors.plain(400, f"{name} is no text")
+        raise errors.plain(400, f"{name} is not a string")
     return value or ""
 
 
@@ -469,17 +469,17 @@ def number_in(body: Mapping[str, Any], name: str) -> int:
     if value is None:
         return -1
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= ID_MAX:
-        raise errors.plain(400, f"{name} is no whole number")
+        raise errors.plain(400, f"{name} is not a whole number")
     return value
 
 
 def references_in(body: Mapping[str, Any]) -> tuple[Reference, ...]:
     rows = body.get("references") or []
     if not isinstance(rows, list) or len(rows) > REFERENCE_COUNT_MAX:
-        raise errors.plain(400, f"references are no list of at most {REFERENCE_COUNT_MAX}")
+        raise errors.plain(400, f"references must be a list of at most {REFERENCE_COUNT_MAX}")
     found = []
     for row in rows:
         if not isinstance(row, dict):
-            raise errors.plain(400, "a reference is no object")
+            raise errors.plain(400, "a reference must be a JSON object")
         found.append(Reference(text_in(row, "name"), text_in(row, "subject"), number_in(row, "version")))
     return tuple(found)

@@ -167,7 +167,7 @@ class RegistryState:
     ) -> dict[str, Type]:
         """`seen` is what versions bring that were met already: many may refer to one, and it to many again."""
         if depth > REFERENCE_DEPTH_MAX:
-            raise SchemaError(f"references go deeper than {REFERENCE_DEPTH_MAX}")
+            raise SchemaError(f"references are nested deeper than {REFERENCE_DEPTH_MAX}")
         named: dict[str, Type] = {}
         for reference in references:
             place = (reference.subject, reference.version)
@@ -180,5 +180,5 @@ class RegistryState:
                 seen[place] = parse(row.text, self._named_types(row.references, depth + 1, seen)).named
             named = {**seen[place], **named}
             if reference.name not in named:
-                raise SchemaError(f"the schema referred to as {reference.name} defines no such type")
+                raise SchemaError(f"the referenced schema {reference.name} does not define this type")
         return named

@@ -29,37 +29,39 @@ class RegistryStatus:
         """Reasons, none when it serves what is in the topic."""
         store = self._store
         if store.failed.is_set():
-            return ["the topic cannot be followed any more: what is held is not to be trusted"]
+            return ["the topic can no longer be followed, so the schemas in memory may be outdated"]
         silent_s = time.monotonic() - store.followed_at
-        return [f"the topic could not be read for {silent_s:.0f} s: {store.follow_error}"] if silent_s > STALE_S else []
+        return [f"cannot read the topic for {silent_s:.0f} s: {store.follow_error}"] if silent_s > STALE_S else []
 
     def families(self) -> Iterator[Family]:
         """A source of metrics."""
         counts, seconds = self._application.counts()
         rows = {key: labels(method=key[0], status=key[1]) for key in counts}
-        text = "Requests answered, by method and status."
+        text = "Requests by method and status."
         yield Family("kafkalite_registry_requests", "counter", text, [(rows[key], n) for key, n in counts.items()])
-        text = "Time that answers took."
+        text = "Duration of requests."
         yield Family(
             "kafkalite_registry_request_seconds", "counter", text, [(rows[key], s) for key, s in seconds.items()]
         )
         subjects, versions, id_max = self._store.read(_sizes)
         for name, value, what in (
-            ("subjects", subjects, "Subjects that have a version."),
-            ("schema_versions", versions, "Versions of all subjects."),
-            ("schema_id_max", id_max, "The highest id that was given."),
-            ("topic_offset", self._store.position, "Up to which offset the topic is read."),
+            ("subjects", subjects, "Number of subjects with at least one version."),
+            ("schema_versions", versions, "Number of versions of all subjects."),
+            ("schema_id_max", id_max, "Highest assigned schema id."),
+            ("topic_offset", self._store.position, "Offset up to which the topic has been read."),
             (
                 "last_success_seconds_ago",
                 time.monotonic() - self._store.followed_at,
-                "Since the topic could be read.",
+                "Time since the last successful read of the topic.",
             ),
-            ("up", int(not self.not_ready()), "1 while it serves what is in the topic."),
+            ("up", int(not self.not_ready()), "1 if the registry serves the content of the topic."),
         ):
             yield Family(f"kafkalite_registry_{name}", "gauge", what, [("", value)])
         if error := self._store.follow_error:
             rows_of_error = [(labels(error=error), 1)]
-            yield Family("kafkalite_registry_error_info", "gauge", "1, and what goes wrong.", rows_of_error)
+            yield Family(
+                "kafkalite_registry_error_info", "gauge", "Always 1; the label describes a problem.", rows_of_error
+            )
 
 
 def _sizes(state: RegistryState) -> tuple[int, int, int]:

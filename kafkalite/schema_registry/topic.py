@@ -116,7 +116,7 @@ class TopicStore:
         self._follower.start()
         if not self._await(end, timeout_s):
             self.close()
-            raise StartupError(f"the topic {self._topic} was not read to its end, offset {end}, in {timeout_s:g} s")
+            raise StartupError(f"cannot read the topic {self._topic} to its end, offset {end}, within {timeout_s:g} s")
         logger.info("schemas read", extra=fields(topic=self._topic, offset=end, subjects=len(self._state.subjects)))
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class TopicStore:
             except (KafkaError, ClientError) as error:
                 raise errors.store_failed(str(error)) from error
         if not self._await(end, self._timeout_s):
-            raise errors.timed_out(f"the topic {self._topic} was not read up to offset {end}")
+            raise errors.timed_out(f"cannot read the topic {self._topic} up to offset {end} in time")
 
     def write(self, decide: Callable[[RegistryState], tuple[Sequence[TopicRecord], T]]) -> T:
         """Writes what `decide` says, all or nothing. RegistryError.
@@ -162,7 +162,9 @@ class TopicStore:
                 try:
                     producer = self._take_turn()
                     if not self._await(self._own_end, self._timeout_s):
-                        raise errors.timed_out(f"the topic {self._topic} was not read up to offset {self._own_end}")
+                        raise errors.timed_out(
+                            f"cannot read the topic {self._topic} up to offset {self._own_end} in time"
+                        )
                     records, result = self.read(decide)
                     if records:
                         self._commit(producer, records)
@@ -177,9 +179,9 @@ class TopicStore:
                     self._drop_producer()
                     raise errors.store_failed(str(error)) from error
                 if not self._await(self._own_end, self._timeout_s):
-                    raise errors.timed_out("it is written, but was not read back in time")
+                    raise errors.timed_out("the record was written but not read back in time")
                 return result
-        raise errors.timed_out(f"other registries took the turn {TURN_COUNT_MAX} times")
+        raise errors.timed_out(f"other registries wrote first {TURN_COUNT_MAX} times; try again")
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -223,13 +225,14 @@ class TopicStore:
                     self._follow_once()
                 except (OffsetOutOfRange, LogTruncated):
                     logger.exception(
-                        "the topic was restored or truncated below what was read; start again to read all of it",
+                        "the topic was restored or truncated below the offset already read; restart the registry "
+                        "to read all of it",
                         extra=fields(topic=self._topic),
                     )
                     self.failed.set()
                     return
                 except (KafkaError, ClientError) as error:
-                    logger.warning("cannot follow the topic, trying again", extra=fields(error=str(error)))
+                    logger.warning("cannot follow the topic, retrying", extra=fields(error=str(error)))
                     self.follow_error = str(error)
                     self._stopping.wait(RETRY_PAUSE_S)
         except BaseException:
@@ -256,11 +259,13 @@ class TopicStore:
                 try:
                     changes.append((record.offset, read(record.key, record.value)))
                 except RecordError as error:
-                    logger.warning("record passed over", extra=fields(offset=record.offset, reason=str(error)))
+                    logger.warning("skipped a record", extra=fields(offset=record.offset, reason=str(error)))
         with self._moved:
             for offset, change in changes:
                 if not self._state.apply(change):
-                    logger.error("record gives an id to a second schema, passed over", extra=fields(offset=offset))
+                    logger.error(
+                        "skipped a record that gives an existing id to another schema", extra=fields(offset=offset)
+                    )
             self._position = reader.position(self._key)
             self._mark = reader.mark(self._key)
             self._moved.notify_all()
@@ -277,12 +282,14 @@ class TopicStore:
             self._create_topic()
             return
         if len(topic.partitions) != 1:
-            raise StartupError(f"the topic {self._topic} has {len(topic.partitions)} partitions; a registry's has one")
+            raise StartupError(
+                f"the topic {self._topic} has {len(topic.partitions)} partitions; the registry's topic must have one"
+            )
         (policy,) = self._admin_client.admin.describe_topic_configs(self._topic, ["cleanup.policy"])
         if policy.value != "compact":
             raise StartupError(
-                f"the topic {self._topic} has cleanup.policy={policy.value}, so it would lose schemas; "
-                f"set it to compact: kafkalite configs alter topic {self._topic} --set cleanup.policy=compact"
+                f"the topic {self._topic} has cleanup.policy={policy.value}, which would delete schemas; run: "
+                f"kafkalite configs alter topic {self._topic} --set cleanup.policy=compact"
             )
 
     def _create_topic(self) -> None:

@@ -130,12 +130,12 @@ def test_a_registry(live: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Non
         live.stop()
         wait_until(lambda: registry.store.follow_error, TIMEOUT_S, "the error")
         monkeypatch.setattr(registry_status, "STALE_S", 0.0)
-        assert "the topic could not be read for" in registry.status.not_ready()[0]
+        assert "cannot read the topic for" in registry.status.not_ready()[0]
         live.start()
         wait_until(lambda: not registry.store.follow_error, TIMEOUT_S, "its end")
         registry.store.failed.set()
         assert registry.status.not_ready() == [
-            "the topic cannot be followed any more: what is held is not to be trusted"
+            "the topic can no longer be followed, so the schemas in memory may be outdated"
         ]
 
 

@@ -179,4 +179,4 @@ def test_registering_another_unit_warns(caplog: pytest.LogCaptureFixture) -> Non
             registry.register("t-value", OfferedSchema(text))
     (line,) = caplog.records
     assert "another" not in line.getMessage()
-    assert "wrong by a factor" in line.getMessage()
+    assert "off by a factor" in line.getMessage()
