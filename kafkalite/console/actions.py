@@ -49,13 +49,13 @@ SCRIPTS: Final = {
     "tail.js": "text/javascript; charset=utf-8",
 }
 NOTICES: Final = {
-    "sent": "The record was sent; here it is.",
-    "reset": "The offsets were moved.",
+    "sent": "The record was sent.",
+    "reset": "The offsets were reset.",
     "group-deleted": "The group was deleted.",
     "created": "The topic was created.",
     "altered": "The settings were changed.",
-    "grown": "The topic has its new partitions.",
-    "trimmed": "The records were given up.",
+    "grown": "The partitions were added.",
+    "trimmed": "The records were deleted.",
     "topic-deleted": "The topic was deleted.",
     "aborted": "The transaction was aborted. read_committed consumers do not see its records.",
 }

@@ -37,7 +37,7 @@ def parse_settings(text: str) -> dict[str, str]:
     for line in filter(None, (line.strip() for line in text.split("\n"))):
         name, sign, value = line.partition("=")
         if not sign or not name.strip():
-            raise BadRequestError(f"{line[:60]!r} is no setting: write name=value")
+            raise BadRequestError(f"{line[:60]!r} is not a setting; write name=value")
         found[name.strip()] = value.strip()
     return found
 
@@ -114,11 +114,11 @@ def changes_of(client: Client, request: ActionRequest, name: str, text: str) -> 
     """BadRequestError, also for none; ConflictError where somebody was quicker."""
     wanted, before = parse_settings(text), parse_settings(request.whole_text("was", SETTINGS_SIZE_MAX))
     if own_settings(client, name) != before:
-        raise ConflictError(f"the settings of {name} are no longer what the form showed: look again")
+        raise ConflictError(f"the settings of {name} changed after the form was opened; reload the page")
     changes: dict[str, str | None] = {key: value for key, value in wanted.items() if before.get(key) != value}
     changes |= dict.fromkeys(before.keys() - wanted.keys())
     if not changes:
-        raise BadRequestError("nothing to change: every setting is as it was")
+        raise BadRequestError("nothing to change: all settings already have these values")
     return changes
 
 
@@ -184,7 +184,7 @@ def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[st
     elif text.isascii() and text.isdigit():
         wanted = dict.fromkeys(keys, request.number("before", 0, 0, OFFSET_MAX))
         if not chosen and len(client.partitions(name)) > 1:
-            raise BadRequestError("an offset is of one partition: choose it, or write a time")
+            raise BadRequestError("an offset applies to one partition; choose a partition, or enter a time")
     else:
         found = client.list_offsets(dict.fromkeys(keys, time_of(text)))
         wanted = {key: found[key].offset if found[key].offset >= 0 else ends[key].offset for key in keys}
@@ -240,6 +240,6 @@ def delete_topic_action(client: Client, request: ActionRequest) -> Done:
     name = request.values[0]
     request.require_name(name)
     if client.topic(name).is_internal:
-        raise ConflictError(f"{name} is kept by the brokers themselves")
+        raise ConflictError(f"{name} is an internal topic, which only the brokers change")
     client.admin.delete_topic(name)
     return Done("/topics?done=topic-deleted", {"deleted": name})

@@ -193,9 +193,9 @@ class Application:
         try:
             place, values = self._routes.find(environ)
         except NoSuchPathError:
-            return self._failed(environ, 404, "there is no such page")
+            return self._failed(environ, 404, "page not found")
         except NoSuchMethodError as error:
-            why = f"this page takes {error}, not {environ['REQUEST_METHOD'][:20]}"
+            why = f"this page accepts {error}, not {environ['REQUEST_METHOD'][:20]}"
             return self._failed(environ, 405, why)._replace(headers=(("Allow", str(error)),))
         if isinstance(place, str):
             return self._static(environ, values[0])
@@ -252,7 +252,7 @@ class Application:
     def _static(self, environ: Mapping[str, Any], name: str) -> Answer:
         kind = STATIC.get(name)
         if kind is None:
-            return self._failed(environ, 404, "there is no such page")
+            return self._failed(environ, 404, "page not found")
         body = resources.files("kafkalite.console").joinpath("static", name).read_bytes()
         return Answer(200, kind, body, (("Cache-Control", "max-age=3600"),))
 
@@ -302,9 +302,9 @@ def refusal(error: Exception) -> tuple[int, str]:
         case KafkaError():
             return status_of(error), f"{error} ({error.name})"
         case ClientError():
-            return 502, f"the cluster does not answer: {error}"
+            return 502, f"the cluster is not available: {error}"
         case _:
-            return 500, "this page failed; the log of the console says why"
+            return 500, "this page failed; see the log of the console"
 
 
 def status_of(error: KafkaError) -> int:

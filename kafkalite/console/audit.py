@@ -59,8 +59,8 @@ class Audit:
             try:
                 self._write(client, deed, "asked")
             except (KafkaError, ClientError) as error:
-                logger.exception("the audit cannot be written")
-                raise NoAuditError(f"the audit topic {self._topic} cannot be written, so nothing is changed") from error
+                logger.exception("cannot write the audit topic")
+                raise NoAuditError(f"cannot write the audit topic {self._topic}, so nothing was changed") from error
         outcome = "failed"
         try:
             yield
@@ -97,7 +97,7 @@ class Audit:
             try:
                 self._write(client, deed, outcome)
             except (KafkaError, ClientError):
-                logger.exception("the audit topic cannot be written: the line above is all there is")
+                logger.exception("cannot write the audit topic; the line above is the only record of the change")
 
     def _write(self, client: Client, deed: AuditEntry, outcome: str) -> None:
         now = time.time_ns() // 1_000_000

@@ -19,9 +19,9 @@ T = TypeVar("T")
 SIZES_REACH: Final = 15
 """Slots of 5 s: disks are looked at once a minute."""
 LATENCIES: Final = {
-    "produce": "Produce requests take",
-    "fetch": "Fetches take, with waiting for records",
-    "flush": "Group commits (fdatasync) take",
+    "produce": "Produce latency",
+    "fetch": "Fetch latency, including the wait for records",
+    "flush": "Group commit latency (fdatasync)",
 }
 WINDOWS: Final = tuple(span.name for span in SPANS)
 
@@ -68,7 +68,7 @@ class ChartSet:
 
         return [
             self.draw(Chart("lag", "Lag", COUNT, lines("lag"), peak=True)),
-            self.draw(Chart("age", "Age of the oldest message not read", AGE, lines("lag-seconds"), peak=True)),
+            self.draw(Chart("age", "Age of the oldest unread message", AGE, lines("lag-seconds"), peak=True)),
             self.draw(Chart("read", "Messages read", RATE, lines("out"))),
         ]
 

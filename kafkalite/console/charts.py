@@ -191,7 +191,7 @@ def summary(title: str, unit: Unit, lines: Sequence[Line], span: Span, *, peak: 
     """What a picture says, in words."""
     known = [line for line in lines if greatest(line.values) >= 0]
     if not known:
-        return f"{title}: nothing is known of {SPAN_TEXTS[span.name]}"
+        return f"{title}: no data for {SPAN_TEXTS[span.name]}"
     told = []
     for line in known:
         values = [value for value in line.values if value == value]

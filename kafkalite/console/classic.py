@@ -118,7 +118,7 @@ class Classic:
         except StartupError as error:
             raise AwayError(str(error)) from error
         except zookeeper.ZooKeeperError as error:
-            raise AwayError(f"ZooKeeper at {self._servers} does not answer: {error or type(error).__name__}") from error
+            raise AwayError(f"cannot reach ZooKeeper at {self._servers}: {error or type(error).__name__}") from error
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Classic:
         with self._session() as session, Logs(nodes.brokers(session)) as logs:
             found = nodes.partitions(session, name)
             if not found and name not in nodes.topics(session):
-                raise NotFoundError(f"ZooKeeper knows no topic {name}")
+                raise NotFoundError(f"topic {name} is not registered in ZooKeeper")
             reads = Reads(session)
             partitions = taken(log_row(reads, logs, name, partition) for partition in found[:PARTITIONS_MAX])
             readers: list[dict[str, Any]] = []
@@ -173,7 +173,7 @@ class Classic:
         paths = GroupPaths(name)
         with self._session() as session, Logs(nodes.brokers(session)) as logs:
             if name not in zookeeper.children(session, CONSUMERS):
-                raise NotFoundError(f"ZooKeeper knows no group {name}")
+                raise NotFoundError(f"group {name} is not registered in ZooKeeper")
             members: list[Member] = []
             all_known = fill(members, members_of(Reads(session), paths, nodes.topics(session)), MEMBERS_MAX)
             topics = sorted({*topics_of(session, paths), *(topic for row in members for topic in row.topics)})
@@ -219,7 +219,7 @@ def taken(found: Iterable[Row]) -> list[Row]:
 def require_node_name(name: str) -> None:
     """NotFoundError for what would be another node than the one that is meant."""
     if not name or "/" in name or name in {".", ".."} or "\0" in name:
-        raise NotFoundError(f"ZooKeeper has nothing called {name!r}")
+        raise NotFoundError(f"{name!r} is not registered in ZooKeeper")
 
 
 def topic_row(session: Any, name: str) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def log_row(reads: Reads, logs: Logs, topic: str, partition: BrokerPartition) ->
     """A partition's log, as far as its broker tells."""
     reads.take()
     start = end = None
-    failure = "" if partition.broker_id in logs.brokers else "its broker is not there"
+    failure = "" if partition.broker_id in logs.brokers else "its broker is not running"
     try:
         start, end = logs.bound(topic, partition, wire.EARLIEST), logs.bound(topic, partition)
     except ClassicError as error:
@@ -322,7 +322,7 @@ def members_of(session: Any, paths: GroupPaths, topics: list[str]) -> Iterator[M
             yield Member(consumer_id, str(error), ())
             continue
         if found is None:
-            yield Member(consumer_id, "gone meanwhile", ())
+            yield Member(consumer_id, "has left", ())
             continue
         try:
             yield Member(consumer_id, subscription_text(found), found.streams_of(topics, only_linear=True))
@@ -337,7 +337,7 @@ def subscription_text(found: Subscription) -> str:
         more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
         return ", ".join(names[:NAMES_MAX]) + more
     pattern = f"{found.pattern[:PATTERN_MAX]}{'…' if len(found.pattern) > PATTERN_MAX else ''}"
-    return f"{'topics like' if found.marker == '*' else 'topics not like'} {pattern} ({found.stream_count})"
+    return f"{'topics matching' if found.marker == '*' else 'topics not matching'} {pattern} ({found.stream_count})"
 
 
 def is_served(client: Client, topic: str) -> bool:

@@ -70,26 +70,26 @@ def entries_of(document: dict[str, Any], directory: Path) -> list[ClusterEntry]:
     """ValueError for a file that has anything else."""
     rows = document.get("cluster", [])
     if document.keys() - {"cluster"} or not isinstance(rows, list) or not 0 < len(rows) <= CLUSTERS_MAX:
-        raise ValueError(f"there are [[cluster]] tables, 1 to {CLUSTERS_MAX} of them, and nothing else")
+        raise ValueError(f"the file must have 1 to {CLUSTERS_MAX} [[cluster]] tables and nothing else")
     found = [entry_of(row, directory) for row in rows]
     names = [entry.name for entry in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"two clusters are called {twice}")
+        raise ValueError(f"the cluster name {twice} is used twice")
     return found
 
 
 def entry_of(row: Any, directory: Path) -> ClusterEntry:
     """ValueError for a table that is none."""
     if not isinstance(row, dict) or row.keys() - set(KEYS) or not all(isinstance(each, str) for each in row.values()):
-        raise ValueError(f"a cluster has {', '.join(KEYS)}, each a text")
+        raise ValueError(f"a [[cluster]] table can have {', '.join(KEYS)}, each a string")
     name, colour = row.get("name", ""), row.get("colour", "")
     if not _NAME.fullmatch(name):
-        raise ValueError(f"name = {name!r}: a name has letters, digits, '.', '_' and '-', 63 at most")
+        raise ValueError(f"name = {name!r}: expected at most 63 letters, digits, '.', '_' and '-'")
     if not row.get("bootstrap"):
-        raise ValueError(f"the cluster {name} has no bootstrap")
+        raise ValueError(f"cluster {name} has no bootstrap; add the addresses of its brokers")
     if colour not in COLOURS:
-        raise ValueError(f"colour = {colour!r} of {name} is none of {', '.join(filter(None, COLOURS))}")
+        raise ValueError(f"colour = {colour!r} of cluster {name}: expected one of {', '.join(filter(None, COLOURS))}")
     config = directory / row["config"] if "config" in row else None
     token = directory / row["metrics-token"] if "metrics-token" in row else None
     metrics = tuple(filter(None, (url.strip() for url in row.get("metrics", "").split(","))))

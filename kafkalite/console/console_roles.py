@@ -42,8 +42,10 @@ class Access(NamedTuple):
         if self.may(role):
             return
         if not self.writes:
-            raise ForbiddenError("this console reads and changes nothing: --allow-changes lets it")
-        raise ForbiddenError(f"this is for the role {role.name.lower()}; {self.name} is {self.role.name.lower()}")
+            raise ForbiddenError("this console is read-only; start it with --allow-changes to make changes")
+        raise ForbiddenError(
+            f"this requires the role {role.name.lower()}; {self.name} has the role {self.role.name.lower()}"
+        )
 
 
 def access_of(environ: Mapping[str, Any], *, writes: bool) -> Access:
@@ -56,5 +58,5 @@ def require_own(environ: Mapping[str, Any]) -> None:
     """ForbiddenError for a change that does not come from a page of this console, or from a program that says so."""
     if not is_own(environ):
         raise ForbiddenError(
-            "a change has to come from a page of this console: Sec-Fetch-Site: same-origin, or its Origin"
+            "changes must come from a page of this console (Sec-Fetch-Site: same-origin, or its Origin)"
         )

@@ -84,7 +84,7 @@ def started(client: Client, request: ActionRequest) -> Done:
     def work(seat: PooledClients, job: Job) -> dict[str, Any]:
         job.total = count
         size = written = 0
-        ended = "all there is"
+        ended = "all records"
         with writer_of(kind, job.path) as writer:
             for portion in portions(seat.client, ranges, masks, window):
                 writer.write(rows_of(portion[: count - written], seat.documents))

@@ -33,18 +33,18 @@ def body_pairs(environ: Mapping[str, Any]) -> list[tuple[str, str]]:
         except UnicodeError:
             raise BadRequestError("the form is not UTF-8") from None
         except ValueError:
-            raise BadRequestError(f"more than {FORM_FIELDS_MAX} fields were sent") from None
+            raise BadRequestError(f"the form has more than {FORM_FIELDS_MAX} fields") from None
         return [(name, value.replace("\r\n", "\n")) for name, value in pairs]
     if kind == "application/json":
         return json_pairs(raw)
-    raise BadRequestError("a change is sent as application/x-www-form-urlencoded or application/json")
+    raise BadRequestError("a change must be sent as application/x-www-form-urlencoded or application/json")
 
 
 def body_of(environ: Mapping[str, Any]) -> bytes:
     """All of it."""
     text = str(environ.get("CONTENT_LENGTH") or "0")
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) > BODY_MAX:
-        raise BadRequestError(f"a body has {BODY_MAX} bytes at most")
+        raise BadRequestError(f"the body must have at most {BODY_MAX} bytes")
     raw: bytes = environ["wsgi.input"].read(int(text))
     return raw
 
@@ -65,12 +65,12 @@ def json_pairs(raw: bytes) -> list[tuple[str, str]]:
     try:
         document: Any = json.loads(raw)
     except (ValueError, RecursionError):
-        raise BadRequestError("the body is no JSON") from None
+        raise BadRequestError("the body is not valid JSON") from None
     if not isinstance(document, dict):
-        raise BadRequestError("the body is no JSON object")
+        raise BadRequestError("the body is not a JSON object")
     pairs: list[tuple[str, str]] = []
     if not is_whole(raw, document):
-        raise BadRequestError("a text of the body holds half a character")
+        raise BadRequestError("a string in the body contains half of a surrogate pair")
     for name, value in document.items():
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, bool):
@@ -78,7 +78,7 @@ def json_pairs(raw: bytes) -> list[tuple[str, str]]:
             elif isinstance(one, (str, int)):
                 pairs.append((name, str(one)))
             elif one is not None:
-                raise BadRequestError(f"{name[:80]} is neither a text, a whole number, true, false nor a list of these")
+                raise BadRequestError(f"{name[:80]} must be a string, an integer, true, false or a list of these")
     if len(pairs) > FORM_FIELDS_MAX:
-        raise BadRequestError(f"more than {FORM_FIELDS_MAX} fields were sent")
+        raise BadRequestError(f"the body has more than {FORM_FIELDS_MAX} fields")
     return pairs

@@ -44,5 +44,5 @@ def job_file_page(client: Client, request: ActionRequest) -> Download:
     del client
     job = request.bench.desk.jobs.find(request.values[0])
     if job.state != "done" or not job.file_name or not job.path.exists():
-        raise NotFoundError("this job has no file, or has it no longer")
+        raise NotFoundError("this job has no file, or it was deleted")
     return Download(job.path, job.file_name)

@@ -99,9 +99,7 @@ def require_room() -> None:
     try:
         tempfile.gettempdir()
     except OSError as error:
-        raise StartupError(
-            f"exports need a directory that can be written, which TMPDIR names: {error.strerror}"
-        ) from error
+        raise StartupError(f"exports need a writable temporary directory; set TMPDIR: {error.strerror}") from error
 
 
 class Jobs:
@@ -120,15 +118,15 @@ class Jobs:
         """Starts one; BusyError when as many run as may."""
         with self._lock:
             if self._closed:
-                raise BusyError("the console is about to stop")
+                raise BusyError("the console is shutting down")
             running = [job for job in self._jobs.values() if job.state == "running"]
             if len(running) >= RUNNING_MAX or sum(job.kind == kind for job in running) >= KIND_MAX:
-                raise BusyError(f"{len(running)} jobs run already: wait for one, or cancel one")
+                raise BusyError(f"{len(running)} jobs are already running; wait for one to end, or cancel one")
             if self._folder is None:
                 try:
                     self._folder = tempfile.TemporaryDirectory(prefix="kafkalite-console-")
                 except OSError as error:
-                    raise BusyError(f"there is no room for the files of jobs: {error.strerror}") from error
+                    raise BusyError(f"cannot create a file for the job: {error.strerror}") from error
             job = Job(kind, title, deed.who, Path(self._folder.name))
             self._jobs[job.id] = job
             self._tidy()
@@ -161,12 +159,12 @@ class Jobs:
                     why = str(error)
                 except OSError as error:
                     logger.exception("the job %s failed", job.id)
-                    why = f"its file cannot be written: {error.strerror}"
+                    why = f"cannot write the file of the job: {error.strerror}"
                 deed.detail.update(job=job.id, result=result)
                 self._audit.note(seat.client, deed._replace(action=f"{deed.action} (job)"), state)
         except BaseException:  # a job that fails must be seen to have failed
             logger.exception("the job %s failed", job.id)
-            why = "it failed; the log of the console says why"
+            why = "failed; see the log of the console"
         if state != "done":
             job.path.unlink(missing_ok=True)
         with self._lock:
@@ -184,7 +182,7 @@ class Jobs:
         with self._lock:
             job = self._jobs.get(job_id)
         if job is None:
-            raise NotFoundError("there is no such job; the console keeps the last ones, and forgets all when it stops")
+            raise NotFoundError("job not found; the console keeps only the latest jobs, and none after a restart")
         return job
 
     def close(self) -> None:

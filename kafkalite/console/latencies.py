@@ -133,7 +133,7 @@ def address_of(url: str) -> str:
     """With /metrics at its end; StartupError."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise StartupError(f"--metrics-url {url[:80]} is no http://HOST:PORT")
+        raise StartupError(f"--metrics-url {url[:80]}: expected a URL of the form http://HOST:PORT")
     plain = url.rstrip("/")
     return plain if plain.endswith("/metrics") else f"{plain}/metrics"
 
@@ -147,10 +147,10 @@ def parse(raw: bytes) -> Told:
             continue
         found = _LINE.fullmatch(line) if len(line) <= LINE_SIZE_MAX else None
         if found is None:
-            raise ValueError(f"{line[:80]!r} is no line of metrics")
+            raise ValueError(f"not a line of metrics: {line[:80]!r}")
         labels, value = dict(_LABEL.findall(found[2] or "")), float(found[3])
         if found[1] in {BUCKETS, FLUSHES, SUMMARY} and (value < 0 or math.isinf(value)):
-            raise ValueError(f"{line[:80]!r} is no count")
+            raise ValueError(f"not a count: {line[:80]!r}")
         name = "flush" if found[1] == FLUSHES else REQUESTS.get(labels.get("request", ""), "")
         if name and found[1] in {BUCKETS, FLUSHES}:
             histograms[name][float(labels["le"])] = value

@@ -103,7 +103,8 @@ def require_few(client: Client, topic: str) -> None:
     count = counted(client, [client.topic(topic)])[topic]["records"]
     if count is None or count > SCANNED_MAX:
         raise BadRequestError(
-            f"a page reads {SCANNED_MAX:,} letters at most: kafkalite letters list --topic {topic} reads them all"
+            f"a page reads at most {SCANNED_MAX:,} letters; for all of them, run: kafkalite letters list --topic "
+            f"{topic}"
         )
 
 

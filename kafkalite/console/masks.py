@@ -76,18 +76,18 @@ def tables_of(document: dict[str, Any]) -> list[Any]:
     """ValueError for a file that has anything else."""
     found = document.get("mask", [])
     if document.keys() - {"mask"} or not isinstance(found, list):
-        raise ValueError("there are [[mask]] tables and nothing else")
+        raise ValueError("the file must have [[mask]] tables and nothing else")
     return found
 
 
 def mask_of(row: Any) -> Mask:
     """ValueError for a table that is none."""
     if not isinstance(row, dict) or row.keys() - KEYS.keys():
-        raise ValueError(f"a mask has {', '.join(KEYS)}")
+        raise ValueError(f"a [[mask]] table can have only {', '.join(KEYS)}")
     for name, value in row.items():
         texts = value if isinstance(value, list) else []
         if not isinstance(value, KEYS[name]) or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"{name} = {value!r} of a mask is not what it should be")
+            raise ValueError(f"{name} = {value!r} is not valid in a mask")
     return Mask(
         tuple(compiled(part) for part in split_names(row.get("topics", ".*"))),
         frozenset(row.get("headers", ())),

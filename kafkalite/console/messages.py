@@ -227,7 +227,7 @@ def message_page(client: Client, request: Request) -> dict[str, Any]:
     first, end = client.start_offset(*key), client.end_offset(*key, isolation=READ_COMMITTED)
     rows = list(oldest(client, key, offset, min(offset + 1, end), 1)) if first <= offset < end else []
     if not rows:
-        raise NotFoundError(f"{key} has no record at offset {offset}: its records are from {first} to {end - 1}")
+        raise NotFoundError(f"{key} has no record at offset {offset}; its offsets are {first} to {end - 1}")
     record = request.masks.masked(topic, rows[0][1])
     return {
         "topic": topic,

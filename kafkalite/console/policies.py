@@ -60,15 +60,15 @@ def policy_page(client: Client, request: Request) -> dict[str, Any]:
     topic = f"{LEDGER}.{group}"
     known = client.described([topic])
     if topic not in known:
-        raise NotFoundError(f"group {group} has no ledger: {topic} is not there")
+        raise NotFoundError(f"group {group} has no ledger: topic {topic} does not exist")
     count = counted(client, [known[topic]])[topic]["records"]
     if count is None or count > READ_MAX:
         raise BadRequestError(
-            f"a page reads {READ_MAX:,} rows at most: kafkalite failures ledger {group} reads them all"
+            f"a page reads at most {READ_MAX:,} rows; for all of them, run: kafkalite failures ledger {group}"
         )
     ledger = read(client, group)
     if ledger is None:
-        raise BadRequestError(f"the ledger of {group} cannot be read now: a transaction is open in it")
+        raise BadRequestError(f"cannot read the ledger of {group} while a transaction is open in it; try again")
     wanted = request.choice("state", ("", *(state.value for state in State)))
     rows = [(where, row) for where, row in ledger.records() if not wanted or row.state == wanted]
     rows.sort(key=lambda pair: (pair[1].state not in UNDECIDED, pair[1].due or 2**62, pair[0]))
@@ -144,15 +144,15 @@ def strategy_text(strategy: Mapping[str, Any]) -> str:
     then = strategy.get("then")
     match strategy.get("kind"):
         case "RetryTopics":
-            end = "then a dead letter" if strategy.get("dead_letters") else "then left out"
-            return f"again after {', '.join(map(str, strategy.get('delays', ())))}, {end}"
+            end = "then a dead letter" if strategy.get("dead_letters") else "then skipped"
+            return f"retried after {', '.join(map(str, strategy.get('delays', ())))}, {end}"
         case "RetryHere":
             rest = strategy_text(then) if isinstance(then, dict) else str(then)
-            return f"{strategy.get('attempts')} times in place, then {rest}"
+            return f"{strategy.get('attempts')} attempts in place, then {rest}"
         case "RetryForever":
-            return "again until it works"
+            return "retried until it succeeds"
         case "Ignore":
-            return "left out, and counted"
+            return "skipped and counted"
         case other:
             return str(other or "unknown")
 

@@ -44,12 +44,12 @@ def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
         return choice.keep()
     named = request.many("letter")
     if not named or len(named) > CHOSEN_MAX:
-        raise BadRequestError(f"choose 1 to {CHOSEN_MAX} letters, or all that fit")
+        raise BadRequestError(f"choose 1 to {CHOSEN_MAX} letters, or all that match")
     places = set()
     for text in named:
         partition, dash, offset = text.partition("-")
         if not dash:
-            raise BadRequestError("a letter is named PARTITION-OFFSET")
+            raise BadRequestError("a letter must be given as PARTITION-OFFSET")
         places.add((whole(partition, "partition"), whole(offset, "offset")))
     return lambda entry: (entry.partition.partition, entry.message.offset) in places
 
@@ -58,7 +58,7 @@ def group_for(request: ActionRequest, topic: str) -> str:
     """Whose letters they are; BadRequestError."""
     group = request.text("group") or group_of(topic)
     if not group:
-        raise BadRequestError(f"the name of {topic} does not tell whose letters it holds: name the group")
+        raise BadRequestError(f"cannot derive the group from the topic name {topic}; enter the group")
     return group
 
 
@@ -68,11 +68,11 @@ def edit_of(request: ActionRequest, topic: str) -> Callable[[Message], Message] 
     if not text:
         return None
     if request.masks.cover(topic):
-        raise ConflictError("a mask hides parts of these dead letters: redrive them without a patch")
+        raise ConflictError("a mask hides parts of these dead letters; redrive them without a patch")
     try:
         return patch_edit(parse_patch(text))
     except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"the patch is none: {error}") from error
+        raise BadRequestError(f"the patch is not valid: {error}") from error
 
 
 def redrive_action(client: Client, request: ActionRequest) -> Done:
@@ -137,7 +137,7 @@ def resolve_action(client: Client, request: ActionRequest) -> Done:
         return {"records resolved": len(resolved.records), "dead letters left": resolved.left, **starts}
 
     request.bench.deed.detail["group"] = group
-    job = request.bench.desk.jobs.start("resolve", f"Resolve in {topic}", request.bench.deed, work)
+    job = request.bench.desk.jobs.start("resolve", f"Resolve letters in {topic}", request.bench.deed, work)
     return Done(f"/jobs/{job.id}", {"job": job.id})
 
 
@@ -200,7 +200,7 @@ def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offs
     box = LetterBox(client, request.text("group") or group_of(place.topic), place.topic)
     found = box.at(place, offset)
     if found is None:
-        raise NotFoundError(f"{place}-{offset} is no letter, or has gone")
+        raise NotFoundError(f"{place}-{offset} is not a dead letter, or was deleted")
     return found
 
 
@@ -211,7 +211,7 @@ def redrive_edited_action(client: Client, request: ActionRequest) -> dict[str, A
     offset = whole(request.values[2], "offset")
     entry = entry_at(client, request, place, offset)
     if is_masked(request, entry, LetterBox(client, "", topic).original(entry)):
-        raise ConflictError("a mask hides a part of this letter: it cannot be edited here")
+        raise ConflictError("a mask hides a part of this letter, so it cannot be edited here")
     kind, text = request.choice("kind", EDITABLE), request.whole_text("value", SIZE_MAX)
     try:
         value = bytes_of(request, kind, text, "", "the value")

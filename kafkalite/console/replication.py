@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAGE_SIZE: Final = 200
 BEHIND: Final = "behind"
 OFFLINE: Final = "offline"
-MOVED: Final = "not preferred"
+MOVED: Final = "leader not preferred"
 SHOWN: Final = (BEHIND, OFFLINE, MOVED, "all")
 
 
@@ -82,7 +82,7 @@ def quorum_page(client: Client, request: Request) -> dict[str, Any]:
     try:
         quorum = describe_quorum(client)
     except UnsupportedApi as error:
-        raise NotFoundError("this cluster has no KRaft quorum: its metadata is in ZooKeeper") from error
+        raise NotFoundError("this cluster has no KRaft quorum; its metadata is in ZooKeeper") from error
     brokers = {row.node_id for row in client.with_retries(client.brokers)}
 
     def rows(found: tuple[QuorumReplica, ...]) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ class Request:
         try:
             pairs = parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True, max_num_fields=FIELDS_MAX)
         except ValueError:
-            raise BadRequestError(f"more than {FIELDS_MAX} fields were sent") from None
+            raise BadRequestError(f"the request has more than {FIELDS_MAX} fields") from None
         self.pairs = pairs
         self.fields = dict(pairs)
         if any(len(value) > FIELD_MAX for value in self.fields.values()):
@@ -120,7 +120,7 @@ class Request:
     def require_name(self, name: str) -> None:
         """BadRequestError unless the name of what is to go, or what is shown of it, was typed into `confirm`."""
         if self.fields.get("confirm", "").strip() not in {name.strip(), visible(name).strip()}:
-            raise BadRequestError(f"nothing was changed: type {visible(name)} to say that you mean it")
+            raise BadRequestError(f"nothing was changed: type {visible(name)} to confirm")
 
     def flag(self, name: str) -> bool:
         """Whether a box was ticked."""
@@ -132,14 +132,14 @@ class Request:
         if not text:
             return default
         if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX or not low <= int(text) <= high:
-            raise BadRequestError(f"{name} is a whole number from {low} to {high}")
+            raise BadRequestError(f"{name} must be a whole number from {low} to {high}")
         return int(text)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """A field that is one of some words, the first if it is not there; BadRequestError."""
         text = self.text(name, choices[0])
         if text not in choices:
-            raise BadRequestError(f"{name} is one of {', '.join(choices)}")
+            raise BadRequestError(f"{name} must be one of {', '.join(choices)}")
         return text
 
     def query(self, **changes: object) -> str:
@@ -151,5 +151,5 @@ class Request:
 def whole(text: str, what: str) -> int:
     """A part of a path that is a number; NotFoundError."""
     if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
-        raise NotFoundError(f"there is no {what} {text[:80]!r}")
+        raise NotFoundError(f"{what} {text[:80]!r} does not exist")
     return int(text)

@@ -90,7 +90,7 @@ def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
 def require_few(count: int) -> None:
     """BadRequestError."""
     if count > PARTITIONS_MAX:
-        raise BadRequestError(f"{count} partitions are too many for a page: kafkalite groups reset-offsets")
+        raise BadRequestError(f"{count} partitions are too many for this page; use kafkalite groups reset-offsets")
 
 
 def require_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:
@@ -101,7 +101,7 @@ def require_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:
     for key in listed:
         numbers = [row.partition for row in topics[key.topic].partitions] if key.topic in topics else []
         if key.partition not in numbers:
-            raise BadRequestError(f"there is no partition {key}")
+            raise BadRequestError(f"partition {key} does not exist")
 
 
 def members_of(client: Client, group: str) -> int:
@@ -117,7 +117,7 @@ def plan_of(client: Client, group: str, request: ActionRequest) -> list[dict[str
     committed = {key: row.offset for key, row in client.groups.committed(group).items()}
     keys = wanted(client, request.text("topics")) if request.text("topics") else sorted(committed)
     if not keys:
-        raise BadRequestError(f"{group} has committed nothing: name topics")
+        raise BadRequestError(f"group {group} has no committed offsets; enter topics")
     require_few(len(keys))
     target = target_of(request)
     return [row_of(row) for row in plan_reset(client, keys, committed, target)]
@@ -163,7 +163,7 @@ def target_of(request: ActionRequest) -> Target:
 
 def whole(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > OFFSET_DIGITS_MAX:
-        raise BadRequestError("write a whole number")
+        raise BadRequestError("enter a whole number")
     return int(text)
 
 
@@ -172,15 +172,15 @@ def reset_action(client: Client, request: ActionRequest) -> Done:
     group = request.values[0]
     rows = parsed_plan(request.whole_text("plan", PLAN_SIZE_MAX))
     if members_of(client, group):
-        raise ConflictError(f"{group} has members, who would commit over it: end them first")
+        raise ConflictError(f"group {group} has members, which would overwrite the offsets; stop them first")
     committed = {key: row.offset for key, row in client.groups.committed(group).items()}
     starts = client.list_offsets(dict.fromkeys(rows, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(rows, OFFSET_LATEST))
     for key, (before, after) in rows.items():
         if committed.get(key) != before:
-            raise ConflictError(f"{group} has moved in {key} since this was shown: look again")
+            raise ConflictError(f"group {group} committed another offset for {key} meanwhile; reload the page")
         if not starts[key].offset <= after <= ends[key].offset:
-            raise ConflictError(f"{key} has no place {after} any more: look again")
+            raise ConflictError(f"offset {after} of {key} does not exist any more; reload the page")
     moved = {key: after for key, (before, after) in rows.items() if after != before}
     if moved:
         client.groups.commit(group, moved)
@@ -197,10 +197,12 @@ def parsed_plan(text: str) -> dict[TopicPartition, tuple[int | None, int]]:
     except (ValueError, TypeError, RecursionError):
         rows = [()]
     if not all(is_row(row) for row in rows):
-        raise BadRequestError("plan is [[topic, partition, offset before or null, offset after], …] as JSON")
+        raise BadRequestError(
+            "plan must be JSON of the form [[topic, partition, offset before or null, offset after], …]"
+        )
     found = {TopicPartition(topic, partition): (before, after) for topic, partition, before, after in rows}
     if not found or len(found) > PARTITIONS_MAX:
-        raise BadRequestError(f"a plan has 1 to {PARTITIONS_MAX} partitions")
+        raise BadRequestError(f"a plan must have 1 to {PARTITIONS_MAX} partitions")
     return found
 
 

@@ -215,11 +215,11 @@ class Rings:
         """What `dump` gave, unless it is of another cluster (False); ValueError for what is damaged."""
         start = len(MAGIC) + _SIZES.size
         if len(raw) < start or not raw.startswith(MAGIC):
-            raise ValueError("this is no file of the console's numbers")
+            raise ValueError("not a history file of the console")
         size, checksum = _SIZES.unpack_from(raw, len(MAGIC))
         body = memoryview(raw)[start:]
         if zlib.crc32(body) != checksum:
-            raise ValueError("its checksum is another")
+            raise ValueError("wrong checksum")
         document = json.loads(bytes(body[:size]))
         if document["cluster"] != cluster:
             return False

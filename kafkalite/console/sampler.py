@@ -149,18 +149,18 @@ class Sampler:
             look = self._look(now_ms)
         except (KafkaError, ClientError, OSError) as error:
             if not self.failure and not self._stopped.is_set():
-                logger.warning("the cluster's numbers have a gap: %s", error)
+                logger.warning("gap in the cluster's history: %s", error)
             self.failure = str(error)
             self.renew()  # a topic may have gone meanwhile
             return
         except Exception as error:  # the thread goes on; pages read what there is
-            logger.exception("the cluster's numbers could not be taken")
+            logger.exception("cannot sample the cluster")
             self.failure = str(error)
             return
         try:
             self._keep(now_ms, look)
         except Exception as error:
-            logger.exception("the cluster's numbers could not be kept")
+            logger.exception("cannot save the cluster's history")
             self.failure = str(error)
         else:
             self.failure = ""
@@ -249,7 +249,7 @@ class Sampler:
         except FileNotFoundError:
             return
         except OSError as error:
-            logger.warning("the numbers of before cannot be read: %s", error)
+            logger.warning("cannot read the saved history: %s", error)
             return
         try:
             if not self.rings.load(raw, self._client.cluster_id or ""):
@@ -263,7 +263,7 @@ class Sampler:
         try:
             save(self._path, self.rings.dump(self._client.cluster_id or ""))
         except OSError as error:
-            logger.warning("the numbers cannot be kept: %s", error)
+            logger.warning("cannot save the history: %s", error)
 
 
 def require_writable(directory: Path) -> None:
@@ -276,7 +276,7 @@ def require_writable(directory: Path) -> None:
         fresh.open("wb").close()
         fresh.unlink()
     except OSError as error:
-        raise StartupError(f"--state-dir {directory} cannot be written: {error.strerror}") from error
+        raise StartupError(f"--state-dir {directory}: cannot write: {error.strerror}") from error
 
 
 def save(directory: Path, raw: bytes) -> None:

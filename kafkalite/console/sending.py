@@ -88,7 +88,7 @@ def form_like(client: Client, request: ActionRequest, like: str, topic: str) -> 
         raise BadRequestError(str(error)) from error
     record = record_at(client, where, offset)
     if request.masks.masked(where.topic, record) != record:
-        raise ConflictError("a mask hides a part of this record: a copy would hold the mask in its place")
+        raise ConflictError("a mask hides a part of this record, so a copy would contain the mask instead")
     key_kind, key = field_of(request, record.key)
     value_kind, value = field_of(request, record.value)
     return Form(topic or where.topic, "", key_kind, key, value_kind, value, headers_text(record.headers))
@@ -108,7 +108,7 @@ def field_of(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
     if raw is None:
         return "null", ""
     if len(raw) > SIZE_MAX // 2:
-        raise ConflictError(f"{len(raw)} bytes are too many for a form: kafkalite produce sends them")
+        raise ConflictError(f"{len(raw)} bytes are too many for this form; use kafkalite produce")
     shown = value_of(request, raw, "avro")
     if shown.kind == "avro" and not shown.cut:
         return "avro", shown.text
@@ -178,17 +178,17 @@ def send_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done
 def sent(client: Client, request: ActionRequest, form: Form) -> Done:
     """BadRequestError, KafkaError, ClientError."""
     if not form.topic:
-        raise BadRequestError("name a topic")
+        raise BadRequestError("enter a topic")
     topic = client.topic(form.topic)
     if topic.is_internal:
-        raise BadRequestError(f"{form.topic} is kept by the brokers themselves")
+        raise BadRequestError(f"{form.topic} is an internal topic, which only the brokers write")
     key = bytes_of(request, form.key_kind, form.key, f"{form.topic}-key", "the key")
     value = bytes_of(request, form.value_kind, form.value, f"{form.topic}-value", "the value")
     count = len(topic.partitions)
     if form.partition:
         number = request.number("partition", 0, 0, PARTITION_MAX)
         if number >= count:
-            raise BadRequestError(f"{form.topic} has {count} partitions, from 0 on")
+            raise BadRequestError(f"{form.topic} has {count} partitions, numbered from 0")
     else:
         number = secrets.randbelow(count) if key is None else partition_of(key, count)
     now = time.time_ns() // 1_000_000
@@ -212,7 +212,7 @@ def bytes_of(request: ActionRequest, kind: str, text: str, subject: str, what: s
             try:
                 return bytes.fromhex(text)
             except ValueError:
-                raise BadRequestError(f"{what} is no hexadecimal: pairs of digits, 00 ff") from None
+                raise BadRequestError(f"{what} is not hexadecimal; expected pairs of digits, such as 00 ff") from None
         case "json":
             parsed(text, what)
         case "avro":
@@ -220,11 +220,11 @@ def bytes_of(request: ActionRequest, kind: str, text: str, subject: str, what: s
         case "text":
             pass
         case _:
-            raise BadRequestError(f"{what} is sent as one of {', '.join(KINDS)}")
+            raise BadRequestError(f"{what} must be one of {', '.join(KINDS)}")
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise BadRequestError(f"{what} holds half a character, which UTF-8 cannot") from None
+        raise BadRequestError(f"{what} contains half of a surrogate pair, which UTF-8 cannot encode") from None
 
 
 def parsed(text: str, what: str) -> Any:
@@ -234,14 +234,14 @@ def parsed(text: str, what: str) -> Any:
     except RecursionError:
         raise BadRequestError(f"{what} is nested too deeply") from None
     except ValueError as error:
-        raise BadRequestError(f"{what} is no JSON: {error}") from None
+        raise BadRequestError(f"{what} is not valid JSON: {error}") from None
 
 
 def avro_of(request: ActionRequest, text: str, subject: str, what: str) -> bytes:
     """By the registry's last schema."""
     registry = request.bench.registry
     if registry is None:
-        raise BadRequestError("Avro needs a schema registry: kafkalite console --registry")
+        raise BadRequestError("Avro requires a schema registry; start the console with --registry")
     from kafkalite.avro.from_documents import encoded
 
     try:
@@ -249,7 +249,7 @@ def avro_of(request: ActionRequest, text: str, subject: str, what: str) -> bytes
     except RegistryRefused as error:
         raise BadRequestError(f"{what}, subject {subject}: {error}") from error
     except ValueError as error:
-        raise BadRequestError(f"{what} does not fit the schema of {subject}: {error}") from error
+        raise BadRequestError(f"{what} does not match the schema of {subject}: {error}") from error
 
 
 def parse_headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
@@ -261,14 +261,16 @@ def parse_headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
         lines = [line for line in text.split("\n") if line.strip()]
         found = tuple(line_of(line) for line in lines)
     if len(found) > HEADERS_MAX:
-        raise BadRequestError(f"a record of this page has {HEADERS_MAX} headers at most")
+        raise BadRequestError(f"this page sends at most {HEADERS_MAX} headers per record")
     return found
 
 
 def line_of(line: str) -> tuple[str, bytes | None]:
     name, colon, value = line.partition(":")
     if not colon or not name.strip():
-        raise BadRequestError(f"{line[:60]!r} is no header: write name: value, or all of them as a JSON list")
+        raise BadRequestError(
+            f"{line[:60]!r} is not a header; write name: value on each line, or all headers as a JSON list"
+        )
     return name.strip(), value.strip().encode(errors="replace")
 
 
@@ -282,8 +284,8 @@ def header_of(row: Any) -> tuple[str, bytes | None]:
             try:
                 return whole_name(name), bytes.fromhex(value)
             except ValueError:
-                raise BadRequestError(f"the header {name[:60]!r} is no hexadecimal") from None
-    raise BadRequestError('headers are [["name", "text"], ["name", null], ["name", {"hex": "00ff"}]]')
+                raise BadRequestError(f"the header {name[:60]!r} is not hexadecimal") from None
+    raise BadRequestError('headers must be of the form [["name", "text"], ["name", null], ["name", {"hex": "00ff"}]]')
 
 
 def whole_name(name: str) -> str:

@@ -78,7 +78,7 @@ class ConsoleServer:
         prefix = parse_base_path(base_path)
         strange = [address.url for address in listed if not is_loopback(address.host)]
         if strange and users is None:
-            raise StartupError(f"{strange[0]} is open to other machines: set --users")
+            raise StartupError(f"{strange[0]} is reachable from other machines; set --users")
         self.failed = threading.Event()
         """Set when it cannot go on."""
         changes = not strange if writes is None else writes

@@ -41,11 +41,11 @@ class Subjects:
             with self._open_registry() as registry:
                 yield registry
         except RegistryUnreachable as error:
-            raise BadRequestError(f"the schema registry does not answer: {error}") from error
+            raise BadRequestError(f"cannot reach the schema registry: {error}") from error
         except RegistryRefused as error:
             if error.status == 404:
                 raise NotFoundError(str(error)) from error
-            raise BadRequestError(f"the schema registry refused: {error}") from error
+            raise BadRequestError(f"the schema registry rejected the request: {error}") from error
 
     def list_page(self, client: Client, request: Request) -> dict[str, Any]:
         """Subjects whose names hold a text."""

@@ -52,7 +52,7 @@ def track_page(client: Client, request: Request) -> dict[str, Any]:
         return {**asked, "result": None}
     inquiry = inquiry_of(asked)
     if not _running.acquire(blocking=False):
-        raise BusyError(f"{SEARCHES_AT_A_TIME} searches run already: try again in a moment")
+        raise BusyError(f"{SEARCHES_AT_A_TIME} searches are already running; try again later")
     try:
         return {**asked, "result": result_of(client, request, inquiry, groups=asked["groups"])}
     finally:
@@ -81,7 +81,7 @@ def result_of(client: Client, request: Request, inquiry: Inquiry, *, groups: boo
     try:
         search = inquiry.search(client)
     except TooLarge as error:
-        raise BadRequestError(f"{error}: name fewer topics, or a time") from error
+        raise BadRequestError(f"{error}: enter fewer topics, or a time") from error
     with search:
         hits = [hit for hit in search if still_fits(request, inquiry, hit)]
     remarks: list[str] = []

@@ -140,7 +140,7 @@ def abort_page(client: Client, request: ActionRequest) -> dict[str, Any]:
     where, start = place_of(request)
     found = next((one for one in client.transactions.open_in(where) if one.start_offset == start), None)
     if found is None:
-        raise NotFoundError(f"no transaction that is open in {where} begins at {start}: it may have ended meanwhile")
+        raise NotFoundError(f"no open transaction starts at offset {start} of {where}; it may have ended meanwhile")
     owner = next((row for row in client.transactions.list() if row.producer_id == found.producer_id), None)
     return {
         "topic": where.topic,
@@ -162,9 +162,7 @@ def abort_action(client: Client, request: ActionRequest) -> Done:
     shown = request.number("producer", -1, 0, 2**62)
     found = next((one for one in client.transactions.open_in(where) if one.start_offset == start), None)
     if found is None or found.producer_id != shown:
-        raise ConflictError(
-            f"the transaction in {where} from {start} on is no longer the one that was shown: look again"
-        )
+        raise ConflictError(f"the transaction at offset {start} of {where} is no longer the one shown; reload the page")
     client.transactions.abort(where, start)
     request.bench.deed.detail.update(producer=found.producer_id, epoch=found.producer_epoch)
     return Done("/transactions?done=aborted", {"aborted": str(where), "start": start, "producer": found.producer_id})

@@ -133,7 +133,7 @@ def test_one_that_cannot_begin_or_dies_too_often_stays_away(
         companion.stop()
         companion.stop()
         assert companion.notes() == [
-            f"the console ended with status {status}, and is not restarted; the broker continues"
+            f"the console exited with status {status} and is not restarted; the broker continues"
         ]
         assert [row.getMessage() for row in caplog.records].count("came") == starts
 
@@ -156,8 +156,8 @@ def test_one_that_does_not_want_to_end_is_killed(
 @pytest.mark.parametrize(
     ("text", "listeners", "said"),
     [
-        ("0.0.0.0:8090", "kafka://127.0.0.1:0", "for this machine alone"),
-        ("https://127.0.0.1:8090", "kafka://127.0.0.1:0", "for this machine alone"),
+        ("0.0.0.0:8090", "kafka://127.0.0.1:0", "must listen on a loopback address"),
+        ("https://127.0.0.1:8090", "kafka://127.0.0.1:0", "must listen on a loopback address"),
         ("nonsense://", "kafka://127.0.0.1:0", "--console: "),
         ("127.0.0.1:8090", "kafka07://127.0.0.1:0", "cannot reach this broker"),
     ],

@@ -93,7 +93,7 @@ def test_roles_draw_and_serve_what_they_may(broker: Broker) -> None:
                     assert visitor.get(path.replace("{}", "0")).status == 403
     with ConsoleServer(broker.bootstrap_servers, [EVERYBODY], users=users) as server:
         visitor = Visitor(server, authorization=f"Bearer {lines[Role.ADMIN][1]}")
-        refused_everywhere(visitor, "reads and changes nothing")
+        refused_everywhere(visitor, "this console is read-only")
 
 
 def refused_everywhere(visitor: Visitor, why: str) -> None:
@@ -110,7 +110,7 @@ def refused_everywhere(visitor: Visitor, why: str) -> None:
 
 def test_a_console_that_reads_only_does_so_on_this_machine_too(broker: Broker) -> None:
     with ConsoleServer(broker.bootstrap_servers, [LOOPBACK], writes=False) as server:
-        refused_everywhere(Visitor(server), "reads and changes nothing")
+        refused_everywhere(Visitor(server), "this console is read-only")
 
 
 def test_no_path_changes_anything_for_a_page_of_another_site(visitor: Visitor, client: Client) -> None:
@@ -200,17 +200,17 @@ def test_a_record_is_sent_as_it_was_meant_and_found_in_the_list(visitor: Visitor
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"value": "x"}, "name a topic"),
+        ({"value": "x"}, "enter a topic"),
         ({"topic": "none-such"}, "none-such"),
         ({"topic": "orders", "partition": "9"}, "4 partitions"),
         ({"topic": "orders", "partition": "x"}, "whole number"),
         ({"topic": "orders", "value_kind": "json", "value": "{"}, "no JSON"),
-        ({"topic": "orders", "value_kind": "hex", "value": "0"}, "no hexadecimal"),
+        ({"topic": "orders", "value_kind": "hex", "value": "0"}, "not hexadecimal"),
         ({"topic": "orders", "value_kind": "null", "value": "x"}, "is set to null"),
-        ({"topic": "orders", "value_kind": "avro", "value": "{}"}, "needs a schema registry"),
-        ({"topic": "orders", "value_kind": "else", "value": "{}"}, "sent as one of"),
-        ({"topic": "orders", "headers": "nothing"}, "is no header"),
-        ({"topic": "__consumer_offsets", "value": "x"}, "kept by the brokers"),
+        ({"topic": "orders", "value_kind": "avro", "value": "{}"}, "requires a schema registry"),
+        ({"topic": "orders", "value_kind": "else", "value": "{}"}, "must be one of"),
+        ({"topic": "orders", "headers": "nothing"}, "is not a header"),
+        ({"topic": "__consumer_offsets", "value": "x"}, "internal topic"),
     ],
 )
 def test_what_cannot_be_sent_comes_back_with_why_and_nothing_is_lost(
@@ -313,7 +313,7 @@ def test_records_are_deleted_as_far_as_was_shown(visitor: Visitor, client: Clien
     assert (page["lost"], [row["after"] for row in page["plan"]]) == (4, [4])
     assert [row["after"] for row in visitor.data("/topics/trimmed/trim?before=1970-01-01T00:00:07")["plan"]] == [7, 7]
     refused = visitor.get("/topics/trimmed/trim?before=4")
-    assert (refused.status, "choose it" in refused.text) == (400, True)
+    assert (refused.status, "choose a partition" in refused.text) == (400, True)
     for confirm in ("", "trimme"):
         answer = visitor.form("/topics/trimmed/trim", {"partition": "0", "before": "4", "confirm": confirm})
         assert (answer.status, client.start_offset("trimmed", 0)) == (400, 0)
@@ -478,7 +478,11 @@ def test_an_export_holds_every_record_in_each_format(visitor: Visitor, client: C
     client.produce("taken", 0, [Record(-1, 7, b"=k", raw, (("@h", raw[:50]),)) for raw in HOSTILE])
     client.produce("taken", 1, [Record(-1, 1000, None, None)])
     row, raw = exported(visitor, "taken")
-    assert row["result"] == {"records": len(HOSTILE) + 1, "bytes": len(raw), "ended by": "all there is"}
+    assert row["result"] == {
+        "records": len(HOSTILE) + 1,
+        "bytes": len(raw),
+        "ended by": "the only record of the change",
+    }
     lines = [json.loads(line) for line in raw.decode("ascii").splitlines()]
     assert [bytes_in(line["value"], line["value_is"]) for line in lines] == [*HOSTILE, None]
     assert [bytes_in(*line["headers"][0][1:]) for line in lines[:-1]] == [value[:50] for value in HOSTILE]
@@ -547,13 +551,13 @@ def test_an_export_without_room_for_its_file_says_so(
     with ConsoleServer(broker.bootstrap_servers, [LOOPBACK]) as server:
         monkeypatch.setattr(tempfile, "tempdir", str(room))
         refused = Visitor(server).send_any("/topics/cramped/export", {"format": "csv"})
-        assert (refused.status, "there is no room for the files of jobs" in refused.text) == (400, True)
+        assert (refused.status, "cannot create a file for the job" in refused.text) == (400, True)
         room.mkdir()
         assert exported(Visitor(server), "cramped")[0]["result"]["records"] == 1
         shutil.rmtree(room)
         again = Visitor(server).send("/topics/cramped/export", {"format": "csv"})
         job = ended(Visitor(server), again["job"])
-        assert (job["state"], job["why"]) == ("failed", "its file cannot be written: No such file or directory")
+        assert (job["state"], job["why"]) == ("failed", "cannot write the file of the job: No such file or directory")
 
 
 def test_what_is_masked_stays_so_in_exports_and_copies(broker: Broker, client: Client, tmp_path: Path) -> None:
@@ -598,7 +602,7 @@ def test_a_job_is_cancelled_by_its_owner_or_an_operator(broker: Broker, monkeypa
             assert [ended(bob, job)["state"] for job in (first, second)] == ["cancelled", "cancelled"]
             third = [bob.send("/topics/orders/export", {})["job"] for _ in range(KIND_MAX)]
             answer = bob.send_any("/topics/orders/export", {})
-            assert (answer.status, "jobs run already" in answer.text) == (400, True)
+            assert (answer.status, "jobs are already running" in answer.text) == (400, True)
             assert {row["id"] for row in ann.data("/jobs")["jobs"]} == {first, second, *third}
             assert ann.get("/jobs/none").status == 404
     finally:

@@ -88,7 +88,7 @@ def test_a_copy_is_sent_by_keyboard(browser: Any, url: str) -> None:
         page.get_by_role("button", name="Send").focus()
         page.keyboard.press("Enter")
         page.get_by_role("status").wait_for()
-        assert page.get_by_role("status").inner_text() == "The record was sent; here it is."
+        assert page.get_by_role("status").inner_text() == "The record was sent."
         assert '"id": 20' in page.locator("pre").nth(1).inner_text()
         assert tab.trouble == []
 

@@ -214,7 +214,7 @@ def test_records_handled_with_care_are_shown_until_it_is_over(broker: Broker, co
 
 def test_what_a_policy_says_in_words() -> None:
     assert strategy_text({"kind": "RetryHere", "attempts": 3, "then": {"kind": "RetryForever"}}) == (
-        "3 times in place, then again until it works"
+        "3 attempts in place, then retried until it succeeds"
     )
     assert strategy_text({}) == "unknown"
 

@@ -63,7 +63,7 @@ def test_what_requests_took_between_two_reads_is_drawn(broker: Broker) -> None:
             assert all(0 < low <= high < 60 for low, high in zip(middle, slow, strict=True))
         assert list(page["metrics_failures"]) == [f"{NOBODY}/metrics"]
         text = ask(server, "/brokers?window=day").text
-        assert "Produce requests take in the last day" in text
+        assert "Produce latency in the last day" in text
         assert f"{NOBODY}/metrics cannot be read: " in text
         assert "How long they take" in text
         assert ask(server, "/brokers?window=year").status == 400
@@ -135,6 +135,6 @@ def test_a_broker_that_counts_from_0_again_or_fails_leaves_a_gap(
 
 def test_what_cannot_be_an_address_or_a_token_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["console", "--metrics-url", "broker:9644"]) == 2
-    assert "--metrics-url broker:9644 is no http://HOST:PORT" in capsys.readouterr().err
+    assert "--metrics-url broker:9644: expected a URL of the form http://HOST:PORT" in capsys.readouterr().err
     assert main(["console", "--metrics-url", NOBODY, "--metrics-token-file", "/nowhere/token"]) == 2
     assert "--metrics-token-file /nowhere/token: No such file" in capsys.readouterr().err

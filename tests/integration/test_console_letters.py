@@ -175,9 +175,9 @@ def test_resolved_letters_are_gone_for_all_readers(visitor: Visitor, client: Cli
         ({}, "choose 1 to"),
         ({"letter": ["x"]}, "PARTITION-OFFSET"),
         ({"letter": ["0-0"] * 501}, "choose 1 to"),
-        ({"letter": ["0-0"], "patch": "{"}, "the patch is none"),
-        ({"letter": ["0-0"], "patch": '[{"op": "x"}]'}, "the patch is none"),
-        ({"letter": ["0-0"], "patch": "[" * 60_000}, "the patch is none"),
+        ({"letter": ["0-0"], "patch": "{"}, "the patch is not valid"),
+        ({"letter": ["0-0"], "patch": '[{"op": "x"}]'}, "the patch is not valid"),
+        ({"letter": ["0-0"], "patch": "[" * 60_000}, "the patch is not valid"),
         ({"letter": ["0-0"], "rounds": "x"}, "whole number"),
     ],
 )
@@ -185,7 +185,7 @@ def test_what_cannot_be_redriven_is_said(visitor: Visitor, client: Client, field
     answer = visitor.send_any(f"/letters/{LETTERS}/redrive", fields)
     assert (answer.status, said in answer.text) == (400, True), answer.text
     assert visitor.send_any("/letters/none-such/redrive", {"letter": "0-0"}).status == 404
-    assert "name the group" in visitor.send_any("/letters/orders/redrive", {"letter": "0-0"}).text
+    assert "enter the group" in visitor.send_any("/letters/orders/redrive", {"letter": "0-0"}).text
     assert back(client) == []
 
 

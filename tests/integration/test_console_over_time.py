@@ -63,7 +63,7 @@ def test_what_was_seen_is_told_on_every_page(broker: Broker) -> None:
         titles = re.findall(r'<title id="[^"]+">([^<]+)</title>', page)
         assert [title.split(" in the last hour")[0] for title in titles] == [
             "Lag",
-            "Age of the oldest message not read",
+            "Age of the oldest unread message",
             "Messages read",
         ]
         assert "orders 14 last, 1 to 14" in titles[0]
@@ -96,7 +96,7 @@ def test_a_place_for_numbers_is_made_and_one_that_is_no_file_of_ours_is_refused(
     require_writable(tmp_path / "a" / "b")
     assert list((tmp_path / "a" / "b").iterdir()) == []
     (tmp_path / FILE).mkdir()
-    with pytest.raises(StartupError, match=r"--state-dir .* cannot be written: Is a directory"):
+    with pytest.raises(StartupError, match=r"--state-dir .*: cannot write: Is a directory"):
         ConsoleServer("127.0.0.1:1", [LOOPBACK], state=tmp_path)
 
 

@@ -26,16 +26,16 @@ def test_a_file_of_clusters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "1 to 50 of them"),
+        ("", "must have 1 to 50"),
         ("cluster = 1", "and nothing else"),
         ("[other]", "and nothing else"),
         ('[[cluster]]\nname = "a"', "has no bootstrap"),
-        ('[[cluster]]\nname = "a/b"\nbootstrap = "x:1"', "a name has letters"),
-        ('[[cluster]]\nname = ".."\nbootstrap = "x:1"', "a name has letters"),
-        ('[[cluster]]\nname = "a"\nbootstrap = "x:1"\ncolour = "pink"', "is none of red"),
-        ('[[cluster]]\nname = "a"\nbootstrap = "x:1"\npassword = "b"', "a cluster has name"),
-        ('[[cluster]]\nname = "a"\nbootstrap = 7', "each a text"),
-        ('[[cluster]]\nname = "a"\nbootstrap = "x:1"\n' * 2, "two clusters are called a"),
+        ('[[cluster]]\nname = "a/b"\nbootstrap = "x:1"', "expected at most 63 letters"),
+        ('[[cluster]]\nname = ".."\nbootstrap = "x:1"', "expected at most 63 letters"),
+        ('[[cluster]]\nname = "a"\nbootstrap = "x:1"\ncolour = "pink"', "expected one of red"),
+        ('[[cluster]]\nname = "a"\nbootstrap = "x:1"\npassword = "b"', "table can have name"),
+        ('[[cluster]]\nname = "a"\nbootstrap = 7', "each a string"),
+        ('[[cluster]]\nname = "a"\nbootstrap = "x:1"\n' * 2, "the cluster name a is used twice"),
         ("nonsense", "Expected"),
     ],
 )
