@@ -52,7 +52,7 @@ class AuditedClassicProducer:
         report_interval_s: float = REPORT_INTERVAL_S,
     ) -> None:
         if (mark_field is None) == (put is None):
-            raise ValueError("either mark_field or put says where the mark goes")
+            raise ValueError("give exactly one of mark_field and put, which store the mark in the payload")
         if put is None:
             field = str(mark_field)
 

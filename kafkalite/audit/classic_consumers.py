@@ -76,7 +76,7 @@ class AuditedClassicConnector(ConsumerConnector):
             self._reporter.send(ProducerData(self._audit_topic, [record.value for record in records]))
         except (ClassicError, OSError) as error:
             self.tally.put_back(records)
-            logger.warning("what was taken could not be reported: %s", error)
+            logger.warning("cannot report consumed messages: %s", error)
 
     def _leave(self, caller: threading.Thread) -> None:
         try:

@@ -68,11 +68,11 @@ def classic_topic(audit_topic: str) -> str:
 def increment_of(value: bytes | None) -> Increment:
     """The increment in a message's value; ValueError says why there is none."""
     if value is None:
-        raise ValueError("it has no value")
+        raise ValueError("the message has no value")
     try:
         fields = json.loads(value)
         if fields["version"] != VERSION:
-            raise ValueError(f"its version is {str(fields['version'])[:20]}, not {VERSION}")
+            raise ValueError(f"the version is {str(fields['version'])[:20]}, not {VERSION}")
         found = Increment(
             int(fields["run"], 16),
             str(fields["server"]),
@@ -84,16 +84,16 @@ def increment_of(value: bytes | None) -> Increment:
             tuple((number(start, least=-INT64_MAX), number(count)) for start, count in fields["counts"]),
         )
     except (KeyError, TypeError, RecursionError, UnicodeDecodeError) as error:
-        raise ValueError("it is not an increment") from error
+        raise ValueError("the message is not an increment") from error
     if not 0 <= found.run < 2**64 or found.window_ms < 1 or found.first > found.end:
-        raise ValueError("its numbers contradict each other")
+        raise ValueError("the numbers contradict each other")
     return found
 
 
 def number(value: object, *, least: int = 0) -> int:
     """A whole number that fits; ValueError."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= INT64_MAX:
-        raise ValueError(f"{str(value)[:20]} is no count")
+        raise ValueError(f"{str(value)[:20]} is not a count")
     return value
 
 

@@ -158,7 +158,7 @@ def with_field(value: bytes | None, field: str, mark: str) -> bytes:
     """A JSON object with the mark as its last field; ValueError for a value that is none."""
     body = b"" if value is None else value.rstrip()
     if not body.lstrip().startswith(b"{") or not body.endswith(b"}"):
-        raise ValueError("a value that is no JSON object has no field for a mark")
+        raise ValueError("the value is not a JSON object, so it cannot hold a mark")
     head = body[:-1].rstrip()
     comma = b"" if head.lstrip() == b"{" else b","
     return b"%s%s%s:%s}" % (head, comma, json.dumps(field).encode(), json.dumps(mark, ensure_ascii=False).encode())

@@ -217,7 +217,7 @@ class Follower:
         plan = self._plan
         began = self._now_ms()
         if not self._read_reports("live", plan.live):
-            raise NothingToCompare(f"there is no topic {plan.counts}, where producers' counts would be")
+            raise NothingToCompare(f"topic {plan.counts}, which should hold the producers' counts, does not exist")
         if plan.offline is not None and plan.consumers:
             self._read_reports("offline", plan.offline)
         self._counts_read_ms = began
@@ -364,9 +364,7 @@ class Follower:
     def not_alive(self) -> list[str]:
         """Reasons."""
         stuck_s = time.monotonic() - self._beat
-        return (
-            [f"the round has not gone on for {stuck_s:.0f} s"] if stuck_s > max(STUCK_S, 3 * self._interval_s) else []
-        )
+        return [f"no progress for {stuck_s:.0f} s"] if stuck_s > max(STUCK_S, 3 * self._interval_s) else []
 
     def not_ready(self) -> list[str]:
         """Reasons: what cannot be read, and what has not been read yet."""
@@ -381,26 +379,32 @@ class Follower:
             return Family(f"kafkalite_audit_{name}", kind, text, [(labels(stage=key), v) for key, v in values.items()])
 
         up = {name: int(value) for name, value in numbers.up.items()}
-        yield by_stage("stage_up", "gauge", "1 when a stage could be read in the last round.", up)
+        yield by_stage("stage_up", "gauge", "1 if the last round could read the stage.", up)
         read_at = {name: moment / 1000 for name, moment in numbers.read_at_ms.items()}
-        yield by_stage("stage_read_seconds", "gauge", "Up to when a stage was read, since 1970.", read_at)
-        yield by_stage("records", "counter", "Records read of a stage.", numbers.records)
-        yield by_stage("unmarked_records", "counter", "Records without a mark.", numbers.unmarked)
-        yield by_stage("late_records", "counter", "Records of windows that are forgotten already.", numbers.late)
         yield by_stage(
-            "untracked_records", "counter", "Records that had no room, or no time to believe.", numbers.untracked
+            "stage_read_seconds",
+            "gauge",
+            "Timestamp up to which a stage has been read, in seconds since 1970.",
+            read_at,
+        )
+        yield by_stage("records", "counter", "Records read from a stage.", numbers.records)
+        yield by_stage("unmarked_records", "counter", "Records without a mark.", numbers.unmarked)
+        yield by_stage("late_records", "counter", "Records of windows that are no longer kept.", numbers.late)
+        yield by_stage(
+            "untracked_records", "counter", "Records ignored for lack of space or a plausible time.", numbers.untracked
         )
         for at, name in enumerate(("missing", "duplicated", "unreported")):
             rows = [(labels(stage=stage, topic=topic), row[at]) for (stage, topic), row in numbers.wrong.items()]
-            yield Family(
-                f"kafkalite_audit_{name}_messages", "gauge", f"Messages {name} in windows that are kept.", rows
-            )
+            yield Family(f"kafkalite_audit_{name}_messages", "gauge", f"Messages {name} in the windows kept.", rows)
         verdicts: Iterable[tuple[str, float]] = [(labels(verdict=name), n) for name, n in self.totals.items()]
-        yield Family("kafkalite_audit_windows", "gauge", "Windows that every stage has reached, by verdict.", verdicts)
+        yield Family("kafkalite_audit_windows", "gauge", "Windows compared in every stage, by result.", verdicts)
         yield Family(
-            "kafkalite_audit_open_windows", "gauge", "Windows not judged everywhere.", [("", numbers.open_count)]
+            "kafkalite_audit_open_windows",
+            "gauge",
+            "Windows not yet compared in every stage.",
+            [("", numbers.open_count)],
         )
-        yield Family("kafkalite_audit_rounds", "counter", "Rounds that judged.", [("", numbers.rounds)])
+        yield Family("kafkalite_audit_rounds", "counter", "Rounds that compared windows.", [("", numbers.rounds)])
 
 
 def stages_of(plan: Plan, follower: Follower) -> list[Stage]:

@@ -91,11 +91,11 @@ class Stage(abc.ABC):
             return False
         if not self._recounts:
             raise LogTruncated(
-                f"stage {self.name}: {parted[0]}: its log was restored from a backup, truncated or recreated; "
-                "--on-data-loss recount counts the stage once more, by what is there now",
+                f"stage {self.name}: {parted[0]}: the log was restored from a backup, truncated or recreated; use "
+                "--on-data-loss recount to count the stage again",
                 *parted[0],
             )
-        logger.warning("stage %s: %s; it is counted once more", self.name, parted[0])
+        logger.warning("stage %s: %s; counting it again", self.name, parted[0])
         self._horizon_ms = self.count.since_ms
         self.count = self.count.emptied()
         self._histories.clear()
@@ -200,7 +200,7 @@ class ConsumerStage(Stage):
     def read(self, topics: list[str], stop: Event) -> None:
         found = [(client, spans) for client in self._clients if (spans := self._taken.of(self.name, client.cluster_id))]
         if not found:
-            raise NothingToCompare(f"no consumer called {self.name} has ever reported what it took")
+            raise NothingToCompare(f"no consumer of stage {self.name} has reported anything yet")
         client, reported = found[0]
         self.count.topics = frozenset(key.topic for key in reported)
         there = set(present(client, [name for name in topics if name in self.count.topics]))

@@ -44,7 +44,7 @@ class AuditedConfluentConsumer:
 
     def __init__(self, config: Mapping[str, Any], *, stage: str | None = None, audit_topic: str = AUDIT_TOPIC) -> None:
         if str(config.get("enable.auto.commit", True)).lower() != "false":
-            raise ValueError("an audited consumer's commits are its program's: enable.auto.commit has to be False")
+            raise ValueError("an audited consumer requires enable.auto.commit=False; the program commits")
         from confluent_kafka import Consumer, Producer
 
         self.tally = TakenTally(stage or str(config["group.id"]))
@@ -136,7 +136,7 @@ class AuditedConfluentConsumer:
         try:
             (row,) = self._consumer.committed([Theirs(*key)], SEND_TIMEOUT_S)
         except KafkaException as error:
-            logger.warning("what was committed for %s before is not known: %s", key, error)
+            logger.warning("cannot read the offsets committed for %s before: %s", key, error)
             return None
         return None if row.error is not None else row.metadata
 
@@ -174,7 +174,7 @@ class AuditedKafkaPythonConsumer:
 
     def __init__(self, consumer: Any, stage: str | None = None, *, audit_topic: str = AUDIT_TOPIC) -> None:
         if consumer.config["enable_auto_commit"]:
-            raise ValueError("an audited consumer's commits are its program's: enable_auto_commit has to be False")
+            raise ValueError("an audited consumer requires enable_auto_commit=False; the program commits")
         from kafka import KafkaProducer
 
         self.tally = TakenTally(stage or consumer.config["group_id"])
@@ -227,7 +227,7 @@ class AuditedKafkaPythonConsumer:
 
     def commit_async(self, *_arguments: object, **_options: object) -> None:
         """What it covers could not be reported: ValueError."""
-        raise ValueError("an audited consumer's commits wait: use commit")
+        raise ValueError("an audited consumer cannot commit asynchronously; use commit")
 
     def close(self, **options: Any) -> None:
         """As kafka.KafkaConsumer.close, which commits nothing."""
@@ -261,7 +261,7 @@ class AuditedAioKafkaConsumer:
 
     def __init__(self, consumer: Any, producer: Any, stage: str, *, audit_topic: str = AUDIT_TOPIC) -> None:
         if getattr(consumer, "_enable_auto_commit", False):
-            raise ValueError("an audited consumer's commits are its program's: enable_auto_commit has to be False")
+            raise ValueError("an audited consumer requires enable_auto_commit=False; the program commits")
         self.tally = TakenTally(stage)
         self._consumer = consumer
         self._producer = producer

@@ -74,7 +74,7 @@ def server_bytes(server: str) -> bytes:
     """A server's name as marks have it; ValueError for one that is empty or too long."""
     raw = server.encode()
     if not 0 < len(raw) <= SERVER_SIZE_MAX:
-        raise ValueError(f"a server's name has 1 to {SERVER_SIZE_MAX} bytes, not {len(raw)}")
+        raise ValueError(f"a server name must have 1 to {SERVER_SIZE_MAX} bytes, not {len(raw)}")
     return raw
 
 

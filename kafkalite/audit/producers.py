@@ -86,7 +86,7 @@ class AuditedProducer(Producer):
     def send_batch(self, topic: str, partition: int, batch: Buffer) -> int:
         """A batch as it is cannot be given marks: ValueError."""
         del topic, partition, batch
-        raise ValueError("a batch that is sent as it is cannot be audited; send its records")
+        raise ValueError("an audited producer cannot send a ready-made batch; send its records")
 
     def flush(self) -> None:
         """As Producer.flush, counts included."""

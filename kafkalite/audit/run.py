@@ -149,7 +149,7 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
         read_broker("offline", plan.offline, None)
     silent = [name for name in plan.consumers if name not in stages]
     if silent:
-        raise NothingToCompare(f"no consumer called {silent[0]} has ever reported what it took")
+        raise NothingToCompare(f"no consumer of stage {silent[0]} has reported anything yet")
     for stage, folder in plan.loaded.items():
         heard = None if on_progress is None else functools.partial(on_progress, stage)
         stages[stage] = read_loaded(folder, topics, new_count, heard, plan.fields)
@@ -174,7 +174,7 @@ def read_loaded(
         except FileNotFoundError:
             continue
         return count
-    raise NothingToCompare(f"files in {folder} were replaced again and again while they were read")
+    raise NothingToCompare(f"the files in {folder} kept being replaced while they were read; try again")
 
 
 def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[NamedMessages]:

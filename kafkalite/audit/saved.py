@@ -89,17 +89,17 @@ def load(follower: Follower, file: Path, about: dict[str, Any]) -> bool:
     except StateError:
         raise
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise StateError(f"{file} is damaged ({error}): remove it to start again") from error
+        raise StateError(f"{file} is damaged ({error}); remove it to start over") from error
     return True
 
 
 def require(file: Path, meta: dict[str, Any], about: dict[str, Any]) -> None:
     """StateError for what another version, or another audit, wrote."""
     if meta["version"] != VERSION:
-        raise StateError(f"{file} has version {meta['version']}, and this knows {VERSION}")
+        raise StateError(f"{file} has version {meta['version']}; this release supports version {VERSION}")
     for key, value in about.items():
         if meta["about"].get(key) != value:
-            raise StateError(f"{file} is of another audit: its {key} is {meta['about'].get(key)}, not {value}")
+            raise StateError(f"{file} belongs to another audit: its {key} is {meta['about'].get(key)}, not {value}")
 
 
 def restore(follower: Follower, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:

@@ -61,7 +61,7 @@ def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | 
     """Everything in a topic of counts and its classic one, and what consumers took. NothingToCompare without both."""
     there = topics_of_counts(client, topic)
     if not there:
-        raise NothingToCompare(f"there is no topic {topic}, where producers' counts would be")
+        raise NothingToCompare(f"topic {topic}, which should hold the producers' counts, does not exist")
     with committed(client, ranges_of(client, there), ["values"]) as reader:
         for chunk in reader:
             for value in chunk.columns.values:
@@ -123,7 +123,7 @@ def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPart
     try:
         reached = Progress(target, name, source.cluster_id or "", prefix=None).load()
     except UnknownTopicOrPartition as error:
-        raise NothingToCompare(f"no mirror called {name} has ever copied to there") from error
+        raise NothingToCompare(f"the target has no progress of a mirror named {name}") from error
     except ValueError as error:
         raise NothingToCompare(str(error)) from error
     ids = {name: topic.topic_id for name, topic in source.topics().items()}
@@ -167,11 +167,11 @@ def count_broker(
     """
     wanted = list(topics)
     there = present(client, wanted)
-    notes = [f"there is no topic {name}" for name in wanted if name not in there]
+    notes = [f"topic {name} does not exist" for name in wanted if name not in there]
     ranges = ranges_of(client, there, since_ms)
     if since_ms is None:
         begun = [(key, start) for key, (start, _) in ranges.items() if start]
-        notes += [f"{key} begins at offset {start}: what was before is gone" for key, start in begun]
+        notes += [f"{key} starts at offset {start}; earlier records were deleted" for key, start in begun]
     for part, columns in by_columns(ranges, fields):
         with committed(client, part, columns, chunk_count=CHUNK_COUNT) as reader:
             for chunk in reader:
@@ -215,7 +215,7 @@ def loaded_files(folder: str) -> list[DataFile]:
     """What `kafkalite load` has published there. NothingToCompare."""
     target = Target(folder)
     if not target.exists:
-        raise NothingToCompare(f"nothing was ever loaded into {folder}")
+        raise NothingToCompare(f"{folder} contains no loaded files")
     try:
         return list(target.refresh().files.values())
     except LoadError as error:
@@ -265,9 +265,9 @@ def mark_columns(schema: Any, file: DataFile, fields: MarkFields | None) -> list
     if field is not None:
         found += [name for name in (DECODED, "value") if name in schema.names][:1]
         if found in ([], ["headers"]):
-            raise NothingToCompare(f"{file.path} was loaded without values, where the field {field} is")
+            raise NothingToCompare(f"{file.path} was loaded without values, which contain the field {field}")
     if not found:
-        raise NothingToCompare(f"{file.path} was loaded without headers, where the audit's marks are")
+        raise NothingToCompare(f"{file.path} was loaded without headers, which contain the audit's marks")
     return found
 
 

@@ -117,7 +117,7 @@ class TakenTally:
 
     def __init__(self, stage: str, cluster: str | None = None) -> None:
         if not stage or "=" in stage or stage in {"live", "mirror", "offline", "loaded"}:
-            raise ValueError(f"a stage of consumers cannot be called {stage!r}")
+            raise ValueError(f"invalid name of a consumer stage: {stage!r}")
         self.stage = stage
         self.cluster = cluster
         self._taken: dict[TopicPartition, Spans] = {}
@@ -246,6 +246,6 @@ class Taken:
 def report_of(fields: Any) -> tuple[TopicPartition, list[tuple[int, int]]]:
     """Of a report's JSON; ValueError, KeyError, TypeError."""
     if fields["version"] != VERSION or not isinstance(fields["taken"], str):
-        raise ValueError("it is no report")
+        raise ValueError("the message is not a report")
     ranges = [(number(first), number(end)) for first, end in fields["ranges"]]
     return TopicPartition(str(fields["topic"]), number(fields["partition"], least=0) & INT64_MAX), ranges

@@ -35,35 +35,35 @@ COMMANDS: Final = {
     "run": "run a command with a temporary broker, for tests and CI",
     "topics": "list, describe, create, delete and change topics",
     "configs": "describe and change settings of topics and brokers",
-    "acls": "list, add and remove ACLs",
+    "acls": "add, remove and list ACLs",
     "users": "add, list and delete SCRAM users",
     "quotas": "list, set and delete client quotas",
     "cluster": "describe a cluster, move partitions, retire brokers, migrate a standalone broker",
     "groups": "list, describe and delete consumer groups, reset their offsets",
-    "transactions": "list and describe transactions, abort one that hangs",
+    "transactions": "list and describe transactions, abort hanging ones",
     "produce": "send lines to a topic",
     "consume": "print the records of a topic",
     "query": "query topics with SQL",
     "track": "find an event by its id in all topics",
     "mirror": "copy topics from another cluster, exactly once",
-    "audit": "verify that what producers sent has arrived",
+    "audit": "verify that every message sent has arrived",
     "failures": "run a handler with retries, dead letters and alarms",
     "letters": "list, show, redrive and resolve dead letters",
     "load": "load topics into Parquet files, exactly once",
     "registry": "run a schema registry",
     "console": "serve the web console of a cluster",
     "web": "manage users of the HTTP services: registry, metrics, console",
-    "classic": "the tools of Kafka 0.7",
-    "top": "watch a broker: requests, traffic, groups by lag",
-    "metrics": "print a dashboard for Grafana, alert rules for Prometheus",
-    "check": "check whether this machine suits a broker",
-    "backup": "back up a data directory, also of a running broker",
+    "classic": "run the tools of Kafka 0.7",
+    "top": "watch a broker: request rates, throughput, lag of groups",
+    "metrics": "print a Grafana dashboard or Prometheus alert rules",
+    "check": "check whether this machine is suitable for a broker",
+    "backup": "back up a data directory, even while the broker runs",
     "restore": "restore a data directory from a backup",
     "log": "show, check and repair log files without a broker",
-    "bench": "compare with other brokers on this machine",
-    "settings": "list every setting that a broker or a topic takes",
+    "bench": "benchmark against other brokers on this machine",
+    "settings": "list all settings of brokers and topics",
     "completion": "print a completion script for your shell",
-    "version": "print the version and where it is installed",
+    "version": "print the version and the installation path",
 }
 """Name → what it does, as --help shows them; each is the module of that name in this package."""
 
@@ -171,7 +171,7 @@ def execute(arguments: list[str]) -> int:
 
         say(f"kafkalite {VERSION}")
         return 0
-    raise UsageError(f"there is no command {name!r}{did_you_mean(name, COMMANDS)}; try --help")
+    raise UsageError(f"unknown command {name!r}{did_you_mean(name, COMMANDS)}; see kafkalite --help")
 
 
 def command_of(name: str) -> tuple[Any, Parser]:
@@ -201,7 +201,7 @@ def overview() -> str:
     """What `kafkalite --help` prints."""
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
-    after = "`kafkalite COMMAND --help` says more; -V prints the version alone."
+    after = "`kafkalite COMMAND --help` describes a command; -V prints only the version."
     return f"usage: kafkalite COMMAND [OPTION ...]\n\n{rows}\n\n{after}"
 
 

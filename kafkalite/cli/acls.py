@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     add = actions.add_parser("add", help="add ACLs that allow or deny operations")
     remove = actions.add_parser("remove", help="remove ACLs")
-    listing = actions.add_parser("list", help="list the ACLs of resources, or all")
+    listing = actions.add_parser("list", help="list the ACLs of some or all resources")
     for action in (add, remove):
         for verb in ("allow", "deny"):
             action.add_argument(
@@ -88,11 +88,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=operation_name,
             action="append",
             default=[],
-            help=f"can be repeated (default: all): {', '.join(sorted(OPERATION_NAMES))}",
+            help=f"operation; can be repeated (default: all): {', '.join(sorted(OPERATION_NAMES))}",
         )
-        action.add_argument("--producer", action="store_true", help="the operations of a producer")
-        action.add_argument("--consumer", action="store_true", help="the operations of a consumer")
-        action.add_argument("--idempotent", action="store_true", help="with --producer, for older clients")
+        action.add_argument("--producer", action="store_true", help="all operations that a producer needs")
+        action.add_argument("--consumer", action="store_true", help="all operations that a consumer needs")
+        action.add_argument(
+            "--idempotent",
+            action="store_true",
+            help="with --producer: also allow idempotent-write on the cluster, for older clients",
+        )
     listing.add_argument(
         "--principal",
         action="append",
@@ -103,16 +107,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action, patterns in ((add, ("literal", "prefixed")), (remove, PATTERNS), (listing, PATTERNS)):
         for name in KINDS:
             flag = f"--{name.replace('_', '-')}"
-            action.add_argument(flag, action="append", default=[], metavar="NAME", help="can be repeated; * means all")
+            action.add_argument(
+                flag,
+                action="append",
+                default=[],
+                metavar="NAME",
+                help="name of the resource, or * for all; can be repeated",
+            )
         action.add_argument("--cluster", action="store_true", help="the cluster resource")
         action.add_argument(
             "--resource-pattern-type",
             choices=patterns,
             default="literal",
             type=str.lower,
-            help="how names match (default: literal)",
+            help="how the resource name matches (default: literal)",
         )
-        action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, instead of -b")
+        action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, used instead of -b")
         add_client_arguments(action)
     remove.add_argument("--force", action="store_true", help="do not ask for confirmation")
 
@@ -132,14 +142,14 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.action == "add":
         added = list(dict.fromkeys(rules(arguments)))
         if not added:
-            raise UsageError("--allow-principal or --deny-principal says whom the rules are about")
+            raise UsageError("no principal given; use --allow-principal or --deny-principal")
         create(arguments, added)
         show(arguments, added)
     else:
         wanted = [exactly(acl) for acl in rules(arguments)] or list(filters(arguments))
         if not arguments.force and sys.stdin.isatty():
             show(arguments, find(arguments, wanted))
-            if input("Remove these rules? (y/n) ").strip().lower() != "y":
+            if input("Remove these ACLs? (y/n) ").strip().lower() != "y":
                 return 0
         show(arguments, delete(arguments, wanted))
     return 0
@@ -151,9 +161,9 @@ def resources(arguments: argparse.Namespace) -> list[Resource]:
     if arguments.cluster:
         found.append((ResourceType.CLUSTER, CLUSTER_NAME))
     if not found and arguments.action != "list":
-        raise UsageError("name a resource: --topic, --group, --cluster, --transactional-id, ...")
+        raise UsageError("no resource given; use --topic, --group, --cluster, --transactional-id, ...")
     if any(not name for _, name in found):
-        raise UsageError("the name of a resource is not empty")
+        raise UsageError("the resource name must not be empty")
     return found
 
 
@@ -169,7 +179,7 @@ def operations(arguments: argparse.Namespace) -> Iterator[tuple[Resource, AclOpe
         if operation is not AclOperation.ALL and operation not in OPERATIONS[kind]:
             known = ", ".join(each.name.lower().replace("_", "-") for each in OPERATIONS[kind])
             raise UsageError(
-                f"--operation {operation.name.lower()}: of a {kind.name.lower()} there is {known}, and all"
+                f"--operation {operation.name.lower()} does not apply to a {kind.name.lower()}; expected {known} or all"
             )
         yield (kind, name), operation
 
@@ -178,11 +188,11 @@ def _for_clients(named: Sequence[Resource], arguments: argparse.Namespace) -> It
     topics = [resource for resource in named if resource[0] is ResourceType.TOPIC]
     groups = [resource for resource in named if resource[0] is ResourceType.GROUP]
     if arguments.operation:
-        raise UsageError("--operation does not go with --producer and --consumer, which say the operations")
+        raise UsageError("--operation cannot be used with --producer or --consumer, which set the operations")
     if not topics:
-        raise UsageError("--producer and --consumer need a --topic")
+        raise UsageError("--producer and --consumer require --topic")
     if arguments.consumer != bool(groups):
-        raise UsageError("--consumer needs a --group, and only --consumer has one")
+        raise UsageError("--consumer requires --group; --producer alone cannot be used with it")
     if arguments.producer:
         yield from product(topics, FOR_PRODUCERS)
         ids = [resource for resource in named if resource[0] is ResourceType.TRANSACTIONAL_ID]
@@ -206,10 +216,10 @@ def rules(arguments: argparse.Namespace) -> Iterator[Acl]:
     ]
     for flag in ("allow", "deny"):
         if getattr(arguments, f"{flag}_host") and not getattr(arguments, f"{flag}_principal"):
-            raise UsageError(f"--{flag}-host needs a --{flag}-principal")
+            raise UsageError(f"--{flag}-host requires --{flag}-principal")
     pattern = PatternType[arguments.resource_pattern_type.upper()]
     if who and pattern in {PatternType.ANY, PatternType.MATCH}:
-        raise UsageError(f"--resource-pattern-type {pattern.name.lower()} does not go with principals")
+        raise UsageError(f"--resource-pattern-type {pattern.name.lower()} cannot be used with principals")
     for ((kind, name), operation), (permission, principal, host) in product(list(operations(arguments)), who):
         way = PatternType.LITERAL if kind is ResourceType.CLUSTER else pattern
         acl = Acl(kind, name, way, principal, host, operation, permission)

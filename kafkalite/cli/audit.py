@@ -47,52 +47,58 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--live", metavar="HOST:PORT", required=True, help="brokers that producers send to")
-    add_config_argument(parser, "--live-config", " for these")
+    add_config_argument(parser, "--live-config", " for --live")
     parser.add_argument("--offline", metavar="HOST:PORT", help="brokers that a mirror copies to")
-    parser.add_argument("--mirror", metavar="NAME", help="judge what this mirror says it has copied, too")
+    parser.add_argument("--mirror", metavar="NAME", help="also compare what this mirror reports as copied")
     parser.add_argument(
         "--loaded",
         metavar="[NAME=]DIR",
         action="append",
         default=[],
-        help="files of `kafkalite load`, as a stage of this name (default: loaded); may be repeated",
+        help="also compare the files of `kafkalite load`, as stage NAME (default: loaded); can be repeated",
     )
     parser.add_argument(
         "--consumer",
         metavar="STAGE",
         action="append",
         default=[],
-        help="what these consumers have reported, as a stage; may be repeated",
+        help="also compare what the consumers of this stage report; can be repeated",
     )
     parser.add_argument(
-        "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
+        "--topics", metavar="REGEX", default=".*", help="topics whose whole name matches (default: all)"
     )
-    parser.add_argument("--counts", metavar="TOPIC", help="topic of the producers' counts (default: kafkalite.audit)")
+    parser.add_argument("--counts", metavar="TOPIC", help="topic with the producers' counts (default: kafkalite.audit)")
     parser.add_argument(
         "--mark-field",
         metavar="[TOPIC=]FIELD",
         action="append",
         default=[],
-        help="field of payloads that holds the mark, in one topic or all; may be repeated",
+        help="payload field that holds the audit mark, for one topic or all; can be repeated",
     )
-    parser.add_argument("--registry", metavar="URL", help="schema registry of such Avro payloads")
+    parser.add_argument("--registry", metavar="URL", help="schema registry for --mark-field in Avro payloads")
     parser.add_argument(
         "--mark-schema",
         metavar="[TOPIC=]FILE",
         action="append",
         default=[],
-        help="payloads are Avro records of this schema, without a registry's id; may be repeated",
+        help="Avro schema of payloads without a registry's schema id; can be repeated",
     )
-    parser.add_argument("--since", metavar="TIME", type=moment, help="first window")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="start of the first window")
     parser.add_argument("--until", metavar="TIME", type=moment, help="end of the last window")
     parser.add_argument(
-        "--grace", metavar="S", type=grace, default=60.0, help="how long a window is open after its end (default: 60)"
+        "--grace",
+        metavar="S",
+        type=grace,
+        default=60.0,
+        help="seconds that a window stays open after its end (default: 60)",
     )
     add_config_argument(parser, "--offline-config", " for --offline")
     add_follow_arguments(parser)
     add_metrics_arguments(parser)
-    parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--timeout", metavar="S", type=seconds, default=30.0, help="response timeout in seconds (default: 30)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -106,25 +112,33 @@ def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STAGE=S",
         action="append",
         default=[],
-        help="with --follow: --grace for one stage, such as loaded=3600; may be repeated",
+        help="with --follow: --grace of one stage, such as loaded=3600; can be repeated",
     )
     parser.add_argument(
-        "--interval", metavar="S", type=seconds, default=5.0, help="with --follow: seconds between rounds (default: 5)"
+        "--interval",
+        metavar="S",
+        type=seconds,
+        default=5.0,
+        help="with --follow: seconds between two reads (default: 5)",
     )
     parser.add_argument(
         "--keep",
         metavar="S",
         type=seconds,
         default=3600.0,
-        help="with --follow: how long news of a window are taken in after its end (default: 3600)",
+        help="with --follow: seconds after its end for which a window is still updated (default: 3600)",
     )
     parser.add_argument(
         "--on-data-loss",
         choices=("stop", "recount"),
         default="stop",
-        help="with --follow: when a log was restored or truncated: stop, or count its stages again (default: stop)",
+        help=(
+            "with --follow: what to do if a log was restored or truncated: stop, or recount its stages (default: stop)"
+        ),
     )
-    parser.add_argument("--state", metavar="FILE", type=Path, help="with --follow: where what was counted is kept")
+    parser.add_argument(
+        "--state", metavar="FILE", type=Path, help="with --follow: file that keeps the counts for the next run"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -134,9 +148,9 @@ def run(arguments: argparse.Namespace) -> int:
         return follow(arguments)
     for flag in ("state", "metrics", "metrics_users", "stage_grace"):
         if getattr(arguments, flag):
-            raise UsageError(f"--{flag.replace('_', '-')} needs --follow")
+            raise UsageError(f"--{flag.replace('_', '-')} requires --follow")
     if arguments.on_data_loss != "stop":
-        raise UsageError("--on-data-loss needs --follow: without it nothing is kept from one run to the next")
+        raise UsageError("--on-data-loss requires --follow; without it, no state is kept between runs")
     from kafkalite.audit.run import run_audit
 
     shown = False if arguments.quiet else None
@@ -179,7 +193,7 @@ def show(report: Report, *, as_json: bool) -> None:
     messages, topics = counted(verdict.expected, "message"), counted(len(verdict.topics), "topic")
     scope = f"{messages} of {topics} in {counted(verdict.window_count, 'window')}"
     stages = ", ".join(report.stages)
-    still = f"; not judged yet: {counted(verdict.open_count, 'window')}" if verdict.open_count else ""
+    still = f"; not compared yet: {counted(verdict.open_count, 'window')}" if verdict.open_count else ""
     if verdict.complete:
         say(f"complete: {scope}, each once in {stages}{still}")
     else:
@@ -190,8 +204,8 @@ def nothing_judged(report: Report) -> str:
     """Why there is no verdict."""
     verdict = report.verdict
     if verdict.open_count:
-        return f"nothing is judged yet: {counted(verdict.open_count, 'window')} still open, or within --grace"
-    return f"nothing is judged: no window of {counted(len(verdict.topics), 'topic')} lies in the time asked for"
+        return f"nothing to compare yet: {counted(verdict.open_count, 'window')} still open or within --grace"
+    return f"nothing to compare: no window of {counted(len(verdict.topics), 'topic')} in the requested time"
 
 
 def counted(count: int, name: str) -> str:

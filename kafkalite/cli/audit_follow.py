@@ -41,7 +41,9 @@ def follow(arguments: argparse.Namespace) -> int:
     from kafkalite.audit.following import Follower
 
     if arguments.since is not None or arguments.until is not None:
-        raise UsageError("--follow looks at what comes, and back as far as --keep: it has no --since and --until")
+        raise UsageError(
+            "--since and --until cannot be used with --follow, which reads new records and looks back as far as --keep"
+        )
     arguments.timeout = min(arguments.timeout, RETRY_S)
     with contextlib.ExitStack() as stack:
         with refusals():
@@ -90,14 +92,16 @@ def kept(follower: Follower, arguments: argparse.Namespace) -> Iterator[Callable
             raise CommandError(f"--state {arguments.state}: {sentence(error)}", EXIT_FAILURE) from error
 
     if arguments.state.is_dir():
-        raise UsageError(f"--state {arguments.state}: Is a directory")
+        raise UsageError(f"--state {arguments.state}: is a directory; expected a file")
     with contextlib.ExitStack() as stack:
         try:
             lock = stack.enter_context(arguments.state.with_name(f"{arguments.state.name}.lock").open("ab"))
             fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             load(follower, arguments.state, about)
         except BlockingIOError as error:
-            raise UsageError(f"--state {arguments.state}: another audit has it") from error
+            raise UsageError(
+                f"--state {arguments.state}: in use by another audit; give each audit its own file"
+            ) from error
         except StateError as error:
             raise UsageError(f"--state: {error}") from error
         except OSError as error:
@@ -116,7 +120,9 @@ def stage_graces(texts: list[str], plan: Plan) -> dict[str, float]:
     for text in texts:
         name, _, value = text.rpartition("=")
         if name not in names:
-            raise UsageError(f"--stage-grace {text}: there is no stage {name!r}, only {', '.join(sorted(names))}")
+            raise UsageError(
+                f"--stage-grace {text}: unknown stage {name!r}; expected one of {', '.join(sorted(names))}"
+            )
         try:
             found[name] = grace(value)
         except argparse.ArgumentTypeError as error:
@@ -133,7 +139,7 @@ def told(*, as_json: bool) -> Any:
 
     def tell(event: Event_) -> None:
         if isinstance(event, Away):
-            reason = "can be read again" if event.reason is None else f"cannot be read: {event.reason}"
+            reason = "is readable again" if event.reason is None else f"cannot be read: {event.reason}"
             note(f"kafkalite: {event.stage} {reason}")
             if as_json:
                 print_json({"event": "away", "stage": event.stage, "reason": event.reason})
@@ -150,12 +156,12 @@ def wrong_line(event: Wrong) -> str:
     """What is wrong in a stage, or is right by now."""
     row = event.difference
     found = amounts((row.missing, row.duplicated, row.unreported))
-    text = f"{found} of {row.expected}" if found else f"all of {row.expected}, once"
+    text = f"{found} of {row.expected}" if found else f"all {row.expected}, each once"
     numbers = [f"missing {spans(event.missing)}"] if event.missing else []
     numbers += [f"duplicated {spans([(one, one + 1) for one in event.duplicated])}"] if event.duplicated else []
     more = f" ({'; '.join(numbers)})" if numbers else ""
     if event.before is not None:
-        more += f" (before: {amounts(event.before) or 'nothing wrong'})"
+        more += f" (before: {amounts(event.before) or 'no difference'})"
     return f"{row.stage}  {row.topic}  {window_text(row.window_ms, row.length_ms)}  {row.server}: {text}{more}"
 
 
@@ -169,7 +175,7 @@ def closed_line(event: Closed) -> str:
     window = event.window
     head = f"{window.topic}  {window_text(window.start_ms, window.length_ms)}  {event.expected} messages"
     if event.wrong:
-        return f"incomplete  {head}: not as sent in {', '.join(event.wrong)}"
+        return f"incomplete  {head}: differs from what was sent in {', '.join(event.wrong)}"
     return f"complete  {head}, each once in {', '.join(event.stages)}"
 
 

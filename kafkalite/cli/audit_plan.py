@@ -57,7 +57,7 @@ def plan_of(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Plan:
     except re.error as error:
         raise UsageError(f"--topics: {error}") from error
     if arguments.mirror is not None and arguments.offline is None:
-        raise UsageError("--mirror needs --offline, where a mirror keeps its progress")
+        raise UsageError("--mirror requires --offline, the cluster that stores the mirror's progress")
     loaded = loaded_stages(arguments.loaded)
     fields = mark_fields(arguments, stack)
     live = stack.enter_context(open_client("--live", arguments.live, arguments.live_config, arguments))
@@ -83,7 +83,7 @@ def consumer_stages(names: Sequence[str], loaded: Mapping[str, str]) -> tuple[st
     """Names of stages of consumers. UsageError for one that another stage has."""
     for at, name in enumerate(names):
         if name in {"", "live", "mirror", "offline", *loaded, *names[:at]}:
-            raise UsageError(f"--consumer {name}: there is a stage {name!r} already")
+            raise UsageError(f"--consumer {name}: stage {name!r} already exists; use another name")
     return tuple(names)
 
 
@@ -94,7 +94,7 @@ def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> M
     if not fields:
         if files or arguments.registry is not None:
             flag = "--registry" if arguments.registry is not None else "--mark-schema"
-            raise UsageError(f"{flag} needs --mark-field, which says where marks are")
+            raise UsageError(f"{flag} requires --mark-field, the field that holds the mark")
         return None
     from kafkalite.audit.fields import MarkFields
     from kafkalite.avro.client import RegistryClient
@@ -128,7 +128,7 @@ def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
         name, separator, value = text.partition("=")
         topic, value = (name, value) if separator and "/" not in name else (None, text)
         if not value or topic == "" or topic in found:
-            raise UsageError(f"{flag} {text}: expected [TOPIC=]VALUE, once a topic")
+            raise UsageError(f"{flag} {text}: expected [TOPIC=]VALUE, at most once per topic")
         found[topic] = value
     return found
 
@@ -144,7 +144,7 @@ def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
         if not separator or "/" in name:
             name, folder = "loaded", text
         if name in found or name in {"", "live", "mirror", "offline"}:
-            raise UsageError(f"--loaded {text}: there is a stage {name!r} already, so give another NAME=DIR")
+            raise UsageError(f"--loaded {text}: stage {name!r} already exists; use another NAME=DIR")
         try:
             refuse_url(folder)
         except LoadError as error:

@@ -75,7 +75,9 @@ class AvroValues:
             return columns, rows, None
         first = min(reasons)
         where = f"{key} offset {int(columns.offsets[first])}"
-        failure = CommandError(f"{where}: {reasons[first]} (--avro-mode permissive prints it as it is)")
+        failure = CommandError(
+            f"{where}: {reasons[first]} (use --avro-mode permissive to print such values as they are)"
+        )
         return slice_of(columns, 0, first), rows[:first], failure
 
     def _ask(self, column: BytesColumn) -> tuple[list[object], dict[int, str]]:
@@ -85,6 +87,6 @@ class AvroValues:
         try:
             return self._documents.decode(column)
         except RegistryUnreachable as error:
-            raise CommandError(f"the schema registry does not answer: {error}", EXIT_USAGE) from error
+            raise CommandError(f"cannot reach the schema registry: {error}", EXIT_USAGE) from error
         except RegistryRefused as error:
-            raise CommandError(f"the schema registry refuses: {error}") from error
+            raise CommandError(f"the schema registry rejected the request: {error}") from error

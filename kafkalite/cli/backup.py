@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="DIR", type=directory, help="directory of the backup, which must not exist")
+    parser.add_argument("target", metavar="DIR", type=directory, help="directory to create for the backup")
     add_data_arguments(parser)
-    parser.add_argument("--copy", action="store_true", help="copy files instead of linking them")
+    parser.add_argument("--copy", action="store_true", help="copy files instead of hard-linking them")
     add_report_arguments(parser)
 
 
@@ -39,14 +39,12 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     """--data-dir and --config, for commands about a data directory that know no broker."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--data-dir", metavar="DATA", type=directory, help="data directory of the broker (log.dirs)")
-    where.add_argument(
-        "--config", metavar="FILE", type=Path, help="the broker's .properties file, which names the directory"
-    )
+    where.add_argument("--config", metavar="FILE", type=Path, help="the broker's .properties file, which sets log.dirs")
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """--no-check and --json."""
-    parser.add_argument("--no-check", action="store_true", help="do not check the backup")
+    parser.add_argument("--no-check", action="store_true", help="do not verify the backup")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -85,8 +83,8 @@ def tell(report: Report, target: str, *, as_json: bool) -> int:
             }
         )
     else:
-        linked = f" ({quantity(report.linked_size, 'B')} of it linked)" if report.linked_size else ""
-        checked = ", whole" if report.checked and not report.findings else "" if report.checked else ", not checked"
+        linked = f" ({quantity(report.linked_size, 'B')} of it hard-linked)" if report.linked_size else ""
+        checked = ", verified" if report.checked and not report.findings else "" if report.checked else ", not verified"
         size = quantity(report.size, "B")
         say(f"{target}: {report.partition_count} partitions, {size}{linked}{checked}, for node.id={report.node_id}")
         for finding in report.findings:

@@ -34,26 +34,30 @@ PROGRAM: Final = "benchmarks.head_to_head"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     size = parser.add_mutually_exclusive_group()
     for name, what in (
-        ("quick", "one short repeat of the producer and consumer tests"),
-        ("full", "also sizes, several clients, both at once, backlogs; five repeats"),
-        ("paper", "the paper's 10,000,000 messages, once"),
+        ("quick", "run the producer and consumer tests, shortened, once"),
+        ("full", "add message sizes, several clients, simultaneous load and backlogs; five repeats"),
+        ("paper", "run the Kafka paper's test with 10,000,000 messages, once"),
     ):
         size.add_argument(f"--{name}", dest="profile", action="store_const", const=name, default="default", help=what)
-    parser.add_argument("--systems", metavar="NAME,...", help="only these (default: all that are installed)")
-    parser.add_argument("--remote", metavar="HOST[:PORT]", help="measure a running system, the one of --systems")
-    parser.add_argument("--only", metavar="CASE,...", help="only these cases, with the names that the progress shows")
+    parser.add_argument("--systems", metavar="NAME,...", help="systems to measure (default: all that are installed)")
+    parser.add_argument("--remote", metavar="HOST[:PORT]", help="measure a running broker, of the type in --systems")
+    parser.add_argument("--only", metavar="CASE,...", help="cases to run, by the names that the progress shows")
     parser.add_argument("--repeats", metavar="N", type=int, help="number of repeats")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="directory of the results (build/bench/head_to_head)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="directory for the results (default: build/bench/head_to_head)"
+    )
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
     parser.add_argument("--no-plots", action="store_true", help="draw no charts")
-    parser.add_argument("--show", metavar="DIR", type=Path, help="print the tables of this run without measuring")
+    parser.add_argument(
+        "--show", metavar="DIR", type=Path, help="print the tables of the run in --out without measuring"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not (CLONE / PROGRAM.replace(".", "/")).exists():
         raise CommandError(
-            "the benchmarks are not part of the installed package: run `make bench` or `kafkalite bench` in a clone of"
-            " the repository, where the load programs and their systems' settings are",
+            "the installed package does not contain the benchmarks; clone the repository and run `make bench` or "
+            "`kafkalite bench` there",
             status=2,
         )
     path = os.pathsep.join(filter(None, [str(CLONE), os.environ.get("PYTHONPATH")]))

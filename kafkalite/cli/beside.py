@@ -97,10 +97,10 @@ class ConsoleBeside:
             if time.monotonic() - began > LONG_LIFE_S:
                 failures = 0
             if status == REFUSED or failures == len(PAUSES_S):
-                self._note = f"the console ended with status {status}, and is not restarted; the broker continues"
+                self._note = f"the console exited with status {status} and is not restarted; the broker continues"
                 logger.error("%s", self._note)
                 return
-            logger.warning("the console ended with status %d, and starts again in %g s", status, PAUSES_S[failures])
+            logger.warning("the console exited with status %d and restarts in %g s", status, PAUSES_S[failures])
             self._stopped.wait(PAUSES_S[failures])
             failures += 1
 
@@ -117,7 +117,7 @@ class ConsoleBeside:
                     process_group=0,  # Ctrl-C is for the broker, which ends both
                 )
             except OSError as error:
-                logger.warning("the console cannot be run: %s", error)
+                logger.warning("cannot start the console: %s", error)
                 return REFUSED
             child = self._child
         with contextlib.suppress(OSError):
@@ -142,12 +142,12 @@ def console_beside(text: str, listeners: Iterable[Listener], log_level: str) -> 
     address = address_of(text, "--console")
     if address.scheme != "http" or not is_loopback(address.host):
         raise UsageError(
-            f"--console {text}: beside the broker it is for this machine alone; "
-            "`kafkalite console` serves others, with --users and --tls-config"
+            f"--console {text}: a broker's console must listen on a loopback address; to serve other machines, "
+            "run `kafkalite console` with --users and --tls-config"
         )
     if all(each.tls or each.sasl or each.classic for each in listeners):
         raise UsageError(
-            "--console cannot reach this broker: each listener wants TLS or a sign-in; "
-            "`kafkalite console` takes them with --command-config"
+            "--console cannot reach this broker: every listener requires TLS or SASL; run `kafkalite console` "
+            "with --command-config instead"
         )
     return ConsoleBeside(address, log_level=log_level)

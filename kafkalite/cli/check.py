@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         rows = look(directory)
     except OSError as error:
-        raise UsageError(f"{directory} cannot be measured: {sentence(error)}") from error
+        raise UsageError(f"cannot measure {directory}: {sentence(error)}") from error
     if arguments.json:
         for row in rows:
             print_json({"what": row.what, "found": row.found, "verdict": row.verdict, "why": row.why})

@@ -46,37 +46,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     describe = actions.add_parser("describe", help="show brokers, quorum, and partitions that need attention")
 
-    move = actions.add_parser("move", help="move partitions: away from brokers, onto new ones, to more replicas")
+    move = actions.add_parser("move", help="move partitions off brokers, onto new brokers or to more replicas")
     move.add_argument(
         "--drain",
         metavar="ID",
         type=natural,
         action="append",
         default=[],
-        help="move everything away from this broker; can be repeated",
+        help="move all replicas off this broker; can be repeated",
     )
-    move.add_argument("--spread", action="store_true", help="balance replicas and leaders over all brokers")
+    move.add_argument("--spread", action="store_true", help="balance replicas and leaders across all brokers")
     move.add_argument("--replication-factor", metavar="N", type=count, help="replicas per partition")
     move.add_argument("-t", "--topic", metavar="REGEX", help="only topics whose whole name matches")
     move.add_argument(
         "--brokers", metavar="IDS", help="ids of brokers that may get replicas, separated by commas (default: all)"
     )
-    move.add_argument("--throttle", metavar="B/S", type=count, help="bytes per second for copying, per broker")
-    move.add_argument("--at-once", metavar="N", type=count, default=20, help="partitions that move at a time (20)")
+    move.add_argument(
+        "--throttle",
+        metavar="B/S",
+        type=count,
+        help="replication limit per broker, in bytes per second (default: none)",
+    )
+    move.add_argument(
+        "--at-once",
+        metavar="N",
+        type=count,
+        default=20,
+        help="maximum number of partitions that move at a time (default: 20)",
+    )
     move.add_argument("--dry-run", action="store_true", help="only show the plan")
     move.add_argument("--cancel", action="store_true", help="cancel moves in progress")
 
-    elect = actions.add_parser("elect", help="elect preferred leaders")
+    elect = actions.add_parser("elect", help="elect the preferred leaders")
     elect.add_argument("-t", "--topic", metavar="REGEX", help="only topics whose whole name matches")
 
-    retire = actions.add_parser("retire", help="unregister a broker that is stopped and has no replicas")
+    retire = actions.add_parser("retire", help="unregister a stopped broker that has no replicas")
     retire.add_argument("broker", metavar="ID", type=natural)
     for action in (describe, move, elect, retire):
         add_client_arguments(action)
 
     migrate = actions.add_parser("migrate", help="migrate a standalone broker into a cluster, with its data")
     migrate.add_argument(
-        "--config", metavar="FILE", type=Path, help="a .properties file with its settings in the cluster"
+        "--config", metavar="FILE", type=Path, help=".properties file with its settings in the cluster"
     )
     migrate.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
     migrate.add_argument("--dry-run", action="store_true", help="only check the data directory")
@@ -112,7 +123,7 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
     say(f"{len(found.partitions)} partitions, {sum(broker.replicas for broker in found.brokers)} replicas")
     for title, keys in (
         ("without a leader", found.offline),
-        ("with replicas that are behind", found.under_replicated),
+        ("with out-of-sync replicas", found.under_replicated),
         ("under min.insync.replicas", found.under_min_isr),
         ("at min.insync.replicas", found.at_min_isr),
         ("not led by the preferred leader", found.not_preferred),
@@ -121,9 +132,9 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
         if keys:
             say(f"  {title}: {len(keys)}: {named(keys)}")
     if found.healthy:
-        say("  all have leaders, and all replicas are in sync")
+        say("  all partitions have a leader, and all replicas are in sync")
     for line in found.unknown:
-        note(f"kafkalite: not known: {line}")
+        note(f"kafkalite: not available: {line}")
 
 
 def broker_row(broker: Any) -> tuple[object, ...]:
@@ -227,12 +238,14 @@ def move_action(client: Client, arguments: argparse.Namespace) -> int:
     wants = arguments.drain or arguments.spread or arguments.replication_factor is not None
     if arguments.cancel:
         if wants or arguments.dry_run:
-            raise UsageError("--cancel takes back what is under way: it goes with --topic alone")
+            raise UsageError(
+                "--cancel cancels moves in progress; of the options for moves, only --topic can be used with it"
+            )
         taken_back = cancel(client, None if arguments.topic is None else matching(client, arguments.topic))
         tell(arguments, "taken back", taken_back)
         return 0
     if not wants:
-        raise UsageError("nothing to move: give --drain, --spread or --replication-factor (or --cancel)")
+        raise UsageError("nothing to move: give --drain, --spread or --replication-factor, or --cancel")
     found = look(client, to_move=True)
     topics = matching(client, arguments.topic)
     present = {key: tuple(each.replicas) for key, each in found.partitions.items()}
@@ -289,7 +302,7 @@ def matching(client: Client, pattern: str | None) -> set[str]:
         raise UsageError(f"--topic {pattern}: {error}") from error
     found = {name for name in topics if compiled.fullmatch(name)}
     if not found:
-        raise UsageError(f"--topic {pattern}: no topic has such a name")
+        raise UsageError(f"--topic {pattern}: no topic matches")
     return found
 
 
@@ -301,7 +314,7 @@ def goal_of(arguments: argparse.Namespace, found: Overview) -> Goal:
     drained = set(arguments.drain)
     allowed = known if arguments.brokers is None else {*ids_of("--brokers", arguments.brokers)}
     for unknown in sorted((drained | allowed) - known):
-        raise error_for(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {unknown}")
+        raise error_for(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {unknown} does not exist")
     allowed -= drained
     return Goal(
         brokers=frozenset(allowed & in_service),
@@ -348,7 +361,7 @@ class Shown:
 
     def __call__(self, progress: Progress) -> None:
         if sys.stderr.isatty():
-            text = f"{progress.done} of {progress.total} partitions have moved, {progress.under_way} are under way"
+            text = f"{progress.done} of {progress.total} partitions moved, {progress.under_way} in progress"
             overwrite(text, last=progress.done == progress.total)
 
 
@@ -377,14 +390,14 @@ def retire_action(client: Client, arguments: argparse.Namespace) -> None:
 
     broker = next((each for each in look(client).brokers if each.node_id == arguments.broker), None)
     if broker is None:
-        raise error_for(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {arguments.broker}")
+        raise error_for(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {arguments.broker} does not exist")
     if broker.replicas:
         raise UsageError(
-            f"broker {broker.node_id} has {broker.replicas} replicas: kafkalite cluster move --drain {broker.node_id}"
-            " moves them away"
+            f"broker {broker.node_id} has {broker.replicas} replicas; move them with: kafkalite cluster move "
+            f"--drain {broker.node_id}"
         )
     if not broker.fenced:
-        raise UsageError(f"broker {broker.node_id} is in service: stop it first")
+        raise UsageError(f"broker {broker.node_id} is running; stop it first")
     client.reassignments.unregister(broker.node_id)
     if arguments.json:
         print_json({"retired": broker.node_id})
@@ -418,18 +431,18 @@ def migrate_action(arguments: argparse.Namespace) -> int:
         ("records", done.records),
         ("size", quantity(done.size, "B")),
         ("groups", done.groups),
-        ("positions of groups", done.positions),
+        ("committed offsets", done.positions),
         ("transactional ids", done.transactional_ids),
         ("users' passwords", done.users),
-        ("rules (ACLs)", done.rules),
+        ("ACLs", done.rules),
         ("quotas", done.quotas),
         ("settings", done.settings),
     ):
         say(f"{what:<20}  {number}")
     for what in done.not_taken:
-        say(f"not taken             {what}")
+        say(f"not migrated          {what}")
     if not arguments.dry_run:
-        say(f"{config.data_directory} is that of broker {config.node_id} in the cluster now: start it")
+        say(f"{config.data_directory} now belongs to broker {config.node_id} of the cluster; start the broker")
     return 0
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_VARIABLE: Final = "KAFKALITE_BOOTSTRAP"
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
-SET_HELP: Final = "one setting; may be repeated. `ps` shows it to all users of this machine: secrets belong in --config"
+SET_HELP: Final = (
+    "set one setting; can be repeated. All users of this machine can see it in `ps`: put secrets in --config"
+)
 PROGRESS_INTERVAL_S: Final = 1.0
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -37,7 +39,9 @@ def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool =
         help=f"brokers to connect to, separated by commas (default: ${BOOTSTRAP_VARIABLE} or {BOOTSTRAP_DEFAULT})",
     )
     add_config_argument(parser)
-    parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="response timeout (default: 30)")
+    parser.add_argument(
+        "--timeout", metavar="S", type=seconds, default=30.0, help="response timeout in seconds (default: 30)"
+    )
     if json_output:
         parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -50,7 +54,7 @@ def say_isolation(level: int | str) -> None:
 
 def add_config_argument(parser: argparse.ArgumentParser, flag: str = "--command-config", whose: str = "") -> None:
     """The flag for a file of client settings."""
-    parser.add_argument(flag, metavar="FILE", help=f"a .properties file with Kafka client settings{whose}: TLS, SASL")
+    parser.add_argument(flag, metavar="FILE", help=f".properties file with Kafka client settings{whose}: TLS, SASL")
 
 
 def open_client(
@@ -98,7 +102,7 @@ def named_file(flag: str, path: object) -> Iterator[None]:
     except OSError as error:
         raise UsageError(f"{flag} {path}: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{flag} {path} is no UTF-8") from error
+        raise UsageError(f"{flag} {path}: not valid UTF-8") from error
 
 
 def seconds(text: str) -> float:
@@ -110,7 +114,7 @@ def seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
     return value
 
 
@@ -119,7 +123,7 @@ def count(text: str) -> int:
     import argparse
 
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:20]) <= INT32_MAX:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 1 to {INT32_MAX}")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {INT32_MAX}")
     return int(text)
 
 
@@ -128,7 +132,7 @@ def natural(text: str) -> int:
     import argparse
 
     if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 0 to {INT64_MAX}")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {INT64_MAX}")
     return int(text)
 
 
@@ -156,7 +160,7 @@ def unescape(text: str, flag: str) -> bytes:
     raw = text.encode(errors="surrogateescape")
     result = re.sub(rb"\\(x[0-9A-Fa-f]{2}|[ntr0\\])", replace, raw)
     if not result:
-        raise UsageError(f"{flag} is empty")
+        raise UsageError(f"{flag} must not be empty")
     return result
 
 

@@ -33,7 +33,7 @@ SECRET: Final = "(hidden)"  # noqa: S105  # what is shown in place of one
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     describe = actions.add_parser("describe", help="show settings")
-    describe.add_argument("--all", action="store_true", help="include defaults")
+    describe.add_argument("--all", action="store_true", help="include settings that have their default")
     describe.add_argument("--docs", action="store_true", help="describe each setting")
     alter = actions.add_parser("alter", help="change settings")
     alter.add_argument(
@@ -42,9 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="set one setting; can be repeated. Other users of this machine can see the value in `ps`",
+        help="set one setting; can be repeated. All users of this machine can see it in `ps`",
     )
-    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="reset a setting to its default")
+    alter.add_argument(
+        "--unset", metavar="KEY", action="append", default=[], help="reset a setting to its default; can be repeated"
+    )
     alter.add_argument("--dry-run", action="store_true", help="validate the values without changing them")
     for action in (describe, alter):
         action.add_argument("kind", choices=("topic", "broker"))
@@ -54,9 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.kind == "topic" and arguments.name is None:
-        raise UsageError("name a topic")
+        raise UsageError("the topic name is missing")
     if arguments.kind == "broker" and arguments.name is not None and not arguments.name.isdigit():
-        raise UsageError(f"{arguments.name!r} is no broker id")
+        raise UsageError(f"{arguments.name!r} is not a broker id")
     with open_client(arguments) as client:
         if arguments.kind == "broker" and arguments.name is None:
             arguments.name = only_broker(client)
@@ -71,7 +73,7 @@ def only_broker(client: Client) -> str:
     """The broker's id where there is one only."""
     brokers = client.brokers()
     if len(brokers) != 1:
-        raise UsageError(f"name one of the brokers {', '.join(str(broker.node_id) for broker in brokers)}")
+        raise UsageError(f"which broker? Give one of the ids {', '.join(str(broker.node_id) for broker in brokers)}")
     return str(brokers[0].node_id)
 
 
@@ -85,7 +87,7 @@ def describe(client: Client, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json([entry._asdict() for entry in shown])
     elif arguments.docs:
-        print_table(("setting", "value", "from", "what it does"), [(*row_of(e), e.documentation or "") for e in shown])
+        print_table(("setting", "value", "from", "description"), [(*row_of(e), e.documentation or "") for e in shown])
     else:
         print_table(("setting", "value", "from"), map(row_of, shown))
 
@@ -123,9 +125,9 @@ def alter(client: Client, arguments: argparse.Namespace) -> None:
         unknown = unknown_to_broker(admin, int(arguments.name), values)
         admin.alter_broker_configs(int(arguments.name), values, validate_only=arguments.dry_run)
         if unknown:
-            kept = "would be kept" if arguments.dry_run else "are kept"
+            kept = "would be stored" if arguments.dry_run else "are stored"
             names = ", ".join(unknown)
-            note(f"kafkalite: broker {arguments.name} does not know {names}: such values {kept} and change nothing")
+            note(f"kafkalite: broker {arguments.name} does not know {names}: the values {kept} but have no effect")
     done = "would be altered" if arguments.dry_run else "altered"
     if arguments.json:
         print_json({done: f"{arguments.kind} {arguments.name}"})

@@ -45,45 +45,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         action="append",
         default=[],
-        help=f"HOST:PORT, http://HOST:PORT or https://HOST:PORT; can be repeated (default: {LISTEN_DEFAULT})",
+        help=(
+            "address to listen on: HOST:PORT, http://HOST:PORT or https://HOST:PORT; can be repeated (default: "
+            f"{LISTEN_DEFAULT})"
+        ),
     )
     parser.add_argument(
-        "--base-path", metavar="PATH", default="", help="path prefix at a reverse proxy, such as /kafka"
+        "--base-path", metavar="PATH", default="", help="path prefix used by a reverse proxy, such as /kafka"
     )
-    parser.add_argument("--tls-config", metavar="FILE", help="file with Kafka's TLS settings, for https")
-    parser.add_argument("--users", metavar="FILE", type=Path, help="file of users")
+    parser.add_argument("--tls-config", metavar="FILE", help=".properties file with Kafka's TLS settings, for https")
+    parser.add_argument("--users", metavar="FILE", type=Path, help="file with the users, made by `kafkalite web`")
     parser.add_argument(
         "--allowed-host",
         metavar="NAME",
         action="append",
         default=[],
-        help="host name that browsers use besides this machine's; * is any",
+        help="further host name that browsers use; * allows any; can be repeated",
     )
     changes = parser.add_mutually_exclusive_group()
     changes.add_argument(
-        "--allow-changes", action="store_true", help="let operators and admins change things from other machines"
+        "--allow-changes", action="store_true", help="let operators and admins make changes from other machines"
     )
-    changes.add_argument("--read-only", action="store_true", help="allow no changes, from this machine either")
-    parser.add_argument("--audit-topic", metavar="TOPIC", help="write each change to this topic")
+    changes.add_argument("--read-only", action="store_true", help="allow no changes, not even from this machine")
+    parser.add_argument("--audit-topic", metavar="TOPIC", help="topic that records every change")
     parser.add_argument(
-        "--clusters", metavar="FILE", type=Path, help="TOML file with several clusters, instead of --bootstrap-server"
+        "--clusters",
+        metavar="FILE",
+        type=Path,
+        help="TOML file with several clusters, used instead of --bootstrap-server",
     )
-    parser.add_argument("--masks", metavar="FILE", type=Path, help="file of data to hide")
+    parser.add_argument("--masks", metavar="FILE", type=Path, help="file with the masking rules for sensitive data")
     parser.add_argument("--registry", metavar="URL", help="schema registry for Avro values")
-    parser.add_argument("--zookeeper", metavar="HOST:PORT", help="ZooKeeper of a Kafka 0.7 cluster, for its page")
+    parser.add_argument("--zookeeper", metavar="HOST:PORT", help="ZooKeeper of a Kafka 0.7 cluster to show")
     parser.add_argument(
         "--metrics-url",
         metavar="URL",
         action="append",
         default=[],
-        help="metrics address of a broker, for latency charts; can be repeated",
+        help="metrics URL of a broker, for latency charts; can be repeated",
     )
-    parser.add_argument("--metrics-token-file", metavar="FILE", type=Path, help="file with its token")
+    parser.add_argument("--metrics-token-file", metavar="FILE", type=Path, help="file with the token for --metrics-url")
     parser.add_argument(
-        "--state-dir", metavar="DIR", type=Path, help="directory that keeps the charts' history over restarts (none)"
+        "--state-dir",
+        metavar="DIR",
+        type=Path,
+        help="directory that keeps the charts' history across restarts (default: none)",
     )
     parser.add_argument(
-        "--threads", metavar="N", type=count, default=THREADS_DEFAULT, help="requests served at a time (8)"
+        "--threads",
+        metavar="N",
+        type=count,
+        default=THREADS_DEFAULT,
+        help="maximum number of requests served at a time (default: 8)",
     )
     parser.add_argument("--until-stdin-ends", action="store_true", help=argparse.SUPPRESS)
     add_serving_arguments(parser)
@@ -104,9 +117,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         tls = Tls.from_file(Path(arguments.tls_config))
     elif any(address.scheme == "https" for address in addresses):
-        raise UsageError("--listen https://… needs --tls-config")
+        raise UsageError("--listen https://… requires --tls-config")
     if arguments.metrics_token_file is not None and not arguments.metrics_url:
-        raise UsageError("--metrics-token-file goes with --metrics-url")
+        raise UsageError("--metrics-token-file requires --metrics-url")
     users = None if arguments.users is None else Users.from_file(arguments.users)
     try:
         server = ConsoleServer(

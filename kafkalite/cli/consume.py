@@ -74,44 +74,50 @@ RESETS: Final = {"beginning": "earliest", "earliest": "earliest", "end": "latest
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-t", "--topic", action="append", required=True, dest="topics", metavar="TOPIC", help="can be repeated"
+        "-t", "--topic", action="append", required=True, dest="topics", metavar="TOPIC", help="topic; can be repeated"
     )
     parser.add_argument(
         "-p",
         "--partition",
         type=natural,
         action="append",
-        help="partition of each topic; can be repeated; default: all",
+        help="partition of each topic; can be repeated (default: all)",
     )
-    parser.add_argument("-g", "--group", help="read as a member of this consumer group, and commit")
+    parser.add_argument("-g", "--group", help="read as a member of this consumer group and commit offsets")
     parser.add_argument("-o", "--offset", help="first offset (default: end); see above")
     parser.add_argument("--from-beginning", action="store_true", help="the same as -o beginning")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only records from this time on; see above")
     parser.add_argument("--until", metavar="TIME", type=moment, help="only records before this time; see above")
-    parser.add_argument("-e", "--exit", action="store_true", help="stop at the current end")
+    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end as of the start")
     parser.add_argument("-c", "--count", type=count, help="stop after this many records")
-    parser.add_argument("-f", "--format", metavar="TEXT", help="see above")
+    parser.add_argument("-f", "--format", metavar="TEXT", help="output format; see above")
     parser.add_argument("-D", "--delimiter", metavar="TEXT", help="separator of records, instead of \\n")
-    parser.add_argument("-Z", "--null", metavar="TEXT", default="", help="text for null (default: nothing)")
+    parser.add_argument("-Z", "--null", metavar="TEXT", default="", help="text printed for null (default: nothing)")
     parser.add_argument("--avro", metavar="URL", help="decode values with this schema registry; see above")
-    parser.add_argument("--avro-keys", action="store_true", help="decode keys too")
-    parser.add_argument("--avro-mode", choices=("failfast", "permissive"), help="what to do with bad values (failfast)")
+    parser.add_argument("--avro-keys", action="store_true", help="also decode keys")
+    parser.add_argument(
+        "--avro-mode",
+        choices=("failfast", "permissive"),
+        help="what to do with values that cannot be decoded (default: failfast)",
+    )
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),
-        help="read_committed: without aborted and open transactions (default: read_uncommitted)",
+        help="read_committed omits records of aborted and open transactions (default: read_uncommitted)",
     )
     parser.add_argument("--read-committed", action="store_true", help="the same as --isolation read_committed")
     parser.add_argument(
-        "--instance-id", metavar="ID", help="with -g: a static member, whose restart causes no rebalance"
+        "--instance-id", metavar="ID", help="with -g: static member id, so that a restart causes no rebalance"
     )
     parser.add_argument(
-        "--assignor", choices=("range", "cooperative-sticky"), help="with -g; default: the group's, or range"
+        "--assignor",
+        choices=("range", "cooperative-sticky"),
+        help="with -g: partition assignor (default: the group's, or range)",
     )
     parser.add_argument(
         "--reset",
         choices=("earliest", "latest"),
-        help="where to continue if the offset was deleted, or the log restored or truncated",
+        help="where to continue after the offset was deleted or the log restored or truncated (default: stop)",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show progress on stderr")
     parser.add_argument(
@@ -179,7 +185,7 @@ def start_of(arguments: argparse.Namespace) -> Start:
     given = [name for name in ("from_beginning", "offset", "since") if getattr(arguments, name) not in (None, False)]
     if len(given) > 1:
         flags = [f"--{name.replace('_', '-')}" for name in given]
-        raise UsageError(f"{' and '.join(flags)} exclude each other")
+        raise UsageError(f"{' and '.join(flags)} cannot be used together")
     if arguments.since is not None:
         return Start("time", arguments.since)
     if arguments.from_beginning:
@@ -203,22 +209,24 @@ def start_of(arguments: argparse.Namespace) -> Start:
 def refuse_contradictions(arguments: argparse.Namespace, start: Start) -> None:
     """UsageError for flags that mean nothing together."""
     if arguments.read_committed and arguments.isolation == "read_uncommitted":
-        raise UsageError("--read-committed and --isolation read_uncommitted exclude each other")
+        raise UsageError("--read-committed and --isolation read_uncommitted contradict each other")
     if arguments.json and (arguments.format is not None or arguments.delimiter is not None):
-        raise UsageError("--json and a format exclude each other")
+        raise UsageError("--json cannot be used with a format")
     if arguments.avro is None and (arguments.avro_keys or arguments.avro_mode is not None):
-        raise UsageError(f"--avro-{'keys' if arguments.avro_keys else 'mode'} goes with --avro")
+        raise UsageError(f"--avro-{'keys' if arguments.avro_keys else 'mode'} requires --avro")
     if arguments.group is None:
         for flag in ("instance_id", "assignor"):
             if getattr(arguments, flag) is not None:
-                raise UsageError(f"--{flag.replace('_', '-')} goes with --group")
+                raise UsageError(f"--{flag.replace('_', '-')} requires --group")
         return
     if not arguments.group:
-        raise UsageError("--group needs a name")
+        raise UsageError("the group name must not be empty")
     if arguments.partition is not None or arguments.reset is not None or arguments.until is not None:
         raise UsageError("--group assigns partitions and offsets: omit --partition, --until and --reset")
     if start.where not in {"beginning", "end"}:
-        raise UsageError("--offset: with --group only beginning and end, for what has no committed offset")
+        raise UsageError(
+            "--offset with --group must be beginning or end; it applies to partitions without a committed offset"
+        )
 
 
 def isolation_of(arguments: argparse.Namespace) -> int:
@@ -242,10 +250,10 @@ def print_partitions(client: Client, arguments: argparse.Namespace, start: Start
         limits = ends  # a record of an earlier time may follow any younger one
         until = None
     if not start.said and until is None and limits:
-        note("kafkalite: nothing is read: without -o it begins at the end, where -e ends")
+        note("kafkalite: nothing to read: without -o, reading starts at the end, where -e stops; add -o beginning")
     elif not start.said and sys.stderr.isatty():
         topics = ", ".join(dict.fromkeys(arguments.topics))
-        note(f"waiting for new records of {topics} (-o beginning: all there are)")
+        note(f"waiting for new records of {topics} (use -o beginning for existing records)")
     again = arguments.skip_damaged or not arguments.exit  # another replica may have it whole
     with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset, retry_damage=again) as reader:
 
@@ -275,17 +283,17 @@ def past_damage(
             yield from chunks()
         except LogTruncated as error:
             raise CommandError(
-                f"{error}; --reset earliest continues where the logs diverge, or at the beginning if"
-                " that offset is unknown"
+                f"{error}; use --reset earliest to continue where the logs diverge, or at the beginning if that "
+                "offset is unknown"
             ) from error
         except CorruptMessage as error:
             if error.partition is None:
                 raise
             if not skips:
-                raise CommandError(f"{error.message}; --skip-damaged continues after it") from error
+                raise CommandError(f"{error.message}; use --skip-damaged to continue after it") from error
             key = TopicPartition(*error.partition)
             following = next_readable(client, key, error.offset, client.end_offset(*key))
-            note(f"kafkalite: {key}: offsets {error.offset} to {following - 1} are damaged and left out")
+            note(f"kafkalite: {key}: skipped damaged offsets {error.offset} to {following - 1}")
             reader.seek(key, following)
         else:
             return
@@ -309,7 +317,7 @@ def partitions_of(client: Client, arguments: argparse.Namespace) -> list[TopicPa
         wanted = known if arguments.partition is None else arguments.partition
         for partition in wanted:
             if partition not in known:
-                raise UsageError(f"topic {topic} has no partition {partition}, it has {len(known)}")
+                raise UsageError(f"topic {topic} has no partition {partition} (partition count: {len(known)})")
         keys += [TopicPartition(topic, partition) for partition in dict.fromkeys(wanted)]
     return keys
 
@@ -389,7 +397,7 @@ def writer_of(arguments: argparse.Namespace) -> Format | JsonLines:
     if arguments.json:
         return JsonLines()
     if arguments.format is not None and arguments.delimiter is not None:
-        raise UsageError("--format says what ends a record; leave --delimiter out")
+        raise UsageError("--delimiter cannot be used with --format; put the delimiter into the format")
     if arguments.delimiter is not None:
         unescape(arguments.delimiter, "--delimiter")
         return Format(f"%s{arguments.delimiter.replace('%', '%%')}", arguments.null, terminal=on_terminal())

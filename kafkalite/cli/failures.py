@@ -40,15 +40,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
     run = actions.add_parser("run", help="handle records until Ctrl-C")
-    run.add_argument("handler", metavar="MODULE:FUNCTION", help="what handles a record")
-    run.add_argument("--policy", metavar="FILE", type=Path, required=True, help="the policy, as TOML")
-    run.add_argument("--member", metavar="NAME", help="the same when it is started again, and no other's")
-    run.add_argument("--workers", metavar="N", type=count, default=1, help="handlers at a time (default: 1)")
-    run.add_argument("--alarm-url", metavar="URL", help="where alarms are posted, as JSON")
-    run.add_argument("--restarts", metavar="N", type=natural, default=0, help="number of restarts of the child process")
-    run.add_argument("--no-create", action="store_true", help="make no topics; fail where some are missing")
-    status = actions.add_parser("status", help="what the ledger of a group says, counted")
-    ledger = actions.add_parser("ledger", help="each row of the ledger of a group")
+    run.add_argument("handler", metavar="MODULE:FUNCTION", help="function that handles a record")
+    run.add_argument("--policy", metavar="FILE", type=Path, required=True, help="TOML file with the policy")
+    run.add_argument("--member", metavar="NAME", help="member name, unique in the group and the same after a restart")
+    run.add_argument(
+        "--workers", metavar="N", type=count, default=1, help="number of handlers that run at a time (default: 1)"
+    )
+    run.add_argument("--alarm-url", metavar="URL", help="URL to which alarms are posted as JSON")
+    run.add_argument(
+        "--restarts",
+        metavar="N",
+        type=natural,
+        default=0,
+        help="maximum number of restarts after a crash of the member (default: 0)",
+    )
+    run.add_argument("--no-create", action="store_true", help="create no topics; fail if one is missing")
+    status = actions.add_parser("status", help="count the records of a group by state")
+    ledger = actions.add_parser("ledger", help="print every row of a group's ledger")
     for action in (status, ledger):
         action.add_argument("group", metavar="GROUP")
     for action in (run, status, ledger):
@@ -82,9 +90,9 @@ def supervise() -> int:
         if status >= 0 or stop.is_set():
             return 0 if stop.is_set() else status
         if not left:
-            raise CommandError(f"the member was killed by signal {-status}, and has no restart left")
+            raise CommandError(f"the member was killed by signal {-status}; no restarts are left")
         left -= 1
-        note(f"kafkalite: the member was killed by signal {-status} and starts again")
+        note(f"kafkalite: the member was killed by signal {-status} and is restarted")
         stop.wait(RESTART_PAUSE_S)
 
 
@@ -165,15 +173,16 @@ def status_action(client: Client, arguments: argparse.Namespace) -> None:
         return
     print_table(("STATE", "RECORDS"), sorted(counts.items()))
     for where in held:
-        say(f"the key of {where} waits until that is redriven and processed, or resolved")
+        say(f"records with the key of {where} wait until it is redriven and processed, or resolved")
     for place, row in ledger.doubted.items():
         say(
-            f"{place}: offsets {row.position} to {row.until - 1} are handled in small batches, each noted first: the "
-            f"member before {row.member} ended without giving up the partition, and one of them may be why"
+            f"{place}: offsets {row.position} to {row.until - 1} are handled in small batches, each recorded "
+            f"before it is handled: the predecessor of {row.member} ended without giving up the partition, and "
+            "one of these records may be the cause"
         )
     for member, row in sorted(ledger.breakers.items()):
         ago_s = max(time.time() - row.last / 1000, 0)
-        say(f"member {member}, as it said {ago_s:.0f} s ago: {row.reason}")
+        say(f"member {member} reported {ago_s:.0f} s ago: {row.reason}")
 
 
 def ledger_action(client: Client, arguments: argparse.Namespace) -> None:

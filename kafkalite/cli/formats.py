@@ -50,7 +50,7 @@ class Format:
         self._steps: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         for match in _PART.finditer(self._raw):
             if match[1] not in {*FIELDS, b"t", b"p", b"%"}:
-                raise UsageError(f"--format: %{match[1].decode(errors='replace')} is unknown; see --help")
+                raise UsageError(f"--format: unknown %{match[1].decode(errors='replace')}; see --help")
 
     def write(self, key: TopicPartition, columns: RecordColumns, _documents: object = None) -> bytes | memoryview:
         """The records' text."""
@@ -103,7 +103,7 @@ class Format:
         if text:
             steps.append((OPERATIONS["literal"], text))
         if len(steps) > STEPS_MAX:
-            raise UsageError(f"--format has {len(steps)} parts, {STEPS_MAX} are allowed")
+            raise UsageError(f"--format has {len(steps)} parts; at most {STEPS_MAX} are allowed")
         return steps
 
 

@@ -53,16 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
     listing = actions.add_parser("list", help="list groups and their states")
-    listing.add_argument("--state", action="append", default=[], choices=STATES, help="only groups in this state")
+    listing.add_argument(
+        "--state", action="append", default=[], choices=STATES, help="only groups in this state, such as Empty"
+    )
 
     describe = actions.add_parser("describe", help="show state, members, committed offsets and lag")
-    describe.add_argument("groups", metavar="GROUP", nargs="*", help="default: all")
+    describe.add_argument("groups", metavar="GROUP", nargs="*", help="group; can be repeated (default: all)")
 
     delete = actions.add_parser("delete", help="delete groups without members, and their offsets")
     delete.add_argument("groups", metavar="GROUP", nargs="+")
-    delete.add_argument("--if-exists", action="store_true", help="succeed if the group does not exist")
+    delete.add_argument("--if-exists", action="store_true", help="do not fail if the group does not exist")
 
-    reset = actions.add_parser("reset-offsets", help="move the committed offsets of a group without members")
+    reset = actions.add_parser("reset-offsets", help="reset the committed offsets of a group without members")
     reset.add_argument("group", metavar="GROUP")
     reset.add_argument(
         "-t",
@@ -71,20 +73,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="topics",
-        help="can be repeated; default: all that the group has committed",
+        help="topic or one partition; can be repeated (default: all with a committed offset)",
     )
     target = reset.add_mutually_exclusive_group(required=True)
-    target.add_argument("--to-earliest", action="store_true", help="to the first record")
-    target.add_argument("--to-latest", action="store_true", help="after the last record")
-    target.add_argument("--to-datetime", metavar="TIME", type=moment, help="to the first record that is not older")
+    target.add_argument("--to-earliest", action="store_true", help="reset to the first record")
+    target.add_argument("--to-latest", action="store_true", help="reset to the end, after the last record")
+    target.add_argument(
+        "--to-datetime", metavar="TIME", type=moment, help="reset to the first record at or after this time"
+    )
     target.add_argument("--to-offset", metavar="OFFSET", type=natural)
     target.add_argument(
-        "--from-file", metavar="FILE", type=Path, help="to the offsets in this file: lines topic,partition,offset"
+        "--from-file",
+        metavar="FILE",
+        type=Path,
+        help="reset to the offsets in this file, with lines of topic,partition,offset",
     )
-    target.add_argument("--shift-by", metavar="N", type=int, help="by N offsets forward, or back if negative")
-    reset.add_argument("--execute", action="store_true", help="commit the offsets; without it they are only shown")
+    target.add_argument("--shift-by", metavar="N", type=int, help="move by N offsets, forward or, if negative, back")
+    reset.add_argument("--execute", action="store_true", help="commit the offsets; without it, only show them")
 
-    forget = actions.add_parser("delete-offsets", help="delete the committed offsets of topics that no member reads")
+    forget = actions.add_parser("delete-offsets", help="delete the committed offsets of topics that no member consumes")
     forget.add_argument("group", metavar="GROUP")
     forget.add_argument(
         "-t",
@@ -93,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         dest="topics",
-        help="can be repeated",
+        help="topic or one partition; can be repeated",
     )
 
     for action in (listing, describe, delete, reset, forget):
@@ -181,7 +188,7 @@ def delete_action(client: Client, arguments: argparse.Namespace) -> None:
         print_json({"deleted": deleted})
         return
     for name in arguments.groups:
-        say(f"deleted {name}" if name in deleted else f"there is no group {name}")
+        say(f"deleted {name}" if name in deleted else f"group {name} does not exist")
 
 
 def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
@@ -192,7 +199,7 @@ def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
     else:
         keys = wanted(client, arguments.topics) if arguments.topics else sorted(present)
         if not keys:
-            raise UsageError(f"group {arguments.group} has committed nothing: name its topics with --topic")
+            raise UsageError(f"group {arguments.group} has no committed offsets; name its topics with --topic")
         try:
             plan = plan_reset(client, keys, present, target_of(arguments))
         except ValueError as error:
@@ -217,14 +224,14 @@ def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
     print_table(titles, [(key.topic, key.partition, present.get(key, "-"), targets[key]) for key in keys])
     for row in plan:
         if row.asked != row.after:
-            say(f"{row.partition}: {row.asked} is outside of the log ({row.start} to {row.end}), {row.after} instead")
+            say(f"{row.partition}: offset {row.asked} is outside the log ({row.start} to {row.end}); using {row.after}")
     moved = sum(present.get(key) != targets[key] for key in keys)
     if not moved:
-        say("nothing to change: every offset is there already")
+        say("nothing to change: all offsets already have the requested value")
     elif arguments.execute:
         say(f"done: {moved} of {len(keys)} offsets moved")
     else:
-        say("nothing is changed yet: --execute does it")
+        say("nothing was changed; add --execute to commit these offsets")
 
 
 def delete_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
@@ -234,7 +241,7 @@ def delete_offsets_action(client: Client, arguments: argparse.Namespace) -> None
         name, number = topic_and_partition(text)
         found = [key for key in committed if key.topic == name and number in {None, key.partition}]
         if not found:
-            raise CommandError(f"group {arguments.group} has committed nothing for {text}")
+            raise CommandError(f"group {arguments.group} has no committed offset for {text}")
         keys += found
     deleted = sorted(set(keys))
     client.groups.delete_offsets(arguments.group, deleted)
@@ -248,7 +255,7 @@ def delete_offsets_action(client: Client, arguments: argparse.Namespace) -> None
 def offsets_in(arguments: argparse.Namespace) -> dict[TopicPartition, int]:
     """Those of the file; UsageError."""
     if arguments.topics:
-        raise UsageError("--from-file names its topics itself: leave --topic out")
+        raise UsageError("--topic cannot be used with --from-file, which names the topics")
     try:
         return parse_offsets(arguments.from_file.read_text(encoding="utf-8"), arguments.group)
     except OSError as error:

@@ -46,47 +46,67 @@ SEVERAL_LINES: Final = {"stack", "value"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    listing = actions.add_parser("list", help="letters that are not resolved")
-    listing.add_argument("--all", action="store_true", help="redriven, processed and resolved ones too")
-    counting = actions.add_parser("count", help="letters that are not resolved, by exception and day")
-    show = actions.add_parser("show", help="each letter of a record, the oldest first: why, and what it holds")
-    redrive = actions.add_parser("redrive", help="send letters back")
-    redrive.add_argument("--yes", action="store_true", help="send them; without it, they are only counted")
+    listing = actions.add_parser("list", help="list dead letters that are not resolved")
+    listing.add_argument("--all", action="store_true", help="include redriven, processed and resolved letters")
+    counting = actions.add_parser("count", help="count dead letters that are not resolved, by exception and day")
+    show = actions.add_parser("show", help="print all dead letters of a record, with reason and content, oldest first")
+    redrive = actions.add_parser("redrive", help="send dead letters back to be processed again")
+    redrive.add_argument("--yes", action="store_true", help="send the letters; without it, only count them")
     redrive.add_argument(
         "--to",
         choices=("retry", "main"),
         default="retry",
-        help="where to: the group's retry topic, or main, the source topic, which all its groups read (default: retry)",
+        help=(
+            "target: the group's retry topic, or main for the source topic, which every group reads (default: retry)"
+        ),
     )
-    redrive.add_argument("--edit", action="store_true", help="open each value in $EDITOR first")
-    redrive.add_argument("--patch", metavar="FILE", type=Path, help="a JSON Patch (RFC 6902) for each value")
+    redrive.add_argument("--edit", action="store_true", help="open each value in $EDITOR before sending it")
     redrive.add_argument(
-        "--edit-with", metavar="MODULE:FUNCTION", help="a function of each record that gives its value, or a record"
+        "--patch", metavar="FILE", type=Path, help="file with a JSON Patch (RFC 6902) to apply to each value"
     )
-    redrive.add_argument("--rate", metavar="N", type=seconds, help="letters a second at most")
-    redrive.add_argument("--rounds", metavar="N", type=count, default=3, help="maximum number of rounds (default: 3)")
-    resolve = actions.add_parser("resolve", help="end the matter of the letters of a day, or of a record")
-    skip = actions.add_parser("skip", help="have the group step over a record, which it may not have handled yet")
-    skip.add_argument("--reason", metavar="TEXT", default="", help="for the ledger")
-    skip.add_argument("--yes", action="store_true", help="do it; without, it is looked at")
+    redrive.add_argument(
+        "--edit-with",
+        metavar="MODULE:FUNCTION",
+        help="function that takes a record and returns its new value, or a new record",
+    )
+    redrive.add_argument(
+        "--rate", metavar="N", type=seconds, help="maximum number of letters per second (default: unlimited)"
+    )
+    redrive.add_argument(
+        "--rounds",
+        metavar="N",
+        type=count,
+        default=3,
+        help="maximum number of times that one record is redriven (default: 3)",
+    )
+    resolve = actions.add_parser("resolve", help="mark the letters of a day or of one record as resolved")
+    skip = actions.add_parser("skip", help="make the group skip a record, even one that it has not handled yet")
+    skip.add_argument("--reason", metavar="TEXT", default="", help="reason to record in the ledger")
+    skip.add_argument("--yes", action="store_true", help="skip the record; without it, only show what would happen")
     for action in (listing, counting, show, redrive, resolve):
         action.add_argument("group", metavar="GROUP")
-        action.add_argument("-t", "--topic", metavar="TOPIC", help="of letters (default: all of the group)")
+        action.add_argument("-t", "--topic", metavar="TOPIC", help="dead-letter topic (default: all of the group)")
     skip.add_argument("group", metavar="GROUP")
     skip.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
     for action in (listing, counting, redrive):
-        action.add_argument("--exception", metavar="NAME", help="whose class has this name, with or without module")
-        action.add_argument("--day", metavar="DATE", type=day, help="of that UTC day, as 2026-11-22")
-        action.add_argument("--key", metavar="KEY", help="with this key")
+        action.add_argument(
+            "--exception", metavar="NAME", help="only letters with this exception class, with or without its module"
+        )
+        action.add_argument("--day", metavar="DATE", type=day, help="only letters of this UTC day, such as 2026-11-22")
+        action.add_argument("--key", metavar="KEY", help="only letters with this key")
         action.add_argument("--first", metavar="N", type=count, help="maximum number of letters")
     show.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
-    resolve.add_argument("what", metavar="DATE|RECORD", help="2026-11-22, or orders-3-1842")
+    resolve.add_argument(
+        "what", metavar="DATE|RECORD", help="UTC day, such as 2026-11-22, or a record, such as orders-3-1842"
+    )
     bury = actions.add_parser(
         "tombstone", help="write a tombstone for a record's key in a compacted topic, unless a newer record has the key"
     )
     bury.add_argument("record", metavar="RECORD")
-    bury.add_argument("--yes", action="store_true", help="do it; without, it is looked at")
-    check = actions.add_parser("check", help="hold a policy against the cluster; changes nothing")
+    bury.add_argument(
+        "--yes", action="store_true", help="write the tombstone; without it, only show what would be deleted"
+    )
+    check = actions.add_parser("check", help="compare a policy with the cluster; changes nothing")
     check.add_argument("--policy", metavar="FILE", type=Path, required=True)
     for action in (listing, counting, show, redrive, resolve, skip, bury, check):
         add_client_arguments(action)
@@ -108,7 +128,7 @@ def day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no date as 2026-11-22") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date; expected one such as 2026-11-22") from None
 
 
 def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
@@ -116,7 +136,7 @@ def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
 
     box = LetterBox(client, arguments.group, arguments.topic)
     if not box.topics:
-        raise CommandError(f"group {arguments.group} has no topic of dead letters; --topic names one")
+        raise CommandError(f"group {arguments.group} has no dead-letter topic; name one with --topic")
     return box
 
 
@@ -173,7 +193,7 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
     box = box_of(client, arguments)
     entries = [entry for entry in box.entries() if entry.origin == arguments.record]
     if not entries:
-        raise CommandError(f"there is no letter of {arguments.record}")
+        raise CommandError(f"record {arguments.record} has no dead letter")
     entries.sort(key=lambda entry: (entry.message.timestamp, entry.partition, entry.message.offset))
     for number, entry in enumerate(entries, 1):
         message = box.original(entry)
@@ -189,7 +209,7 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
         else:
             if len(entries) > 1:
                 separator = "\n" if number > 1 else ""
-                write_text(f"{separator}letter {number} of {len(entries)}, the oldest first\n")
+                write_text(f"{separator}letter {number} of {len(entries)}, oldest first\n")
             for name, value in {**described(entry), **texts}.items():
                 if name in SEVERAL_LINES:
                     write_text(f"{name}: {value}".replace("\n", "\n  ") + "\n")
@@ -210,10 +230,10 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
             print_json({"would_send": counts.total(), "exceptions": dict(counts)})
             return 0
         print_table(("EXCEPTION", "LETTERS"), counts.most_common())
-        say(f"{counts.total()} letters would be sent; --yes sends them")
+        say(f"{counts.total()} letters would be sent; add --yes to send them")
         return 0
     if arguments.to == "main":
-        note(f"kafkalite: every group that reads the topics of {arguments.group} sees the records again")
+        note(f"kafkalite: every group that reads the topics of {arguments.group} will get the records again")
     try:
         done = box.redrive(
             keep, to_main=arguments.to == "main", edit=edit, rounds_max=arguments.rounds, rate=arguments.rate
@@ -223,7 +243,11 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(done._asdict())
     else:
-        often = f"; {done.too_often} were redriven {arguments.rounds} times already, and stay" if done.too_often else ""
+        often = (
+            f"; {done.too_often} were already redriven {arguments.rounds} times and were not sent"
+            if done.too_often
+            else ""
+        )
         say(f"{done.sent} {'letter was' if done.sent == 1 else 'letters were'} sent{often}")
     return 0
 
@@ -234,7 +258,7 @@ def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | Non
     from kafkalite.failures.policy_file import named
 
     if sum((arguments.edit, arguments.patch is not None, arguments.edit_with is not None)) > 1:
-        raise UsageError("--edit, --patch and --edit-with exclude each other")
+        raise UsageError("--edit, --patch and --edit-with cannot be used together")
     try:
         if arguments.patch is not None:
             return patch_edit(parse_patch(arguments.patch.read_bytes()))
@@ -252,7 +276,7 @@ def edited(message: Message) -> Message:
     """The record with its value as $EDITOR left it."""
     editor = os.environ.get("EDITOR")
     if not editor:
-        raise UsageError("--edit needs $EDITOR")
+        raise UsageError("--edit requires $EDITOR to be set")
     with tempfile.NamedTemporaryFile(suffix=".value") as file:
         file.write(message.value or b"")
         file.flush()
@@ -271,13 +295,15 @@ def resolve_action(client: Client, arguments: argparse.Namespace) -> int:
         try:
             parse_origin(what)
         except ValueError as error:
-            raise UsageError(f"{what!r} is neither a date as 2026-11-22 nor a record as orders-3-1842") from error
+            raise UsageError(
+                f"{what!r} is neither a date such as 2026-11-22 nor a record such as orders-3-1842"
+            ) from error
     done = box_of(client, arguments).resolve(what, getpass.getuser())
     if arguments.json:
         starts = {str(place): offset for place, offset in done.starts.items()}
         print_json({**done._asdict(), "starts": starts})
     else:
-        report = f"{done.letters} letters of {len(done.records)} records were resolved"
+        report = f"resolved {done.letters} letters of {len(done.records)} records"
         say(f"{report if done.records else 'nothing was resolved'}; {done.left} dead letters are left")
         print_table(("PARTITION", "BEGINS AT"), done.starts.items())
     return 0
@@ -295,10 +321,12 @@ def skip_action(client: Client, arguments: argparse.Namespace) -> int:
     if why_not:
         raise CommandError(why_not)
     if not arguments.yes:
-        say(f"{arguments.group} would step over {arguments.record}, which is {state}; --yes says so in its ledger")
+        say(
+            f"{arguments.group} would skip {arguments.record}, which is {state}; add --yes to record this in its ledger"
+        )
         return 0
     skip(client, arguments.group, where, offset, arguments.reason or f"by {getpass.getuser()}")
-    say(f"{arguments.group} steps over {arguments.record} from its next start on")
+    say(f"{arguments.group} skips {arguments.record} from its next start")
     return 0
 
 
@@ -315,13 +343,13 @@ def tombstone_action(client: Client, arguments: argparse.Namespace) -> int:
     if looked.why_not:
         raise CommandError(looked.why_not)
     if not arguments.yes:
-        say(f"a tombstone would remove every record of the key {looked.key!r} from {where}; --yes writes it")
+        say(f"a tombstone would delete every record with key {looked.key!r} from {where}; add --yes to write it")
         return 0
     delivery = client.produce(where.topic, where.partition, [Record(-1, -1, looked.key, None)])
     behind = may_bury(client, where, offset).newer
     if behind is not None and behind < delivery.first_offset:
-        note(f"kafkalite: offset {behind} came in between, and goes too")
-    say(f"a tombstone is at offset {delivery.first_offset} of {where}")
+        note(f"kafkalite: the record at offset {behind} was written meanwhile and is deleted too")
+    say(f"wrote a tombstone at offset {delivery.first_offset} of {where}")
     return 0
 
 
@@ -333,6 +361,6 @@ def check_action(client: Client, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found)
     else:
-        for line in found or ["nothing is wrong"]:
+        for line in found or ["no problems found"]:
             say(line)
     return 1 if found else 0

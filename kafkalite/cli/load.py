@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="target",
         metavar="DIR",
         required=True,
-        help="where files are kept; HDFS: webhdfs://NAMENODE:9870/DIR",
+        help="directory for the files; for HDFS, webhdfs://NAMENODE:9870/DIR",
     )
     parser.add_argument(
         "-t",
@@ -65,55 +65,97 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="a topic, as often as there are",
+        help="topic to load; can be repeated",
     )
-    parser.add_argument("--topics", metavar="REGEX", help="what a topic's whole name matches")
-    parser.add_argument("--exclude", metavar="REGEX", help="topics to leave out of these")
+    parser.add_argument("--topics", metavar="REGEX", help="load topics whose whole name matches")
+    parser.add_argument("--exclude", metavar="REGEX", help="exclude topics whose whole name matches")
     parser.add_argument(
         "--from",
         dest="starting",
         metavar="WHERE",
         type=where,
         default="earliest",
-        help="earliest, latest, a TIME, or offsets as JSON, for partitions never loaded (default: earliest)",
+        help=(
+            "where to start in partitions never loaded before: earliest, latest, a TIME, or offsets as JSON "
+            "(default: earliest)"
+        ),
     )
-    parser.add_argument("--follow", metavar="S", type=seconds, help="keep running, with a batch every S seconds")
-    parser.add_argument("--compact", action="store_true", help="put small files together, and load nothing")
+    parser.add_argument("--follow", metavar="S", type=seconds, help="keep running, and load a batch every S seconds")
+    parser.add_argument("--compact", action="store_true", help="merge small files instead of loading")
     parser.add_argument(
         "--grace",
         metavar="S",
         type=duration,
         default=0.0,
-        help="keep replaced files for S seconds after --compact, for readers that still use them (default: 0)",
+        help="with --compact: keep replaced files for S seconds for readers that still use them (default: 0)",
     )
     parser.add_argument(
-        "--on-data-loss", choices=("fail", "skip"), default="fail", help="when offsets are gone (default: fail)"
+        "--on-data-loss",
+        choices=("fail", "skip"),
+        default="fail",
+        help="what to do if offsets were deleted before they were loaded (default: fail)",
     )
+    add_isolation_arguments(parser)
+    add_file_arguments(parser)
+    add_decoding_arguments(parser)
+    add_engine_arguments(parser)
+    add_metrics_arguments(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+
+
+def add_isolation_arguments(parser: argparse.ArgumentParser) -> None:
+    """--isolation, and Kafka's short form of it."""
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),
-        help="read_uncommitted: records of aborted and open transactions too (default: read_committed)",
+        help="read_uncommitted includes records of aborted and open transactions (default: read_committed)",
     )
     parser.add_argument("--read-committed", action="store_true", help="the same as --isolation read_committed")
+
+
+def add_file_arguments(parser: argparse.ArgumentParser) -> None:
+    """Codec and sizes of the files."""
     parser.add_argument(
-        "--codec", choices=("zstd", "snappy", "gzip", "lz4", "none"), default="zstd", help="default: zstd"
+        "--codec",
+        choices=("zstd", "snappy", "gzip", "lz4", "none"),
+        default="zstd",
+        help="compression codec (default: zstd)",
     )
     parser.add_argument(
-        "--file-size", metavar="BYTES", type=count, default=FILE_SIZE_DEFAULT, help="of a file at most (128 MiB)"
+        "--file-size",
+        metavar="BYTES",
+        type=count,
+        default=FILE_SIZE_DEFAULT,
+        help="maximum size of a file in bytes (default: 128 MiB)",
     )
     parser.add_argument(
-        "--commit-size", metavar="BYTES", type=count, default=COMMIT_SIZE_DEFAULT, help="published at a time (1 GiB)"
+        "--commit-size",
+        metavar="BYTES",
+        type=count,
+        default=COMMIT_SIZE_DEFAULT,
+        help="maximum number of bytes published at a time (default: 1 GiB)",
     )
-    parser.add_argument("--avro", metavar="URL", help="decode values of each topic, with this schema registry")
-    parser.add_argument("--subject", help="whose latest schema readers see (default: TOPIC-value)")
-    parser.add_argument("--json-schema", metavar="COLUMNS", help="decode JSON, as 'id BIGINT, name STRING'")
+
+
+def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags for values in Avro or JSON."""
+    parser.add_argument("--avro", metavar="URL", help="decode Avro values with this schema registry")
+    parser.add_argument("--subject", help="subject whose latest schema is the readers' schema (default: TOPIC-value)")
     parser.add_argument(
-        "--bad", "--avro-mode", dest="mode", choices=("failfast", "permissive"), help="what bad values do (failfast)"
+        "--json-schema",
+        metavar="COLUMNS",
+        help="decode JSON values into these columns, such as 'id BIGINT, name STRING'",
     )
-    parser.add_argument("--dead-letters", metavar="TOPIC", help="where bad records go; `kafkalite letters` knows them")
-    add_engine_arguments(parser)
-    add_metrics_arguments(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--bad",
+        "--avro-mode",
+        dest="mode",
+        choices=("failfast", "permissive"),
+        help="what to do with values that cannot be decoded (default: failfast)",
+    )
+    parser.add_argument(
+        "--dead-letters", metavar="TOPIC", help="topic for records that cannot be decoded; see `kafkalite letters`"
+    )
 
 
 def where(text: str) -> str | int:
@@ -187,15 +229,15 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--to {error}") from error
     if arguments.compact:
         if arguments.follow is not None:
-            raise UsageError("--compact loads nothing, so it cannot --follow")
+            raise UsageError("--follow cannot be used with --compact, which loads nothing")
         return
     if arguments.read_committed and arguments.isolation == "read_uncommitted":
-        raise UsageError("--read-committed and --isolation read_uncommitted exclude each other")
+        raise UsageError("--read-committed and --isolation read_uncommitted contradict each other")
     if arguments.topics is None and not arguments.names:
-        raise UsageError("--topic or --topics says what to load")
+        raise UsageError("no topic given; use --topic or --topics")
     check_decoding(arguments)
     if arguments.master is not None and arguments.remote is not None:
-        raise UsageError("--remote is a server that has its master, so --master says nothing")
+        raise UsageError("--master cannot be used with --remote: the Spark Connect server has its master already")
     for flag in ("topics", "exclude"):
         try:
             if getattr(arguments, flag) is not None:
@@ -203,22 +245,22 @@ def check(arguments: argparse.Namespace) -> None:
         except ValueError as error:
             raise UsageError(f"--{flag}: {error}") from error
     if not is_webhdfs(arguments.target) and Path(arguments.target).is_file():
-        raise UsageError(f"--to {arguments.target} is no directory")
+        raise UsageError(f"--to {arguments.target}: not a directory")
 
 
 def check_decoding(arguments: argparse.Namespace) -> None:
     """UsageError for flags about values that do not go together."""
     decodes = arguments.avro is not None or arguments.json_schema is not None
     if arguments.avro is not None and arguments.json_schema is not None:
-        raise UsageError("a value is Avro (--avro) or JSON (--json-schema), and not both")
+        raise UsageError("--avro and --json-schema cannot be used together")
     if arguments.subject is not None and arguments.avro is None:
-        raise UsageError("--subject goes with --avro")
+        raise UsageError("--subject requires --avro")
     if arguments.dead_letters is not None and not decodes:
-        raise UsageError("--dead-letters goes with --avro or --json-schema, which find bad records")
+        raise UsageError("--dead-letters requires --avro or --json-schema, which find bad records")
     if arguments.dead_letters is not None and arguments.mode is not None:
-        raise UsageError("--dead-letters says what bad records do, so --bad cannot")
+        raise UsageError("--bad cannot be used with --dead-letters, which sends bad records to a topic")
     if arguments.dead_letters in arguments.names:
-        raise UsageError(f"{arguments.dead_letters} would be loaded, and have the letters too")
+        raise UsageError(f"--dead-letters {arguments.dead_letters}: this topic is loaded too; use another one")
 
 
 def run_compaction(arguments: argparse.Namespace) -> int:
@@ -229,7 +271,10 @@ def run_compaction(arguments: argparse.Namespace) -> int:
         print_json(vars(done))
     else:
         size = quantity(done.size, "B")
-        say(f"{done.files_before} files became {done.files_after}: {done.rows} records, {size}, {done.seconds:.1f} s")
+        say(
+            f"merged {done.files_before} files into {done.files_after}: {done.rows} records, {size}, "
+            f"{done.seconds:.1f} s"
+        )
     return 0
 
 
@@ -379,7 +424,7 @@ class LoadRuns:
         """Says so once, where others go on."""
         run = self._topics[topic]
         if run.error != sentence and len(self._topics) > 1:
-            note(f"kafkalite: {topic} is not loaded: {sentence}")
+            note(f"kafkalite: could not load {topic}: {sentence}")
         run.error = sentence
         run.lag = None
 
@@ -402,7 +447,7 @@ class LoadRuns:
             self._topics[topic].error = ""
         for loss in summary.losses:
             self._losses.append(loss)
-            note(f"kafkalite: {loss}; what is left is loaded")
+            note(f"kafkalite: {loss}; the remaining records are loaded")
 
     def _count(self, published: Published) -> None:
         self._rows += published.rows
@@ -428,7 +473,7 @@ class LoadRuns:
         failed = sorted(topic for topic, run in self._topics.items() if run.error)
         if not failed:
             return 0
-        raise UsageError(f"{len(failed)} of {len(self._topics)} topics are not loaded whole: {', '.join(failed)}")
+        raise UsageError(f"{len(failed)} of {len(self._topics)} topics were not loaded completely: {', '.join(failed)}")
 
     def report(self) -> None:
         """The summary."""
@@ -460,10 +505,10 @@ class LoadRuns:
                 (name, rows, bad, "-" if lag is None else lag, status) for name, rows, _, _, bad, lag, status, _ in rows
             ]
             print_table(titles, shown)
-        bad = f"; {letters} bad records are in {self._arguments.dead_letters}" if letters else ""
+        bad = f"; {letters} bad records were sent to {self._arguments.dead_letters}" if letters else ""
         say(
             f"{self._rows} records in {self._files} files of {quantity(self._size, 'B')}, published in "
-            f"{self._commits} steps, in {elapsed:.1f} s; {lag} offsets came meanwhile{bad}"
+            f"{self._commits} steps, in {elapsed:.1f} s; {lag} more offsets arrived meanwhile{bad}"
         )
         say(f"isolation level {isolation_of(self._arguments)}")
 

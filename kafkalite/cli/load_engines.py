@@ -56,10 +56,14 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", choices=(NATIVE, SPARK), help="default: native, or spark if an option needs it (JSON, --conf, ...)"
     )
-    parser.add_argument("--master", help="of Spark (default: local[*])")
-    parser.add_argument("--remote", metavar="URL", help="a Spark Connect server, as sc://HOST:15002")
-    parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's")
-    parser.add_argument("--spark-log", metavar="FILE", help="where Spark's own log goes; - is here (default: nowhere)")
+    parser.add_argument("--master", help="Spark master (default: local[*])")
+    parser.add_argument("--remote", metavar="URL", help="Spark Connect server, such as sc://HOST:15002")
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; can be repeated"
+    )
+    parser.add_argument(
+        "--spark-log", metavar="FILE", help="file for Spark's log; - prints it here (default: discarded)"
+    )
 
 
 def engine_for(arguments: argparse.Namespace) -> Engine:
@@ -137,7 +141,7 @@ class SparkEngine:
                 spark = session("kafkalite-load", master=master, remote=given.remote, settings=settings)
         except (ImportError, RuntimeError) as error:
             asked = given.spark_log == "-" or not str(error).startswith(CANNOT_START)
-            more = "" if asked else "; --spark-log - shows what Spark said"
+            more = "" if asked else "; use --spark-log - to see Spark's output"
             raise UsageError(f"{error}{more}") from error
         self._spark = spark
         silence_losses(spark)
@@ -149,7 +153,7 @@ class SparkEngine:
             lost = java_loss(spark, error)
             if lost is None:
                 raise
-            sentence = f"{lost}; what was published by then stays, and another run continues there"
+            sentence = f"{lost}; files already published remain, and the next run continues after them"
             raise CommandError(sentence, EXIT_FAILURE) from error
         finally:
             with contextlib.suppress(Exception):  # its process may be gone

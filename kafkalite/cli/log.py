@@ -52,13 +52,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dump.add_argument("paths", metavar="PATH", nargs="+", type=Path)
     dump.add_argument("-r", "--records", action="store_true", help="print records instead of batches")
     dump.add_argument("-s", "--summary", action="store_true", help="print one line per segment")
-    dump.add_argument("-f", "--format", metavar="TEXT", default="%o\\t%T\\t%k\\t%s\\n", help="as in consume")
+    dump.add_argument(
+        "-f",
+        "--format",
+        metavar="TEXT",
+        default="%o\\t%T\\t%k\\t%s\\n",
+        help="format of records, as in `kafkalite consume`; with --records",
+    )
     dump.add_argument("--json", action="store_true", help="print one JSON object per batch, record or segment")
     check = actions.add_parser("check", help="check the files of a stopped broker")
     check.add_argument("paths", metavar="DIR", nargs="+", type=Path)
-    repair = actions.add_parser("repair", help="repair the files of a stopped broker, keeping what is removed")
+    repair = actions.add_parser("repair", help="repair the files of a stopped broker, and keep what is removed")
     repair.add_argument("paths", metavar="DIR", nargs="+", type=Path)
-    repair.add_argument("--dry-run", action="store_true", help="only show what would be done")
+    repair.add_argument("--dry-run", action="store_true", help="only show what would be repaired")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kafkalite.cli.formats import Format, JsonLines
 
     if arguments.records and arguments.summary:
-        raise UsageError("--records and --summary exclude each other")
+        raise UsageError("--records and --summary cannot be used together")
     writer = JsonLines() if arguments.json else Format(arguments.format, terminal=on_terminal())
     sound = True
     for path in segments_of(arguments.paths):
@@ -86,7 +92,7 @@ def segments_of(paths: list[Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted([*path.glob(f"*{SEGMENT_SUFFIX}"), *path.glob(f"*-*/*{SEGMENT_SUFFIX}")])
             if not inside:
-                raise UsageError(f"{path} holds no segment")
+                raise UsageError(f"{path} contains no segment")
             found += inside
         elif path.suffix != SEGMENT_SUFFIX:
             raise UsageError(f"{path} is neither a segment ({SEGMENT_SUFFIX}) nor a directory")
@@ -223,7 +229,7 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
         note(f"{segment.path}: {problem}")
     hidden = segment.problem_count - len(segment.problems)
     if hidden:
-        note(f"{segment.path}: {hidden} problems more")
+        note(f"{segment.path}: {hidden} more problems")
 
 
 def walk(segment: Segment) -> Iterator[Batch]:
@@ -253,7 +259,9 @@ def walk(segment: Segment) -> Iterator[Batch]:
         if mapped.failed:
             segment.preallocated = 0
             if os.fstat(file.fileno()).st_size != position:
-                segment.problem(f"at {position}: the file was cut while it was read, or the disk cannot give its bytes")
+                segment.problem(
+                    f"at {position}: the file was truncated while it was read, or the disk returned an error"
+                )
 
 
 def batches_in(segment: Segment, view: memoryview) -> Iterator[Batch]:
@@ -278,11 +286,11 @@ def batches_in(segment: Segment, view: memoryview) -> Iterator[Batch]:
 def note_batch(segment: Segment, batch: Batch) -> None:
     info = batch.info
     if not batch.crc_ok:
-        segment.problem(f"at {batch.position}: the CRC of the batch with offset {info.base_offset} does not match")
+        segment.problem(f"at {batch.position}: wrong CRC in the batch with offset {info.base_offset}")
     if segment.batch_count and info.base_offset <= segment.last_offset:
-        segment.problem(f"at {batch.position}: offset {info.base_offset} after {segment.last_offset}")
+        segment.problem(f"at {batch.position}: offset {info.base_offset} follows offset {segment.last_offset}")
     if info.base_offset < segment.base_offset:
-        segment.problem(f"at {batch.position}: offset {info.base_offset} is below the file's name")
+        segment.problem(f"at {batch.position}: offset {info.base_offset} is below the base offset in the file's name")
     if segment.first_offset < 0:
         segment.first_offset = info.base_offset
     segment.last_offset = max(segment.last_offset, info.last_offset)
@@ -300,7 +308,7 @@ def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) ->
         for start in range(0, len(tail), ZERO_CHECK_SIZE):
             piece = tail[start : start + ZERO_CHECK_SIZE]
             if piece != zeros[: len(piece)]:
-                segment.problem(f"at {position}: {len(tail)} bytes that are no whole batch ({reason})")
+                segment.problem(f"at {position}: {len(tail)} bytes are not a complete batch ({reason})")
                 return
         segment.preallocated = len(tail)
 
@@ -316,7 +324,7 @@ def records_text(segment: Segment, batch: Batch, writer: Format | JsonLines, dec
     try:
         builder.add(batch.info, decompressor.decompress(batch.info.codec, batch.whole[HEADER_SIZE:]))
     except (BatchError, CompressionError) as error:
-        segment.problem(f"at {batch.position}: the records cannot be read: {error}")
+        segment.problem(f"at {batch.position}: cannot read the records: {error}")
         return b""
     return writer.write(segment.key, columns_from(builder))
 
@@ -364,11 +372,11 @@ def check_native_index(segment: Segment) -> None:
     data = path.read_bytes()
     header = unpack_header(data)
     if header is None:
-        segment.problem(f"{path.name} has no valid header (a broker builds it again)")
+        segment.problem(f"{path.name} has no valid header (the broker rebuilds it)")
         return
     entries = data[HEADER_SIZE : HEADER_SIZE + 24 * header.entry_count]
     if len(entries) < 24 * header.entry_count or crc32c(entries) != header.entries_crc:
-        segment.problem(f"{path.name} is cut off or damaged (a broker builds it again)")
+        segment.problem(f"{path.name} is truncated or damaged (the broker rebuilds it)")
         return
     offsets, positions, _ = np.frombuffer(entries, "<i8").reshape(3, header.entry_count)
     compare_index(segment, path.name, zip(offsets.tolist(), positions.tolist(), strict=True))
@@ -383,7 +391,7 @@ def check_kafka_index(segment: Segment) -> None:
     whole = len(data) - len(data) % KAFKA_INDEX_ENTRY.size
     for _, position in KAFKA_INDEX_ENTRY.iter_unpack(data[:whole]):
         if position and position not in segment.starts:
-            segment.problem(f"{path.name}: no batch begins at {position}")
+            segment.problem(f"{path.name}: no batch starts at {position}")
 
 
 def check_transaction_index(segment: Segment) -> None:
@@ -395,7 +403,7 @@ def check_transaction_index(segment: Segment) -> None:
         return
     rows = transaction_index.decode(path.read_bytes(), segment.base_offset, (1 << 63) - 1)
     if rows is None:
-        segment.problem(f"{path.name} is cut off or damaged (a broker builds it again)")
+        segment.problem(f"{path.name} is truncated or damaged (the broker rebuilds it)")
         return
     names = ("producer_id", "first_offset", "marker_offset", "last_stable_offset")
     segment.aborted = [dict(zip(names, row, strict=True)) for row in rows]

@@ -57,7 +57,7 @@ def owned(directory: str) -> Iterator[None]:
     try:
         lock = DirectoryLock(root)
     except (StartupError, OSError):
-        raise UsageError(f"{root} is in use by a broker, or may not be used: stop the broker first") from None
+        raise UsageError(f"cannot lock {root}: stop the broker that uses it, or check the permissions") from None
     try:
         yield
     finally:
@@ -72,7 +72,7 @@ def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
     whole_directory = not (len(partitions) == 1 and partitions[0].directory == directory)
     root = list(checking.check_root(directory)) if whole_directory else []
     if not partitions and not root:
-        raise UsageError(f"{directory} holds no partition: give a data directory or a partition's directory")
+        raise UsageError(f"{directory} contains no partition; give a data directory or the directory of a partition")
     found = len(root)
     left = settle(None, root, mend=mend, dry_run=dry_run)
     for partition in partitions:
@@ -83,9 +83,9 @@ def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
             say(f"{partition.directory}: {remark}")
     size = quantity(sum(partition.size for partition in partitions), "B")
     segments = sum(partition.segment_count for partition in partitions)
-    outcome = f"{found} findings" if found else "everything is whole"
+    outcome = f"{found} problems" if found else "no problems"
     if mend and not dry_run and found:
-        outcome += f", {found - left} mended, {left} left"
+        outcome += f", {found - left} repaired, {left} left"
     say(f"{directory}: {len(partitions)} partitions, {segments} segments, {size} read: {outcome}")
     return left
 
@@ -103,7 +103,7 @@ def settle(partition: Partition | None, findings: list[Finding], *, mend: bool, 
     try:
         done = repair.mend(partition, findings)
     except OSError as error:
-        note(f"{error.filename or 'a file'}: could not be mended: {error.strerror}")
+        note(f"{error.filename or 'a file'}: repair failed: {error.strerror}")
         return len(findings)
     for finding, outcome in done:
         lost = ""

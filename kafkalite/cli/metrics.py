@@ -21,7 +21,9 @@ FILES: Final = {"dashboard": "kafkalite.json", "pipeline": "pipeline.json", "ale
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="WHAT", choices=tuple(FILES), help="dashboard, pipeline or alerts")
+    parser.add_argument(
+        "what", metavar="WHAT", choices=tuple(FILES), help="dashboard, pipeline (dashboard of a pipeline) or alerts"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

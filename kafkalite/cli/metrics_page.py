@@ -26,12 +26,14 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="serve /metrics, /health/live and /health/ready there (needs waitress: the extra `metrics`)",
+        help="serve /metrics, /health/live and /health/ready on this address (needs waitress: the extra `metrics`)",
     )
     parser.add_argument(
         "--metrics-users",
         metavar="FILE",
-        help="users who may read the metrics, made by `kafkalite web`; required if HOST is not this machine",
+        help=(
+            "file with users who may read the metrics, made by `kafkalite web`; required unless HOST is this machine"
+        ),
     )
 
 
@@ -49,7 +51,7 @@ def metrics_page(
     """
     if arguments.metrics is None:
         if arguments.metrics_users is not None:
-            raise UsageError("--metrics-users needs --metrics")
+            raise UsageError("--metrics-users requires --metrics")
         yield None
         return
     from kafkalite.metrics.command import CommandPage, nothing_wrong

@@ -48,79 +48,106 @@ GROUPS_EXCLUDE: Final = "console-consumer-.*|connect-.*|__.*"
 """Kafka's default of groups.exclude."""
 WORDS: Final = {
     "created": "topics created",
-    "settings": "settings of topics changed",
-    "groups": "positions of groups carried",
-    "acls": "rules (ACLs) carried",
-    "quotas": "quotas carried",
-    "users_missing": "passwords of users that the target lacks",
+    "settings": "topic settings changed",
+    "groups": "committed offsets copied",
+    "acls": "ACLs copied",
+    "quotas": "quotas copied",
+    "users_missing": "passwords of users missing in the target",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "action", nargs="?", choices=["status"], metavar="status", help="print the state of each topic instead"
+        "action",
+        nargs="?",
+        choices=["status"],
+        metavar="status",
+        help="print the state of each mirrored topic instead of copying",
     )
     parser.add_argument("--from", dest="source", metavar="HOST:PORT", help="brokers to copy from")
     parser.add_argument("--to", dest="target", metavar="HOST:PORT", required=True, help="brokers to copy to")
     add_config_argument(parser, "--from-config", " for the source")
     add_config_argument(parser, "--to-config", " for the target")
-    parser.add_argument("--name", help="of this mirror: its progress is kept under it in the target")
     parser.add_argument(
-        "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
+        "--name", help="name of this mirror; its progress is stored under this name in the target cluster"
     )
-    parser.add_argument("--exclude", metavar="REGEX", help="topics to leave out of these")
+    parser.add_argument(
+        "--topics", metavar="REGEX", default=".*", help="topics whose whole name matches (default: all)"
+    )
+    parser.add_argument("--exclude", metavar="REGEX", help="exclude topics whose whole name matches")
     parser.add_argument(
         "--prefix",
         default="",
-        help="of the target's names of topics, before the source's names (default: none)",
+        help="prefix of the topic names in the target (default: none)",
     )
-    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end that there is now")
+    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end as of the start")
     parser.add_argument(
-        "--commit-interval", metavar="S", type=seconds, default=1.0, help="age of a transaction (default: 1)"
+        "--commit-interval",
+        metavar="S",
+        type=seconds,
+        default=1.0,
+        help="maximum age of a transaction in seconds (default: 1)",
     )
     parser.add_argument(
-        "--commit-size", metavar="BYTES", type=count, default=64 * 1024 * 1024, help="size of one (default: 64 MiB)"
+        "--commit-size",
+        metavar="BYTES",
+        type=count,
+        default=64 * 1024 * 1024,
+        help="maximum size of a transaction in bytes (default: 64 MiB)",
     )
     parser.add_argument(
-        "--refresh", metavar="S", type=seconds, default=30.0, help="how often to look for new topics (default: 30)"
+        "--refresh",
+        metavar="S",
+        type=seconds,
+        default=30.0,
+        help="seconds between two searches for new topics (default: 30)",
     )
-    parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
+    parser.add_argument(
+        "--timeout", metavar="S", type=seconds, default=30.0, help="response timeout in seconds (default: 30)"
+    )
     parser.add_argument(
         "--on-data-loss",
         choices=["stop", "rewind", "restart"],
         default="stop",
-        help="when the source was restored or truncated: stop, copy what it has since, or all of it (default: stop)",
+        help=(
+            "if the source was restored or truncated: stop, copy what it has since then, or copy all of it again "
+            "(default: stop)"
+        ),
     )
     add_sync_arguments(parser)
     add_metrics_arguments(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
 def add_sync_arguments(parser: argparse.ArgumentParser) -> None:
     """What is carried beside records."""
-    parser.add_argument("--sync-topic-configs", action="store_true", help="changes of topics' settings, too")
+    parser.add_argument("--sync-topic-configs", action="store_true", help="also copy changes of topic settings")
     parser.add_argument(
         "--config-properties-exclude",
         metavar="REGEX",
         action="append",
-        help="settings that are left out, in place of Kafka's default of config.properties.exclude; may be repeated",
+        help="topic settings to exclude, replacing Kafka's default of config.properties.exclude; can be repeated",
     )
-    parser.add_argument("--sync-group-offsets", action="store_true", help="positions of groups, too")
+    parser.add_argument("--sync-group-offsets", action="store_true", help="also copy committed offsets of groups")
     parser.add_argument(
-        "--groups", metavar="REGEX", default=".*", help="what a group's whole name matches (default: all)"
+        "--groups", metavar="REGEX", default=".*", help="groups whose whole name matches (default: all)"
     )
     parser.add_argument(
         "--groups-exclude",
         metavar="REGEX",
         default=GROUPS_EXCLUDE,
-        help="groups to leave out of these (default: " + GROUPS_EXCLUDE.replace("%", "%%") + ")",
+        help="exclude groups whose whole name matches (default: " + GROUPS_EXCLUDE.replace("%", "%%") + ")",
     )
-    parser.add_argument("--sync-acls", action="store_true", help="rules of who may do what, too")
-    parser.add_argument("--sync-quotas", action="store_true", help="quotas, too")
-    parser.add_argument("--list-users", action="store_true", help="say which users the target lacks")
+    parser.add_argument("--sync-acls", action="store_true", help="also copy ACLs")
+    parser.add_argument("--sync-quotas", action="store_true", help="also copy quotas")
+    parser.add_argument("--list-users", action="store_true", help="list the users that are missing in the target")
     parser.add_argument(
-        "--sync-interval", metavar="S", type=seconds, default=60.0, help="how often that is done (default: 60)"
+        "--sync-interval",
+        metavar="S",
+        type=seconds,
+        default=60.0,
+        help="seconds between two runs of the --sync- options (default: 60)",
     )
 
 
@@ -189,15 +216,15 @@ def copy(arguments: argparse.Namespace) -> int:
                 say_isolation("read_committed")
             mirror.close()
     if behind := mirror.states.rows:
-        sentence = f"topics left behind, the others are copied: {', '.join(sorted(behind))}"
+        sentence = f"some topics were left behind, the others are copied: {', '.join(sorted(behind))}"
         if arguments.exit:
             raise CommandError(sentence)
         warn(sentence)
     if not mirror.copied.topics and not mirror.copied.skipped:
         # Without -e they may come as long as it runs, so it is no mistake that there were none.
-        none = f"no topic matches {arguments.topics}" + (f" and not {arguments.exclude}" if arguments.exclude else "")
+        none = f"no topic matches {arguments.topics}" + (f" outside {arguments.exclude}" if arguments.exclude else "")
         if arguments.exit:
-            raise CommandError(f"{none}: nothing is copied", status=EXIT_USAGE)
+            raise CommandError(f"{none}: nothing was copied", status=EXIT_USAGE)
         note(f"kafkalite: {none}: nothing was copied")
     return 0
 

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             reports = read_reports(stack.enter_context(target), arguments.name)
         except KeyError as error:
-            text = f"no mirror called {arguments.name} has ever copied to there"
+            text = f"the target has no progress of a mirror named {arguments.name}; check --name"
             raise CommandError(text, status=EXIT_USAGE) from error
         if arguments.source is not None:
             source = open_client(
@@ -60,7 +60,7 @@ def reason_of(report: TopicReport) -> str:
     """Why a topic is left behind, since when."""
     assert report.left_behind is not None, "it is"
     row = report.left_behind
-    return f"{row.reason}; tried {row.tries} times since {moment_of(row.since_ms)}"
+    return f"{row.reason}; {row.tries} attempts since {moment_of(row.since_ms)}"
 
 
 def moment_of(ms: int) -> str:

@@ -55,40 +55,47 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from argparse import BooleanOptionalAction
 
-    parser.add_argument("files", metavar="FILE", nargs="*", help='files to send; "-" or none: stdin')
+    parser.add_argument("files", metavar="FILE", nargs="*", help="files to send (default: standard input, also -)")
     parser.add_argument("-t", "--topic", required=True)
-    parser.add_argument("-p", "--partition", type=natural, help="default: by key, otherwise in turn")
+    parser.add_argument("-p", "--partition", type=natural, help="partition (default: by key, otherwise round robin)")
     parser.add_argument("-K", "--key-separator", metavar="TEXT", help="separator of key and value")
     parser.add_argument("-D", "--delimiter", metavar="TEXT", default="\\n", help="separator of records (default: \\n)")
-    parser.add_argument("-Z", "--null", metavar="TEXT", help="send a key or value with this text as null")
+    parser.add_argument("-Z", "--null", metavar="TEXT", help="text that means null, for keys and values")
     parser.add_argument(
         "-H",
         "--header",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="header of every record; can be repeated",
+        help="header for every record; can be repeated",
     )
-    parser.add_argument("-z", "--codec", choices=CODECS, default="none", help="compression (default: none)")
+    parser.add_argument("-z", "--codec", choices=CODECS, default="none", help="compression codec (default: none)")
     parser.add_argument("--level", type=int, help="compression level of the codec")
-    parser.add_argument("-a", "--acks", choices=tuple(ACKS), default="all", help="default: all")
+    parser.add_argument(
+        "-a", "--acks", choices=tuple(ACKS), default="all", help="acknowledgements to wait for (default: all)"
+    )
     parser.add_argument("--timestamp", metavar="TIME", type=moment, help="timestamp of every record (default: now)")
     parser.add_argument(
-        "--batch-size", metavar="BYTES", type=count, default=1024 * 1024 - 1024, help="maximum size of a batch"
+        "--batch-size", metavar="BYTES", type=count, default=1024 * 1024 - 1024, help="maximum size of a batch in bytes"
     )
     parser.add_argument(
-        "--transactional-id", metavar="ID", help="send all or nothing; fences an older command with this id"
+        "--transactional-id",
+        metavar="ID",
+        help="send all records in one transaction; fences an older producer with this id",
     )
     parser.add_argument(
-        "--transaction-timeout", metavar="S", type=seconds, help="the broker aborts after this time (default: 60)"
+        "--transaction-timeout",
+        metavar="S",
+        type=seconds,
+        help="seconds after which the broker aborts the transaction (default: 60)",
     )
     parser.add_argument(
         "--create",
         action=BooleanOptionalAction,
         default=True,
-        help="let the broker create the topic if auto.create.topics.enable is set (default)",
+        help="let the broker create the topic if auto.create.topics.enable is set (default: yes)",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print no progress and no summary")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress and no summary")
     add_client_arguments(parser)
 
 
@@ -133,9 +140,9 @@ def refuse_half_transactions(arguments: argparse.Namespace) -> None:
     """Refuses flags that a transaction cannot have, or that mean nothing without one."""
     if arguments.transactional_id is None:
         if arguments.transaction_timeout is not None:
-            raise UsageError("--transaction-timeout goes with --transactional-id")
+            raise UsageError("--transaction-timeout requires --transactional-id")
     elif not arguments.transactional_id or ACKS[arguments.acks] != -1:
-        raise UsageError("--transactional-id needs a name, and --acks all")
+        raise UsageError("--transactional-id must not be empty and requires --acks all")
 
 
 def transaction_of(producer: Producer, arguments: argparse.Namespace) -> AbstractContextManager[object]:
@@ -176,7 +183,9 @@ def partitions_of(client: Client, arguments: argparse.Namespace) -> list[int]:
     if arguments.partition is None:
         return partitions
     if arguments.partition not in partitions:
-        raise UsageError(f"topic {arguments.topic} has no partition {arguments.partition}, it has {len(partitions)}")
+        raise UsageError(
+            f"topic {arguments.topic} has no partition {arguments.partition} (partition count: {len(partitions)})"
+        )
     return [arguments.partition]
 
 

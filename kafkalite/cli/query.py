@@ -49,21 +49,21 @@ CELL_WIDTH_MAX: Final = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sql", metavar="SQL", help="one SELECT; - reads it from stdin")
-    parser.add_argument("--key", choices=("text", "bytes"), default="text", help="type of keys (text)")
-    parser.add_argument("--value", choices=("text", "bytes"), default="text", help="type of values (text)")
+    parser.add_argument("sql", metavar="SQL", help="one SELECT statement; - reads it from standard input")
+    parser.add_argument("--key", choices=("text", "bytes"), default="text", help="type of keys (default: text)")
+    parser.add_argument("--value", choices=("text", "bytes"), default="text", help="type of values (default: text)")
     parser.add_argument("--avro", metavar="URL", help="decode values with this schema registry")
-    parser.add_argument("--avro-keys", action="store_true", help="decode keys too")
+    parser.add_argument("--avro-keys", action="store_true", help="also decode keys")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only records from this time on")
     parser.add_argument("--until", metavar="TIME", type=moment, help="only records before this time")
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),
         default="read_committed",
-        help="default: read_committed",
+        help="isolation level (default: read_committed)",
     )
     parser.add_argument("--csv", action="store_true", help="print CSV (RFC 4180) with a header line")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="write a Parquet file instead")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="write the result to a Parquet file")
     add_client_arguments(parser)
 
 
@@ -89,23 +89,23 @@ def run(arguments: argparse.Namespace) -> int:
     except QueryError as error:
         raise UsageError(str(error)) from error
     except RegistryUnreachable as error:
-        raise CommandError(f"the schema registry does not answer: {error}", EXIT_USAGE) from error
+        raise CommandError(f"cannot reach the schema registry: {error}", EXIT_USAGE) from error
     except RegistryRefused as error:
-        raise CommandError(f"the schema registry refuses: {error}") from error
+        raise CommandError(f"the schema registry rejected the request: {error}") from error
     return 0
 
 
 def refuse_contradictions(arguments: argparse.Namespace) -> None:
     """UsageError for flags that mean nothing together."""
     if arguments.avro is not None and arguments.value == "bytes":
-        raise UsageError("--value bytes and --avro exclude each other")
+        raise UsageError("--value bytes and --avro cannot be used together")
     if arguments.avro is None and arguments.avro_keys:
-        raise UsageError("--avro-keys goes with --avro")
+        raise UsageError("--avro-keys requires --avro")
     if arguments.avro_keys and arguments.key == "bytes":
-        raise UsageError("--key bytes and --avro-keys exclude each other")
+        raise UsageError("--key bytes and --avro-keys cannot be used together")
     given = [flag for flag in ("json", "csv", "out") if getattr(arguments, flag)]
     if len(given) > 1:
-        raise UsageError(f"--{given[0]} and --{given[1]} exclude each other")
+        raise UsageError(f"--{given[0]} and --{given[1]} cannot be used together")
 
 
 def registry_of(arguments: argparse.Namespace) -> Callable[[], RegistryClient] | None:
@@ -153,7 +153,7 @@ def print_rows(result: QueryResult) -> None:
             break
     print_table(result.schema.names, [[shown(cell) for cell in row] for row in rows[:TABLE_ROWS_MAX]])
     if len(rows) > TABLE_ROWS_MAX:
-        note(f"kafkalite: these are the first {TABLE_ROWS_MAX} rows; --csv or --json prints all")
+        note(f"kafkalite: only the first {TABLE_ROWS_MAX} rows are shown; use --csv or --json for all")
 
 
 def rows_of(batch: Any) -> list[list[str]]:

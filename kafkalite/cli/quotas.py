@@ -55,13 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         for kind in TYPES:
             who = action.add_mutually_exclusive_group()
             who.add_argument(f"--{kind}", metavar="NAME", help=f"the {kind} with this name")
-            who.add_argument(f"--{kind}-default", action="store_true", help=f"every {kind} without a specific quota")
+            who.add_argument(f"--{kind}-default", action="store_true", help=f"every {kind} without its own quota")
     for key in KEYS:
         flag = f"--{key.replace('_', '-')}"
-        setting.add_argument(flag, dest=key, type=float, metavar="NUMBER", help="a second")
+        setting.add_argument(flag, dest=key, type=float, metavar="NUMBER", help="limit per second")
         delete.add_argument(flag, dest=key, action="store_true")
     for action in (listing, setting, delete):
-        action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, instead of -b")
+        action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, used instead of -b")
         add_client_arguments(action)
 
 
@@ -75,12 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
             key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) is not None
         }
         if not values:
-            raise UsageError(f"say what to set: {', '.join('--' + key.replace('_', '-') for key in KEYS)}")
+            raise UsageError(f"nothing to set: use {', '.join('--' + key.replace('_', '-') for key in KEYS)}")
     else:
         there = present(arguments).get(entity, {})
         values = dict.fromkeys([key for key in KEYS if getattr(arguments, key)] or there)
         if missing := [key for key in values if key not in there] or (not values and ["quota"]):
-            raise UsageError(f"{entity_text(entity)} has no {', '.join(missing)}")
+            raise UsageError(f"{entity_text(entity)} has no {', '.join(missing)} to delete")
     alter(arguments, entity, values)
     return 0
 

@@ -40,32 +40,48 @@ CONNECTIONS_DEFAULT: Final = 500
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser, json_output=False)
     parser.add_argument("--host", default=HOST_DEFAULT, help=f"address to listen on (default: {HOST_DEFAULT})")
-    parser.add_argument("--port", metavar="N", type=port, default=PORT_DEFAULT, help="0 is any free port (8081)")
+    parser.add_argument(
+        "--port",
+        metavar="N",
+        type=port,
+        default=PORT_DEFAULT,
+        help="port to listen on; 0 selects a free port (default: 8081)",
+    )
     parser.add_argument(
         "--listen",
         metavar="URL",
         action="append",
         default=[],
-        help="http://HOST:PORT or https://HOST:PORT, instead of --host and --port; can be repeated",
+        help="http://HOST:PORT or https://HOST:PORT, used instead of --host and --port; can be repeated",
     )
     parser.add_argument(
-        "--base-path", metavar="PATH", default="", help="path prefix at a reverse proxy, such as /registry"
+        "--base-path", metavar="PATH", default="", help="path prefix used by a reverse proxy, such as /registry"
     )
-    parser.add_argument("--tls-config", metavar="FILE", help="file with Kafka's TLS settings, for https")
-    parser.add_argument("--users", metavar="FILE", help="file of users; without it all clients have access")
+    parser.add_argument("--tls-config", metavar="FILE", help=".properties file with Kafka's TLS settings, for https")
+    parser.add_argument("--users", metavar="FILE", help="file with the users; without it, all clients have full access")
     parser.add_argument(
         "--allowed-host",
         metavar="NAME",
         action="append",
         default=[],
-        help="host name that clients use besides this machine's; * is any",
-    )
-    parser.add_argument("--topic", default=TOPIC_DEFAULT, help=f"topic of the schemas (default: {TOPIC_DEFAULT})")
-    parser.add_argument(
-        "--threads", metavar="N", type=count, default=THREADS_DEFAULT, help="requests served at a time (8)"
+        help="further host name that clients use; * allows any; can be repeated",
     )
     parser.add_argument(
-        "--connections-max", metavar="N", type=count, default=CONNECTIONS_DEFAULT, help="sockets at a time (500)"
+        "--topic", default=TOPIC_DEFAULT, help=f"topic that stores the schemas (default: {TOPIC_DEFAULT})"
+    )
+    parser.add_argument(
+        "--threads",
+        metavar="N",
+        type=count,
+        default=THREADS_DEFAULT,
+        help="maximum number of requests served at a time (default: 8)",
+    )
+    parser.add_argument(
+        "--connections-max",
+        metavar="N",
+        type=count,
+        default=CONNECTIONS_DEFAULT,
+        help="maximum number of open connections (default: 500)",
     )
     add_metrics_arguments(parser)
     add_serving_arguments(parser)
@@ -84,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         tls = Tls.from_file(Path(arguments.tls_config))
     elif any(address.scheme == "https" for address in addresses):
-        raise UsageError("--listen https://… needs --tls-config")
+        raise UsageError("--listen https://… requires --tls-config")
     users = None if arguments.users is None else Users.from_file(Path(arguments.users))
     try:
         server = RegistryServer(
@@ -124,5 +140,5 @@ def port(text: str) -> int:
     import argparse
 
     if not text.isascii() or not text.isdigit() or int(text[:10]) > 65535:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no port")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a port number")
     return int(text)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backup", metavar="BACKUP", type=directory, help="directory that `kafkalite backup` made")
+    parser.add_argument(
+        "backup", metavar="BACKUP", type=directory, help="directory of a backup made by `kafkalite backup`"
+    )
     add_data_arguments(parser)
     add_report_arguments(parser)
 

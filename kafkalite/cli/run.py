@@ -46,13 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME[:PARTITIONS]",
         action="append",
         default=[],
-        help="create this topic before the command starts",
+        help="create this topic before the command starts; can be repeated",
     )
-    parser.add_argument("--registry", action="store_true", help="start a schema registry too")
+    parser.add_argument("--registry", action="store_true", help="also start a schema registry")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
     parser.add_argument("--data-dir", metavar="DIR", type=directory, help="directory of the logs (log.dirs)")
-    parser.add_argument("--listeners", metavar="LIST", help=f"default: {LISTENERS}")
-    parser.add_argument("--log-level", choices=LEVELS, default="warning", help="default: warning")
+    parser.add_argument("--listeners", metavar="LIST", help=f"listeners of the broker (default: {LISTENERS})")
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="warning", help="log level of the broker (default: warning)"
+    )
     parser.add_argument("command", metavar="CMD", nargs="+", help="after --: the command and its arguments")
 
 
@@ -113,9 +115,9 @@ def run_to_end(command: Sequence[str], environment: dict[str, str]) -> int:
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # which Python ignores, and a command does not expect so
         )
     except FileNotFoundError:
-        return fail(f"there is no command {command[0]!r}", EXIT_NOT_FOUND)
+        return fail(f"command not found: {command[0]}", EXIT_NOT_FOUND)
     except OSError as error:
-        return fail(f"{command[0]} cannot be run: {error.strerror}", EXIT_NOT_RUN)
+        return fail(f"cannot run {command[0]}: {error.strerror}", EXIT_NOT_RUN)
     while True:
         came = signal.sigwaitinfo(WAITED_FOR)
         if came.si_signo == signal.SIGCHLD:

@@ -57,10 +57,10 @@ class Ready(NamedTuple):
 def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
     """--ready-file, --log-level and --log-format."""
     parser.add_argument(
-        "--ready-file", metavar="FILE", type=Path, help="written with host:port once clients are served"
+        "--ready-file", metavar="FILE", type=Path, help="file to write host:port to as soon as clients are served"
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="default: text")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="log level (default: info)")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="log format (default: text)")
 
 
 def serve(
@@ -81,7 +81,7 @@ def serve(
 
     UsageError, and nothing runs, when it cannot begin or its ready file cannot be written.
     """
-    published, why = False, "it could not begin"
+    published, why = False, "it could not start"
     with contextlib.ExitStack() as around:
         around.enter_context(ended_by_dead_threads(server))
         manager = _service_manager(around, progress, turned)
@@ -139,7 +139,7 @@ def ended_by_dead_threads(server: Serving) -> Iterator[None]:
     def died(what: threading.ExceptHookArgs) -> None:
         before(what)
         if what.thread is not None and what.thread.name.startswith(OWN_THREADS):
-            logger.critical("the thread %s has died: %s", what.thread.name, what.exc_type.__name__)
+            logger.critical("the thread %s died: %s", what.thread.name, what.exc_type.__name__)
             server.failed.set()
 
     threading.excepthook = died

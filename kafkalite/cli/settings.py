@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", metavar="WORD", nargs="*", help="only settings whose name contains one of these")
+    parser.add_argument("words", metavar="WORD", nargs="*", help="only settings whose name contains one of these words")
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--broker", action="store_true", help="only broker settings")
     scope.add_argument("--topic", action="store_true", help="only topic settings")
@@ -37,13 +37,15 @@ def run(arguments: argparse.Namespace) -> int:
         tables.append(("topic", TOPIC_SETTINGS))
     found = [(scope, row) for scope, table in tables for key, row in table.items() if matches(key, arguments.words)]
     if not found:
-        raise UsageError(f"no setting has {' or '.join(arguments.words)} in its name")
+        raise UsageError(
+            f"no setting name contains {' or '.join(arguments.words)}; run `kafkalite settings` for all names"
+        )
     if arguments.json:
         print_json([as_json(scope, row) for scope, row in found])
         return 0
     for scope, row in found:
         unit = f", {row.unit}" if row.unit else ""
-        changeable = ", may change while running" if row.dynamic and scope == "broker" else ""
+        changeable = ", can be changed while running" if row.dynamic and scope == "broker" else ""
         say(f"{row.key}  ({scope}; {row.type.name.lower()}{unit}; default {default_text(row)}{changeable})")
         say(f"    {row.doc}")
     return 0

@@ -46,23 +46,27 @@ CONSOLE: Final = "127.0.0.1:8090"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", type=Path, help="a .properties file with Kafka's settings")
+    parser.add_argument("--config", metavar="FILE", type=Path, help=".properties file with Kafka's settings")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
     parser.add_argument("--data-dir", metavar="DIR", type=directory, help="directory of the logs (log.dirs)")
     parser.add_argument(
-        "--listeners", metavar="LIST", help="kafka://HOST:PORT,kafka07://HOST:PORT; port 0 is any free port"
+        "--listeners",
+        metavar="LIST",
+        help="addresses to listen on, such as kafka://HOST:PORT,kafka07://HOST:PORT; port 0 selects a free port",
     )
-    parser.add_argument("--mirror-from", metavar="HOST:PORT", help="brokers of another cluster to copy topics from")
-    parser.add_argument("--mirror-topics", metavar="REGEX", help="copy topics whose whole name matches (default: all)")
+    parser.add_argument("--mirror-from", metavar="HOST:PORT", help="copy topics from the cluster of these brokers")
     parser.add_argument(
-        "--mirror-config", metavar="FILE", type=Path, help="a .properties file: what to copy, how to reach the source"
+        "--mirror-topics", metavar="REGEX", help="topics to copy, whose whole name matches (default: all)"
+    )
+    parser.add_argument(
+        "--mirror-config", metavar="FILE", type=Path, help=".properties file with settings of the mirror and its source"
     )
     parser.add_argument(
         "--console",
         metavar="HOST:PORT",
         nargs="?",
         const=CONSOLE,
-        help=f"serve the web console, on this machine ({CONSOLE})",
+        help=f"serve the web console, for this machine only (default address: {CONSOLE})",
     )
     add_serving_arguments(parser)
 
@@ -137,13 +141,14 @@ def mirrors_of(arguments: argparse.Namespace, config: BrokerConfig) -> list[Embe
     if all(value is None for value in given.values()):
         return []
     if arguments.mirror_from is None and arguments.mirror_config is None:
-        raise UsageError("--mirror-topics goes with --mirror-from")
+        raise UsageError("--mirror-topics requires --mirror-from")
     from kafkalite.mirror.embedded import EmbeddedMirror, EmbeddedOptions
 
     options = EmbeddedOptions.load(*given.values())
     if options.target is None and all(each.tls or each.sasl or each.classic for each in config.bound_listeners):
         raise UsageError(
-            "the mirror cannot reach this broker: each listener wants TLS or a sign-in (target.… settings)"
+            "the mirror cannot reach this broker: every listener requires TLS or SASL; set the mirror's target.… "
+            "settings"
         )
     return [EmbeddedMirror(options)]
 
@@ -153,7 +158,7 @@ def directory(text: str) -> Path:
     import argparse
 
     if not text:
-        raise argparse.ArgumentTypeError("it is empty")
+        raise argparse.ArgumentTypeError("must not be empty")
     return Path(text)
 
 

@@ -43,12 +43,18 @@ KEY: Final = "metrics.listeners"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser)
-    parser.add_argument("--metrics", metavar="URL", help="address of the metrics (default: from the broker)")
+    parser.add_argument("--metrics", metavar="URL", help="URL of the metrics (default: read from the broker)")
     parser.add_argument(
-        "--token-file", metavar="FILE", type=Path, help="file with a token of `kafkalite web add-user --token`"
+        "--token-file", metavar="FILE", type=Path, help="file with a token from `kafkalite web add-user --token`"
     )
-    parser.add_argument("--interval", metavar="S", type=seconds, default=INTERVAL_DEFAULT, help="default: 2")
-    parser.add_argument("--once", action="store_true", help="print once and end")
+    parser.add_argument(
+        "--interval",
+        metavar="S",
+        type=seconds,
+        default=INTERVAL_DEFAULT,
+        help="seconds between two updates (default: 2)",
+    )
+    parser.add_argument("--once", action="store_true", help="print once and exit")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
                 return _watch_offsets(client, arguments)
     url = url.rstrip("/")
     if urlsplit(url).scheme not in {"http", "https"}:
-        raise UsageError(f"--metrics: {url[:80]!r} is no http://HOST:PORT")
+        raise UsageError(f"--metrics: {url[:80]!r} is not a URL of the form http://HOST:PORT")
     url = url if url.endswith("/metrics") else f"{url}/metrics"
     token = token_in(arguments.token_file)
     return _watch(arguments, lambda: _read(url, token, arguments.timeout), as_json, screen)
@@ -69,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _watch_offsets(client: Client, arguments: argparse.Namespace) -> int:
     """Show what there is without metrics."""
     if arguments.token_file is not None:
-        raise UsageError(f"--token-file: the broker serves no metrics: {KEY} is not set")
+        raise UsageError(f"--token-file: the broker serves no metrics because {KEY} is not set")
     return _watch(arguments, lambda: offset_rates.read(client), offsets_as_json, offsets_screen)
 
 
@@ -115,7 +121,7 @@ def _asked(client: Client) -> str | None:
         return None
     port = 9644 if found.port is None else found.port
     if port == 0:
-        raise UsageError(f"{KEY} takes any free port: give --metrics URL (the broker's log has it)")
+        raise UsageError(f"{KEY} selects a free port; pass the URL from the broker's log with --metrics")
     host = found.hostname or node.host
     if host in {"0.0.0.0", "::"}:  # noqa: S104  # compared
         host = node.host
@@ -131,12 +137,12 @@ def _read(url: str, token: str | None, timeout_s: float) -> Read:
         text = http_ask.read(url, headers=headers, connect_s=timeout_s, whole_s=timeout_s, size_max=SIZE_MAX).decode()
         return reading.parse(text, time.monotonic())
     except urllib.error.HTTPError as error:
-        why = "who asks has to sign in: --token-file" if error.code == 401 else f"HTTP {error.code}"
+        why = "authentication is required; use --token-file" if error.code == 401 else f"HTTP {error.code}"
         raise UsageError(f"{url}: {why}") from error
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         reason = getattr(reason, "strerror", None) or reason
-        raise UsageError(f"{url} cannot be read: {reason}") from error
+        raise UsageError(f"cannot read {url}: {reason}") from error
 
 
 def as_json(before: Read, now: Read) -> dict[str, object]:
@@ -190,7 +196,7 @@ def offsets_as_json(before: OffsetRead, now: OffsetRead) -> dict[str, object]:
 
 def offsets_screen(before: OffsetRead, now: OffsetRead, *, rows_max: int) -> Iterator[str]:
     """Lines for people, as of screen()."""
-    yield f"The broker serves no metrics ({KEY} is not set): rates and lags are from offsets."
+    yield f"The broker serves no metrics ({KEY} is not set): rates and lag are computed from offsets."
     yield ""
     yield from _table(
         ("TOPIC", "offsets/s"),

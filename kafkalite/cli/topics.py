@@ -37,23 +37,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--internal", action="store_true", help="include internal topics")
 
     describe = actions.add_parser("describe", help="show partitions, leaders and offsets")
-    describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
+    describe.add_argument("topics", metavar="TOPIC", nargs="*", help="topic (default: all)")
 
     create = actions.add_parser("create", help="create topics")
     create.add_argument("topics", metavar="TOPIC", nargs="+")
-    create.add_argument("-p", "--partitions", type=count, default=-1, help="default: the broker's num.partitions")
-    create.add_argument("--replication-factor", type=count, default=-1, help="default: the broker's")
+    create.add_argument(
+        "-p", "--partitions", type=count, default=-1, help="number of partitions (default: the broker's num.partitions)"
+    )
+    create.add_argument(
+        "--replication-factor",
+        type=count,
+        default=-1,
+        help="number of replicas per partition (default: the broker's default.replication.factor)",
+    )
     create.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings")
-    create.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
+    create.add_argument("--if-not-exists", action="store_true", help="do not fail if the topic exists")
 
     delete = actions.add_parser("delete", help="delete topics and their records")
     delete.add_argument("topics", metavar="TOPIC", nargs="+")
-    delete.add_argument("--if-exists", action="store_true", help="succeed if the topic does not exist")
+    delete.add_argument("--if-exists", action="store_true", help="do not fail if the topic does not exist")
 
     alter = actions.add_parser("alter", help="change settings of a topic")
     alter.add_argument("topic", metavar="TOPIC")
     alter.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings")
-    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="reset to the broker's value")
+    alter.add_argument(
+        "--unset",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="reset a setting to the broker's value; can be repeated",
+    )
 
     grow = actions.add_parser("add-partitions", help="add partitions to a topic")
     grow.add_argument("topic", metavar="TOPIC")
@@ -62,7 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     trim = actions.add_parser("delete-records", help="delete the oldest records of a partition")
     trim.add_argument("topic", metavar="TOPIC")
     trim.add_argument("-p", "--partition", type=natural, required=True)
-    trim.add_argument("--before", metavar="OFFSET", required=True, help='an offset, or "end" for all records')
+    trim.add_argument(
+        "--before", metavar="OFFSET", required=True, help='first offset to keep, or "end" to delete all records'
+    )
 
     for action in (listing, describe, create, delete, alter, grow, trim):
         add_client_arguments(action)
@@ -231,7 +246,7 @@ def delete_action(client: Client, arguments: argparse.Namespace) -> None:
                 raise
             continue
         deleted.append(name)
-    report(arguments, "deleted", deleted, "there is no topic")
+    report(arguments, "deleted", deleted, "does not exist:")
 
 
 def alter_action(client: Client, arguments: argparse.Namespace) -> None:

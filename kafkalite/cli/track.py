@@ -60,29 +60,36 @@ REASON_SHOWN: Final = 80
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from kafkalite.track.searches import HITS_MAX, SIZE_MAX, TIME_MAX_S
 
-    parser.add_argument("text", metavar="ID", help="the id to find")
-    parser.add_argument("--topics", metavar="NAMES", default=".*", help="see above (default: every topic)")
+    parser.add_argument("text", metavar="ID", help="id to search for")
+    parser.add_argument("--topics", metavar="NAMES", default=".*", help="topics to search; see above (default: all)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--in", dest="places", metavar="PLACES", help="see above (default: header:*,key,value)")
-    where.add_argument("--tracking", metavar="FILE", type=Path, help="tracking.toml: the places of ids in each topic")
+    where.add_argument(
+        "--in",
+        dest="places",
+        metavar="PLACES",
+        help="where in a record to search; see above (default: header:*,key,value)",
+    )
+    where.add_argument(
+        "--tracking", metavar="FILE", type=Path, help="tracking.toml, which names the places of ids in each topic"
+    )
     how = parser.add_mutually_exclusive_group()
     for name, text in (
-        ("begins", "what begins with ID"),
-        ("contains", "what contains ID"),
-        ("regex", "ID is a regular expression (RE2)"),
+        ("begins", "match values that begin with ID"),
+        ("contains", "match values that contain ID"),
+        ("regex", "interpret ID as a regular expression (RE2)"),
     ):
         how.add_argument(f"--{name}", dest="how", action="store_const", const=name, help=text)
-    parser.add_argument("--not", dest="negated", action="store_true", help="invert the comparison")
+    parser.add_argument("--not", dest="negated", action="store_true", help="show the records that do not match")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only records from this time on")
     parser.add_argument("--until", metavar="TIME", type=moment, help="only records before this time")
-    parser.add_argument("--follow", action="store_true", help="continue with new records")
-    parser.add_argument("--groups", action="store_true", help="show the outcome in each group")
-    parser.add_argument("--registry", metavar="URL", help="schema registry for Avro places")
+    parser.add_argument("--follow", action="store_true", help="continue with new records after the search")
+    parser.add_argument("--groups", action="store_true", help="show the outcome of each record in each group")
+    parser.add_argument("--registry", metavar="URL", help="schema registry for places in Avro values")
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),
         default="read_committed",
-        help="default: read_committed",
+        help="isolation level (default: read_committed)",
     )
     parser.add_argument(
         "--hits-max", metavar="N", type=count, default=HITS_MAX, help=f"stop after this many hits (default: {HITS_MAX})"
@@ -92,17 +99,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=seconds,
         default=TIME_MAX_S,
-        help=f"stop after this time (default: {TIME_MAX_S:g})",
+        help=f"stop after this many seconds (default: {TIME_MAX_S:g})",
     )
     parser.add_argument(
         "--size-max",
         metavar="BYTES",
         type=byte_count,
         default=SIZE_MAX,
-        help=f"do not begin if more would be read, such as 40g (default: {quantity(SIZE_MAX, 'B')})",
+        help=f"fail without reading if more bytes would be read, such as 40g (default: {quantity(SIZE_MAX, 'B')})",
     )
     parser.add_argument(
-        "--workers", metavar="N", type=count, default=0, help="threads (default: one per core, at most 8)"
+        "--workers", metavar="N", type=count, default=0, help="number of threads (default: one per core, at most 8)"
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show a row for every partition")
     add_client_arguments(parser)
@@ -114,7 +121,7 @@ def byte_count(text: str) -> int:
 
     match = re.fullmatch(r"([0-9]{1,18})([kmgt]?)b?", text.lower())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of bytes: write for instance 500m or 40g")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of bytes; expected one such as 500m or 40g")
     return int(match[1]) * UNITS[match[2]]
 
 
@@ -139,7 +146,7 @@ def inquiry_of(arguments: argparse.Namespace) -> Inquiry:
     from kafkalite.track.searches import Limits
 
     if arguments.follow and arguments.until is not None:
-        raise UsageError("--follow and --until exclude each other")
+        raise UsageError("--follow and --until cannot be used together")
     try:
         return Inquiry.of(
             arguments.text,
@@ -167,7 +174,9 @@ def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> in
     try:
         search = inquiry.search(client)
     except TooLarge as error:
-        raise UsageError(f"{error}: --size-max {error.size // 10**9 + 1}g allows it, --since takes less") from error
+        raise UsageError(
+            f"{error}; allow it with --size-max {error.size // 10**9 + 1}g, or read less with --since"
+        ) from error
     with search:
         hits = list(search)
     remarks: list[str] = []
@@ -208,7 +217,7 @@ def follow(client: Client, inquiry: Inquiry, search: Search, arguments: argparse
         note(f"kafkalite: {text}")
 
     if sys.stderr.isatty():
-        note("waiting for what comes later (Ctrl-C ends)")
+        note("waiting for new records (stop with Ctrl-C)")
     for hit in inquiry.follow(client, search, trouble=trouble):
         if arguments.json:
             print_json({"type": "hit", **hit_document(hit)})
@@ -274,7 +283,7 @@ def print_reach(search: Search, hits: Sequence[Hit], remarks: Sequence[str], *, 
         say()
     records = sum(row.records for row in rows)
     topics = len({row.topic for row in rows})
-    whole = "all seen" if search.complete and not search.ended_by else "not all seen"
+    whole = "all read" if search.complete and not search.ended_by else "not all read"
     say(
         f"{len(hits)} {'hit' if len(hits) == 1 else 'hits'} in {records:,} records of {len(rows)} partitions of "
         f"{topics} {'topic' if topics == 1 else 'topics'}, {whole}"

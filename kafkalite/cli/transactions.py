@@ -34,20 +34,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
     listing = actions.add_parser("list", help="list transactional ids")
-    listing.add_argument("--state", action="append", default=[], choices=STATES, help="only ids in this state")
-    listing.add_argument("--older-than", metavar="MS", type=natural, help="only transactions open for longer")
+    listing.add_argument(
+        "--state", action="append", default=[], choices=STATES, help="only ids in this state, such as Ongoing"
+    )
+    listing.add_argument(
+        "--older-than", metavar="MS", type=natural, help="only transactions open for more than this many milliseconds"
+    )
 
     describe = actions.add_parser("describe", help="show producer, state, timeout and partitions")
-    describe.add_argument("ids", metavar="ID", nargs="*", help="default: all")
+    describe.add_argument("ids", metavar="ID", nargs="*", help="transactional id (default: all)")
 
     opened = actions.add_parser("open", help="list the open transactions of a partition")
-    abort = actions.add_parser("abort", help="abort a transaction that hangs in a partition")
+    abort = actions.add_parser("abort", help="abort a hanging transaction of a partition")
     abort.add_argument(
         "--start-offset",
         metavar="OFFSET",
         type=natural,
         required=True,
-        help="its first offset",
+        help="first offset of the transaction",
     )
     for action in (opened, abort):
         action.add_argument("-t", "--topic", metavar="TOPIC:PARTITION", required=True)
@@ -105,5 +109,5 @@ def partition_of(text: str) -> TopicPartition:
     """TOPIC:PARTITION."""
     name, _, number = text.rpartition(":")
     if not name or not (number.isascii() and number.isdigit()):
-        raise UsageError(f"{text!r} is not TOPIC:PARTITION")
+        raise UsageError(f"{text!r} is not of the form TOPIC:PARTITION")
     return TopicPartition(name, int(number))

@@ -35,20 +35,27 @@ PASSWORD_SIZE_MAX: Final = 4096
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    add = actions.add_parser("add", help="add a user, or change a password")
+    add = actions.add_parser("add", help="add a user or change a password")
     add.add_argument("user", metavar="USER")
     add.add_argument("--password-file", metavar="FILE", help="file with the password in its first line; - is stdin")
     add.add_argument(
-        "--iterations", type=count, default=ITERATIONS, help=f"iterations of the hash, {ITERATIONS} to {ITERATIONS_MAX}"
+        "--iterations",
+        type=count,
+        default=ITERATIONS,
+        help=f"iterations of the password hash, {ITERATIONS} to {ITERATIONS_MAX}",
     )
-    delete = actions.add_parser("delete", help="delete users, or one of their mechanisms")
+    delete = actions.add_parser("delete", help="delete users, or one of their SCRAM mechanisms")
     delete.add_argument("user", metavar="USER")
     for action in (add, delete):
         action.add_argument(
-            "--mechanism", choices=MECHANISMS, action="append", default=[], help="can be repeated; default: both"
+            "--mechanism",
+            choices=MECHANISMS,
+            action="append",
+            default=[],
+            help="SCRAM mechanism; can be repeated (default: both)",
         )
     listing = actions.add_parser("list", help="list users and their mechanisms")
-    copy = actions.add_parser("copy", help="copy users with their passwords from another broker's files")
+    copy = actions.add_parser("copy", help="copy users with their passwords from the files of another broker")
     copy.add_argument(
         "--from-dir",
         metavar="DIR",
@@ -60,11 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument(
         "--controller-dir",
         metavar="DIR",
-        help="metadata.log.dir of an Apache Kafka controller that is formatted and was never started",
+        help="metadata.log.dir of an Apache Kafka controller that is formatted but has never started",
     )
     copy.add_argument("--json", action="store_true", help="print JSON")
     for action in (add, delete, listing):
-        action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, instead of -b")
+        action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, used instead of -b")
         add_client_arguments(action)
 
 
@@ -74,9 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
         show(arguments)
     elif arguments.action == "add":
         if not ITERATIONS <= arguments.iterations <= ITERATIONS_MAX:
-            raise UsageError(f"--iterations {arguments.iterations}: must be from {ITERATIONS} to {ITERATIONS_MAX}")
+            raise UsageError(f"--iterations {arguments.iterations}: expected {ITERATIONS} to {ITERATIONS_MAX}")
         if not arguments.user or "\0" in arguments.user:
-            raise UsageError("a user needs a name")
+            raise UsageError("the user name must not be empty")
         add_user(arguments, mechanisms, read_password(arguments.password_file))
     elif arguments.action == "copy":
         copy_users(arguments)
@@ -146,14 +153,14 @@ def tell_copied(arguments: argparse.Namespace, found: Credentials, taken: Creden
         print_json({"copied": named[0], "kept": named[1]})
         return
     rows = [(user, mechanism, "copied") for mechanism, user in taken]
-    rows += [(user, mechanism, "stays as it is") for mechanism, user in left]
+    rows += [(user, mechanism, "left unchanged") for mechanism, user in left]
     print_table(("user", "mechanism", ""), sorted(rows))
 
 
 def having(present: Sequence[str] | dict[str, int], mechanisms: Sequence[str], user: str) -> list[str]:
     found = [mechanism for mechanism in mechanisms if mechanism in present]
     if not found:
-        raise UsageError(f"there is no user {user!r} with a password for {' or '.join(mechanisms)}")
+        raise UsageError(f"user {user!r} has no password for {' or '.join(mechanisms)}")
     return found
 
 
@@ -179,17 +186,17 @@ def read_password(path: str | None) -> str:
     """One line; never from the command line, which other users of the machine can see."""
     if path is None:
         if not sys.stdin.isatty():
-            raise UsageError("there is no terminal to ask for a password at; use --password-file")
+            raise UsageError("no terminal to ask for the password; use --password-file")
         from getpass import getpass
 
         password = getpass("Password: ")
         if password != getpass("Again: "):
-            raise UsageError("the two passwords differ")
+            raise UsageError("the passwords do not match")
     elif path == "-":
         password = sys.stdin.readline(PASSWORD_SIZE_MAX + 1).rstrip("\r\n")
     else:
         with named_file("--password-file", path), open(path, encoding="utf-8") as file:
             password = file.readline(PASSWORD_SIZE_MAX + 1).rstrip("\r\n")
     if not password or len(password) > PASSWORD_SIZE_MAX:
-        raise UsageError(f"a password has 1 to {PASSWORD_SIZE_MAX} characters")
+        raise UsageError(f"the password must have 1 to {PASSWORD_SIZE_MAX} characters")
     return password

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"{python} ({sys.executable}), {system}")
         say(f"installed in {place}")
     for name in others:
-        note(f"kafkalite: the distribution {name} also installs a package named kafkalite: uninstall one of them")
+        note(f"kafkalite: the distribution {name} also installs a package named kafkalite; uninstall one of them")
     return 1 if others else 0
 
 

@@ -29,13 +29,13 @@ ROLES: Final = tuple(role.name.lower() for role in Role)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    adding = actions.add_parser("add-user", help="add a user, or change password, token or role")
+    adding = actions.add_parser("add-user", help="add a user, or change a password, token or role")
     adding.add_argument("file", metavar="FILE", type=Path)
     adding.add_argument("name", metavar="NAME")
-    adding.add_argument("--role", choices=ROLES, default="viewer", help="default: viewer")
+    adding.add_argument("--role", choices=ROLES, default="viewer", help="role (default: viewer)")
     how = adding.add_mutually_exclusive_group()
-    how.add_argument("--token", action="store_true", help="use a token instead of a password, for programs")
-    how.add_argument("--certificate", action="store_true", help="NAME is the principal of a client certificate")
+    how.add_argument("--token", action="store_true", help="create a token instead of a password, for programs")
+    how.add_argument("--certificate", action="store_true", help="NAME is the principal of a TLS client certificate")
     removing = actions.add_parser("remove-user", help="remove a user")
     removing.add_argument("file", metavar="FILE", type=Path)
     removing.add_argument("name", metavar="NAME")
@@ -72,7 +72,7 @@ def remove_user_action(arguments: argparse.Namespace) -> None:
     lines = _lines(arguments.file)
     kept = [line for line in lines if name_of(line) != arguments.name]
     if len(kept) == len(lines):
-        raise UsageError(f"{arguments.file} has no user {arguments.name!r}")
+        raise UsageError(f"{arguments.file} contains no user {arguments.name!r}")
     _write(arguments.file, kept)
 
 
@@ -92,7 +92,7 @@ def _password() -> str:
 
     first = getpass.getpass("password: ")
     if getpass.getpass("again: ") != first:
-        raise UsageError("the two passwords differ")
+        raise UsageError("the passwords do not match")
     return first
 
 
@@ -101,7 +101,7 @@ def _lines(file: Path, *, missing_ok: bool = False) -> list[str]:
     if not file.exists():
         if missing_ok:
             return []
-        raise UsageError(f"there is no file {file}")
+        raise UsageError(f"file {file} does not exist")
     Users.from_file(file)
     return file.read_text(encoding="utf-8").splitlines()
 
@@ -112,7 +112,7 @@ def _write(file: Path, lines: list[str]) -> None:
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from error
+        raise UsageError(f"cannot write {file}: {error.strerror}") from error
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as stream:
             stream.writelines(f"{line}\n" for line in lines)

@@ -83,11 +83,11 @@ class Queries:
     ) -> None:
         for kind in (key, value):
             if kind not in KINDS:
-                raise ValueError(f"{kind!r} is none of {', '.join(KINDS)}")
+                raise ValueError(f"unknown type {kind!r}; expected one of {', '.join(KINDS)}")
         if "avro" in {key, value} and open_registry is None:
-            raise ValueError("Avro is decoded with a schema registry: say which")
+            raise ValueError("Avro requires a schema registry; give its URL")
         if isolation_level not in ISOLATIONS:
-            raise ValueError(f"isolation_level is {isolation_level!r}; it may be {' or '.join(ISOLATIONS)}")
+            raise ValueError(f"isolation_level must be {' or '.join(ISOLATIONS)}, not {isolation_level!r}")
         self._open_client = functools.partial(Client, open_client) if isinstance(open_client, str) else open_client
         self._kinds = {"key": key, "value": value}
         self._open_registry = open_registry
@@ -145,7 +145,9 @@ class Queries:
                     continue
                 twin = spelled.setdefault(topic.lower(), topic)
                 if twin != topic:
-                    raise QueryError(f"{twin} and {topic} differ by case alone, which SQL does not see: ask for one")
+                    raise QueryError(
+                        f"topics {twin} and {topic} differ only in case, which SQL ignores; query one of them at a time"
+                    )
                 self._name(path, self._table(client, topic, columns))
 
     def _name(self, path: tuple[str, ...], table: TopicTable) -> None:
@@ -221,10 +223,10 @@ class Queries:
                     found = search.execute(statement, given).fetchone()
                     if found is not None:
                         return (
-                            f"{topic}-{found[0]} offset {found[1]}: its {field} is no JSON;"
-                            f" try_cast({field} as json) makes NULL of it"
+                            f"{topic}-{found[0]} offset {found[1]}: the {field} is not JSON; use try_cast({field} "
+                            "as json) to get NULL instead"
                         )
-        return f"{sentence(text)}; try_cast(… as json) makes NULL of what is no JSON"
+        return f"{sentence(text)}; use try_cast(… as json) to get NULL for values that are not JSON"
 
 
 class QueryResult:
@@ -254,4 +256,4 @@ def sentence(text: str) -> str:
     if colon and " " not in kind:
         message = rest
     found = MISSING.match(message)
-    return f"there is no topic {found[1]}" if found else message.rstrip("!.")
+    return f"topic {found[1]} does not exist" if found else message.rstrip("!.")

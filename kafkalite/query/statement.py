@@ -35,7 +35,7 @@ def parse(connection: Any, text: str) -> Statement:
     if found["error"]:
         if found["error_type"] == "parser":
             raise NoStatementError(_located(text, found))
-        raise NoStatementError("only SELECT is for topics (WITH, FROM, VALUES, DESCRIBE and SUMMARIZE included)")
+        raise NoStatementError("only SELECT is supported (including WITH, FROM, VALUES, DESCRIBE and SUMMARIZE)")
     if len(found["statements"]) != 1:
         raise NoStatementError(f"{len(found['statements'])} statements; give one at a time")
     tables: set[tuple[str, ...]] = set()
@@ -80,5 +80,5 @@ def _located(text: str, error: dict[str, Any]) -> str:
         lines = text.encode()[: int(position)].decode(errors="replace").split("\n")
         message = f"line {len(lines)}, column {len(lines[-1]) + 1}: {message}"
     if "offset" in text.lower():
-        message += '; OFFSET is a word of SQL: name the column t.offset or "offset"'
+        message += '; OFFSET is a keyword of SQL: write the column as t.offset or "offset"'
     return message

@@ -65,7 +65,7 @@ class Values:
                 return AvroDecoder(client, self._schema)
             return AvroDecoder.of_subject(client, self._subject)
         except RegistryUnreachable as error:
-            raise QueryError(f"the schema registry does not answer: {error}") from error
+            raise QueryError(f"cannot reach the schema registry: {error}") from error
         except RegistryRefused as error:
             raise QueryError(f"the schema registry has no {self._subject}: {error}") from error
 
@@ -83,7 +83,7 @@ class Values:
                 return decoder.decode(array).values
             except DecodeError as error:
                 about = f"schema id {error.schema_id}: " if error.schema_id >= 0 else ""
-                raise _Bad(error.row, f"its {self._field} is no Avro: {about}{error.reason}") from error
+                raise _Bad(error.row, f"the {self._field} is not valid Avro: {about}{error.reason}") from error
 
         return decode
 
@@ -96,7 +96,9 @@ class Values:
                 try:
                     (raw or b"").decode()
                 except UnicodeDecodeError as error:
-                    raise _Bad(row, f"its {self._field} is no UTF-8 text (--{self._field} bytes reads it)") from error
+                    raise _Bad(
+                        row, f"the {self._field} is not UTF-8 text (use --{self._field} bytes to read it)"
+                    ) from error
             raise
 
     @property

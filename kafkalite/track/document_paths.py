@@ -33,7 +33,7 @@ def parse_path(text: str) -> Path:
     while position < len(rest):
         match = _STEP.match(rest, position)
         if match is None:
-            raise ValueError(f"{text!r} is no path: write for instance $.order.id, $.items[0] or $.items[*].id")
+            raise ValueError(f"{text!r} is not a path; expected one such as $.order.id, $.items[0] or $.items[*].id")
         position = match.end()
         if match["index"] is not None:
             steps.append(int(match["index"]))
@@ -42,7 +42,7 @@ def parse_path(text: str) -> Path:
         else:
             steps.append(match["quoted"] if match["quoted"] is not None else match["name"])
     if len(steps) > STEPS_MAX:
-        raise ValueError(f"a path of {len(steps)} steps, {STEPS_MAX} are allowed")
+        raise ValueError(f"the path has {len(steps)} steps; at most {STEPS_MAX} are allowed")
     return tuple(steps)
 
 

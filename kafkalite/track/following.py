@@ -79,7 +79,7 @@ def step_over(client: Client, reader: Reader, error: Exception, trouble: Callabl
         if isinstance(error, LogTruncated):
             first = client.list_offsets({key: OFFSET_EARLIEST})[key].offset
             parted = max(first, error.at or 0)
-            trouble(f"{error}; it is followed from offset {parted} on")
+            trouble(f"{error}; continuing at offset {parted}")
             reader.seek(key, parted)
             return
         if isinstance(error, CorruptMessage):
@@ -89,7 +89,7 @@ def step_over(client: Client, reader: Reader, error: Exception, trouble: Callabl
             return
     except (KafkaError, ClientError) as worse:
         error = worse
-    trouble(f"{key} is not followed any longer: {fault_of(error)}")
+    trouble(f"{key} is no longer followed: {fault_of(error)}")
     reader.drop([key])
 
 

@@ -41,7 +41,9 @@ class TooLarge(ValueError):
     """A search would read more bytes than it may. `size`: about how many."""
 
     def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(f"about {size / 1e9:.1f} GB would be read, and {size_max / 1e9:.1f} GB are allowed")
+        super().__init__(
+            f"the search would read about {size / 1000000000.0:.1f} GB; the limit is {size_max / 1000000000.0:.1f} GB"
+        )
         self.size = size
 
 
@@ -76,16 +78,16 @@ class Inquiry:
     ) -> Inquiry:
         """As it is written on a command line. ValueError, or StartupError of a file, says what is wrong."""
         if isolation_level not in ISOLATIONS:
-            raise ValueError(f"isolation_level is {isolation_level!r}; it may be {' or '.join(ISOLATIONS)}")
+            raise ValueError(f"isolation_level must be {' or '.join(ISOLATIONS)}, not {isolation_level!r}")
         found = load_tracking(tracking) if tracking is not None else None
         rules = found.rules if found is not None and places is None else ()
         rest = (found.places if found is not None else EVERYWHERE) if places is None else places
         listed = parse_places(rest) if isinstance(rest, str) else tuple(rest)
         questions = Questions(text, listed, How(how), negated=negated, rules=rules)
         if questions.needs_registry and registry is None:
-            raise ValueError("a place of Avro needs the address of a schema registry")
+            raise ValueError("Avro places require the URL of a schema registry")
         if since is not None and until is not None and until <= since:
-            raise ValueError("the window ends before it begins")
+            raise ValueError("the end of the time range is before its start")
         window = Window(since, until)
         return cls(TopicFilter(topics), questions, window, isolation_level, registry, limits, size_max)
 

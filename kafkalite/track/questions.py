@@ -132,7 +132,7 @@ def parse_places(text: str) -> tuple[Place, ...]:
     """ "header:correlation-id,key,json:$.id"; ValueError says in a sentence what is wrong."""
     places = [parse_place(part) for part in split_names(text)]
     if not places:
-        raise ValueError(f"no place is named: write {PLACES_TEXT}")
+        raise ValueError(f"no place given; expected {PLACES_TEXT}")
     return tuple(dict.fromkeys(places))
 
 
@@ -145,7 +145,7 @@ def parse_place(text: str) -> Place:
         return Place(Kind.HEADER, rest)
     if kind in JSON_KINDS | AVRO_KINDS and rest:
         return Place(Kind(kind), rest, parse_path(rest))
-    raise ValueError(f"{text!r} is no place: write {PLACES_TEXT}")
+    raise ValueError(f"{text!r} is not a place; expected {PLACES_TEXT}")
 
 
 class Question:
@@ -157,7 +157,7 @@ class Question:
         self.text = text
         self.raw = text.encode(errors="surrogateescape")
         if not self.raw or len(self.raw) > ID_SIZE_MAX:
-            raise ValueError(f"what is looked for has 1 to {ID_SIZE_MAX} bytes, this has {len(self.raw)}")
+            raise ValueError(f"the id must have 1 to {ID_SIZE_MAX} bytes; it has {len(self.raw)}")
         self.places = tuple(places)
         self.how = how
         self.negated = negated
@@ -292,7 +292,7 @@ class Matcher:
         self._json = {place.in_key for place in question.places if place.is_json}
         self._avro = {place.in_key for place in question.places if place.is_avro}
         if self._avro and documents is None:
-            raise ValueError("a place of Avro needs a schema registry")
+            raise ValueError("Avro places require a schema registry")
         self.undecodable = 0
         """Keys and values that were to be decoded and are not of that kind."""
 

@@ -98,15 +98,16 @@ class Reach(NamedTuple):
         """What a reader of the result has to know, a sentence each."""
         found = []
         if self.problem:
-            found.append(f"{self.unseen} offsets were not seen: {self.problem}" if self.unseen else self.problem)
+            found.append(f"{self.unseen} offsets were not read: {self.problem}" if self.unseen else self.problem)
         elif self.unseen:
-            found.append(f"{self.unseen} offsets were not seen: the search was ended")
+            found.append(f"{self.unseen} offsets were not read: the search was ended")
         if self.aged_out:
             found.append(f"{self.aged_out} offsets were deleted while the search ran")
         found += [f"offsets {first} to {end - 1} are damaged" for first, end in self.damaged]
         if self.open_from >= 0:
             found.append(
-                f"a transaction is open from offset {self.open_from}: {self.open_to - self.open_from} not seen"
+                f"a transaction has been open since offset {self.open_from}: {self.open_to - self.open_from} "
+                "offsets were not read"
             )
         if self.undecodable:
             found.append(f"{self.undecodable} values could not be decoded (another format, or encrypted)")
@@ -115,7 +116,7 @@ class Reach(NamedTuple):
         if self.aborted:
             found.append(f"{self.aborted} offsets belong to aborted transactions")
         if self.missing:
-            found.append(f"{self.missing} offsets hold no record (compacted)")
+            found.append(f"{self.missing} offsets have no record (compacted)")
         return found
 
 

@@ -241,9 +241,9 @@ class Search:
                     count += 1
                     yield hit
                 else:
-                    self._end_by(f"{count} hits are all that were asked for")
+                    self._end_by(f"reached the limit of {count} hits")
             if time.monotonic() > deadline:
-                self._end_by(f"{self._limits.time_max_s:g} s were over")
+                self._end_by(f"reached the time limit of {self._limits.time_max_s:g} s")
         self.close()
         if self._failure is not None:
             raise self._failure

@@ -45,13 +45,13 @@ class TopicFilter:
     def __init__(self, text: str) -> None:
         self.parts = split_names(text)
         if not self.parts:
-            raise ValueError("no topic is named")
+            raise ValueError("no topic given")
         self._expressions = []
         for part in self.parts:
             try:
                 self._expressions.append(compiled(part))
             except ValueError as error:
-                raise ValueError(f"{part!r} is no regular expression: {error}") from None
+                raise ValueError(f"{part!r} is not a valid regular expression: {error}") from None
 
     def matches(self, name: str) -> bool:
         """Whether a topic of this name is meant."""
@@ -77,11 +77,11 @@ def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescr
     refused: list[Reach] = []
     for part in topics.without_topic(known):
         if not set(part) <= NAME_CHARACTERS:
-            raise UnknownTopicOrPartition(f"no topic has a name like {part}")
+            raise UnknownTopicOrPartition(f"no topic matches {part}")
         try:
             found[part] = client.topic(part)
         except UnknownTopicOrPartition:
-            raise UnknownTopicOrPartition(f"there is no topic {part}") from None
+            raise UnknownTopicOrPartition(f"topic {part} does not exist") from None
         except KafkaError as error:
             refused.append(Reach(part, -1, problem=fault_of(error)))
     return found, refused
@@ -139,7 +139,7 @@ def reachable(
             if row.leader in brokers:
                 keys.append(key)
             else:
-                faults[key] = "it has no leader now"
+                faults[key] = "it has no leader"
     return keys, faults
 
 

@@ -34,13 +34,13 @@ def load_tracking(path: Path) -> TrackingFile:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StartupError(f"{path} cannot be read: {reason_of(error)}") from error
+        raise StartupError(f"cannot read {path}: {reason_of(error)}") from error
     unknown = document.keys() - {"places", "topics"}
     if unknown:
-        raise StartupError(f"{path}: {min(unknown)!r} is unknown; there are places and [topics]")
+        raise StartupError(f"{path}: unknown key {min(unknown)!r}; expected places or [topics]")
     topics = document.get("topics", {})
     if not isinstance(topics, dict):
-        raise StartupError(f"{path}: topics is a table of names and places")
+        raise StartupError(f"{path}: topics must be a table of topic names and places")
     try:
         places = parse_places(text_of(document.get("places"))) if "places" in document else EVERYWHERE
         rules = tuple((name, parse_places(text_of(text))) for name, text in topics.items())
@@ -54,5 +54,5 @@ def load_tracking(path: Path) -> TrackingFile:
 def text_of(value: object) -> str:
     """ValueError for what is no text."""
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text of places")  # noqa: TRY004  # as for any other that is none
+        raise ValueError(f"{value!r} is not a string of places")  # noqa: TRY004  # as for any other that is none
     return value

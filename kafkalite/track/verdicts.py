@@ -84,7 +84,7 @@ class Groups:
             try:
                 offsets = client.groups.committed(name)
             except (KafkaError, ClientError) as error:
-                self.remarks.append(f"the offsets of group {name} could not be read: {error}")
+                self.remarks.append(f"cannot read the offsets of group {name}: {error}")
                 continue
             if any(key.topic in wanted for key in offsets):
                 self.committed[name] = offsets
@@ -93,7 +93,7 @@ class Groups:
             try:
                 ledger.refresh()
             except (KafkaError, ClientError) as error:
-                self.remarks.append(f"the ledger of group {name} could not be read: {error}")
+                self.remarks.append(f"cannot read the ledger of group {name}: {error}")
                 continue
             self.ledgers[name] = ledger
             if any(key.topic in wanted for key in ledger.rows):
@@ -103,7 +103,7 @@ class Groups:
         try:
             return [row.group_id for row in client.groups.list() if row.protocol_type in {"", "consumer"}]
         except (KafkaError, ClientError) as error:
-            self.remarks.append(f"the groups could not be listed: {error}")
+            self.remarks.append(f"cannot list the groups: {error}")
             return []
 
     def _with_ledger(self, client: Client) -> list[str]:

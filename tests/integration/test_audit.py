@@ -284,17 +284,17 @@ def test_loaded_files_are_stages_too(
 def test_what_cannot_begin_says_so(live: Broker, offline: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     address = ["audit", "--live", live.bootstrap_servers]
     for options, sentence in [
-        (["--counts", "nobody"], "there is no topic nobody, where producers' counts would be"),
-        (["--mirror", "m"], "--mirror needs --offline"),
+        (["--counts", "nobody"], "topic nobody, which should hold the producers' counts, does not exist"),
+        (["--mirror", "m"], "--mirror requires --offline"),
         (["--offline", offline.bootstrap_servers, "--mirror", "a b"], "'a b' is not a valid mirror name"),
         (
             ["--offline", offline.bootstrap_servers, "--mirror", "never"],
-            "no mirror called never has ever copied to there",
+            "the target has no progress of a mirror named never",
         ),
         (["--offline", "x:y"], "--offline: 'x:y' is not host:port"),
         (["--topics", "("], "--topics: "),
         (["--since", "yesterday"], "'yesterday' is not a time"),
-        (["--grace", "-1"], "is no number of seconds"),
+        (["--grace", "-1"], "is not a positive number of seconds"),
         (["--loaded", "s3://bucket/loaded"], "--loaded s3://bucket/loaded is a URL"),
         (["--loaded", "lake=hdfs://host/loaded"], "--loaded hdfs://host/loaded is a URL"),
         (["--loaded", "s3:/bucket"], "--loaded s3:/bucket is a URL"),
@@ -320,12 +320,12 @@ def test_an_audit_that_judged_nothing_is_not_complete(
 
     assert "no audit messages count a topic that matches no[.]such" in told("no[.]such")
     outside = ("unjudged", "--since", "2020-01-01", "--until", "2020-01-02")
-    assert "nothing is judged: no window of 1 topic lies in the time asked for" in told(*outside)
+    assert "nothing to compare: no window of 1 topic in the requested time" in told(*outside)
     now = round(time.time() * 1000)
     client.admin.create_topic("fresh", 1)
     with AuditedProducer(client, server="web1") as producer:
         producer.send("fresh", 0, [one._replace(timestamp=now) for one in records(10)])
-    assert "nothing is judged yet: 1 window still open, or within --grace" in told("fresh", "--grace", "900000")
+    assert "nothing to compare yet: 1 window still open or within --grace" in told("fresh", "--grace", "900000")
     assert main([*address, *outside, "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["complete"] is False
 
@@ -377,7 +377,7 @@ def test_files_that_compaction_replaces_while_they_are_read_are_looked_up_again(
     assert (
         main(["audit", "--live", live.bootstrap_servers, "--topics", "compacted-files", "--loaded", str(tmp_path)]) == 2
     )
-    assert "were replaced again and again" in capsys.readouterr().err
+    assert "kept being replaced" in capsys.readouterr().err
 
 
 def test_windows_go_by_the_producers_time_where_the_broker_gives_its_own(

@@ -179,7 +179,7 @@ def test_memory_is_what_is_kept_however_long_it_goes_on(live: Broker) -> None:
         assert following.follower.totals == {"complete": 200, "different": 0}
         assert following.follower.not_alive() == []
         following.follower._beat -= 1000  # a round that began so long ago, and does not go on
-        assert re.fullmatch("the round has not gone on for 100[0-9] s", following.follower.not_alive()[0])
+        assert re.fullmatch("no progress for 100[0-9] s", following.follower.not_alive()[0])
 
 
 # --- as a process -----------------------------------------------------------------------------------------------------
@@ -288,12 +288,12 @@ def test_it_outlives_brokers_that_are_away_and_its_own_death_and_counts_nothing_
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--since", "-1h"], "it has no --since and --until"),
+        (["--since", "-1h"], "--since and --until cannot be used with --follow"),
         (["--stage-grace", "loaded=5"], "there is no stage 'loaded', only live"),
-        (["--stage-grace", "live=x"], "no number of seconds"),
+        (["--stage-grace", "live=x"], "not a positive number of seconds"),
         (["--state", "/no/such/folder/state"], "No such file"),
         (["--metrics", "0.0.0.0:0"], "reachable from other machines"),
-        (["--metrics-users", "x"], "needs --metrics"),
+        (["--metrics-users", "x"], "requires --metrics"),
     ],
 )
 def test_flags_that_cannot_be(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,7 +304,7 @@ def test_flags_that_cannot_be(options: list[str], why: str, capsys: pytest.Captu
 @pytest.mark.parametrize("options", [["--state", "x"], ["--metrics", "127.0.0.1:0"], ["--stage-grace", "live=1"]])
 def test_flags_of_following_alone(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--live", "127.0.0.1:1", *options]) == 2
-    assert "needs --follow" in capsys.readouterr().err
+    assert "requires --follow" in capsys.readouterr().err
 
 
 def test_two_audits_do_not_share_a_state(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_two_audits_do_not_share_a_state(tmp_path: Path) -> None:
                 check=False,
             )
             assert second.returncode == 2
-            assert "another audit has it" in second.stderr
+            assert "in use by another audit" in second.stderr
             assert auditing.end() == 0
 
 
@@ -356,7 +356,9 @@ def test_a_log_that_was_restored_ends_the_audit_or_is_counted_once_more(
             plan = Plan(client, consumers=("billing",))
             again = Following(plan, STAMP)
             load(again.follower, state, ABOUT)
-            with pytest.raises(LogTruncated, match=r"stage live: logs-0 .*--on-data-loss recount counts the stage"):
+            with pytest.raises(
+                LogTruncated, match=r"stage live: logs-0 .*use --on-data-loss recount to count the stage"
+            ):
                 again.round(late)
             recounting = Following(plan, STAMP, recounts=True)
             load(recounting.follower, state, ABOUT)
@@ -378,4 +380,4 @@ def test_a_log_that_was_restored_ends_the_audit_or_is_counted_once_more(
             assert settled.round(late) == []
     command = ["audit", "--live", "nobody:1", "--on-data-loss", "recount"]
     assert main(command) == 2
-    assert "--on-data-loss needs --follow" in capfd.readouterr().err
+    assert "--on-data-loss requires --follow" in capfd.readouterr().err

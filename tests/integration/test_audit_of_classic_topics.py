@@ -119,7 +119,7 @@ def test_a_mirror_copies_all_of_a_topic_of_07_and_avro_s_field_is_read(
     [
         (["--registry", "http://127.0.0.1:1"], "--registry needs --mark-field"),
         (["--mark-schema", "a=b"], "--mark-schema needs --mark-field"),
-        (["--mark-field", "a=b", "--mark-field", "a=c"], "once a topic"),
+        (["--mark-field", "a=b", "--mark-field", "a=c"], "once per topic"),
         (["--mark-field", "="], "expected [TOPIC=]VALUE"),
         (["--mark-field", "a", "--mark-schema", "/no/such"], "No such file"),
         (["--mark-field", "a", "--mark-schema", "SCHEMA"], "no JSON"),

@@ -183,6 +183,6 @@ def test_a_stage_that_never_reported_is_told(live: Broker, client: Client, capsy
     fill(client, "silent")
     options = ["--live", live.bootstrap_servers, "--topics", "silent", "--grace", "0"]
     assert main(["audit", *options, "--consumer", "nobody"]) == 2
-    assert "no consumer called nobody has ever reported what it took" in capsys.readouterr().err
+    assert "no consumer of stage nobody has reported anything yet" in capsys.readouterr().err
     assert main(["audit", *options, "--consumer", "live"]) == 2
     assert "there is a stage 'live' already" in capsys.readouterr().err

@@ -175,7 +175,7 @@ def test_no_offsets_at_all_is_no_success(zookeeper, client, broker, run, tmp_pat
     assert "group nobody has no offsets to export" in found.err
     assert not path.exists()
     path.write_text("\n/consumers/g/offsets/t/0-0:5\n")
-    assert "has no offset before" in run("import-offsets", *server, "--input-file", path, status=2).err
+    assert "no offset before" in run("import-offsets", *server, "--input-file", path, status=2).err
     config = properties(tmp_path, "consumer", zk_connect=zookeeper.address, groupid="g")
     assert "no broker has topic missing" in run("update-offsets", "latest", config, "missing", status=1).err
     found = run("verify-rebalance", "--zk.connect", zookeeper.address, "--group", "nobody", status=2)
@@ -262,7 +262,7 @@ def test_perf_tools_print_their_columns(zookeeper, client, broker, run, monkeypa
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("no-such-tool",), "there is no tool"),
+        (("no-such-tool",), "unknown tool"),
         (("offset-cheker",), "did you mean 'offset-checker'"),
         (("console-producer", "--topic", "t"), "--zookeeper"),
         (("console-consumer", "--zookeeper", "a:1"), "--topic"),

@@ -108,16 +108,19 @@ def test_reset_shows_first_and_does_it_when_told(broker, client, capsys, target,
 def test_reset_says_what_it_did(broker, client, capsys):
     flags = ("reset-offsets", "app", "--topic", "logs:0", "--to-offset")
     there = client.groups.committed("app")[TopicPartition("logs", 0)].offset
-    last = "nothing to change: every offset is there already"
+    last = "nothing to change: all offsets already have the requested value"
     assert call(broker, capsys, *flags, str(there))[1].splitlines()[-1] == last
     assert call(broker, capsys, *flags, str(there), "--execute")[1].splitlines()[-1] == last
-    assert call(broker, capsys, *flags, "1")[1].splitlines()[-1] == "nothing is changed yet: --execute does it"
+    assert (
+        call(broker, capsys, *flags, "1")[1].splitlines()[-1]
+        == "nothing was changed; add --execute to commit these offsets"
+    )
     assert call(broker, capsys, *flags, "1", "--execute")[1].splitlines()[-1] == "done: 1 of 1 offsets moved"
 
 
 def test_reset_names_the_offsets_that_it_keeps_inside_the_log(broker, client, capsys):
     _, out = call(broker, capsys, "reset-offsets", "app", "--topic", "logs:0", "--to-offset", "1000")
-    assert "logs-0: 1000 is outside of the log (0 to 100), 100 instead" in out
+    assert "logs-0: offset 1000 is outside the log (0 to 100); using 100" in out
     _, out = call(broker, capsys, "reset-offsets", "app", "--topic", "logs:0", "--to-offset", "100")
     assert "outside" not in out
 
@@ -179,4 +182,4 @@ def test_delete(broker, client, capsys):
     with pytest.raises(GroupIdNotFound):
         client.groups.describe("app")
     assert call(broker, capsys, "delete", "app")[0] == 1
-    assert call(broker, capsys, "delete", "app", "--if-exists") == (0, "there is no group app\n")
+    assert call(broker, capsys, "delete", "app", "--if-exists") == (0, "group app does not exist\n")

@@ -155,7 +155,7 @@ def test_a_stopped_broker_is_retired(cluster: dict[int, KafkaBroker], capsys: py
     assert main(["cluster", "retire", "3", *bootstrap]) == 2
     asked(capsys, "move", *bootstrap, "--drain", "3")
     assert main(["cluster", "retire", "3", *bootstrap]) == 2
-    assert "in service: stop it first" in capsys.readouterr().err
+    assert "is running; stop it first" in capsys.readouterr().err
     cluster[3].stop()
 
     def fenced() -> bool:
@@ -173,13 +173,13 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     bootstrap = ("-b", cluster[1].bootstrap)
     for arguments, why in (
         ((), "nothing to move"),
-        (("--cancel", "--spread"), "--cancel takes back"),
+        (("--cancel", "--spread"), "--cancel cancels moves"),
         (("--replication-factor", "9"), "9 replicas"),
-        (("--spread", "--topic", "nothing"), "no topic has such a name"),
+        (("--spread", "--topic", "nothing"), "no topic matches"),
         (("--spread", "--topic", "("), "--topic ("),
         (("--spread", "--brokers", "1,x"), "expected ids"),
     ):
         assert main(["cluster", "move", *bootstrap, *arguments]) == 2
         assert why in capsys.readouterr().err
     assert main(["cluster", "move", *bootstrap, "--drain", "77"]) == 1
-    assert "there is no broker 77" in capsys.readouterr().err
+    assert "broker 77 does not exist" in capsys.readouterr().err

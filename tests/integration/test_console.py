@@ -187,13 +187,13 @@ def test_groups_letters_and_the_way_of_an_event(console: ConsoleServer) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("/nowhere", 404, "there is no such page"),
+        ("/nowhere", 404, "page not found"),
         ("/topics/none", 404, "none"),
         ("/topics/orders/messages/0/99", 404, "no record at offset 99"),
         ("/topics/orders/messages/0/x", 404, "there is no offset"),
         ("/topics/orders/messages/9/0", 404, "9"),
         ("/topics/orders/messages?partition=9", 404, "has no partition 9"),
-        ("/topics/orders/messages?count=0", 400, "count is a whole number from 1 to 200"),
+        ("/topics/orders/messages?count=0", 400, "count must be a whole number from 1 to 200"),
         ("/topics/orders/messages?from=there", 400, "from is one of"),
         ("/topics/orders/messages?from=time&value=soon", 400, "is not a time; expected"),
         ("/track?id=a&how=regex&id=(", 400, "missing"),
@@ -204,9 +204,9 @@ def test_groups_letters_and_the_way_of_an_event(console: ConsoleServer) -> None:
         ("/brokers/99", 404, "there is no broker 99"),
         ("/brokers/x", 404, "there is no broker"),
         ("/policies/billing", 404, "has no ledger"),
-        ("/subjects", 404, "there is no such page"),
-        ("/static/../server.py", 404, "no such page"),
-        ("/static/%2e%2e%2fserver.py", 404, "no such page"),
+        ("/subjects", 404, "page not found"),
+        ("/static/../server.py", 404, "page not found"),
+        ("/static/%2e%2e%2fserver.py", 404, "page not found"),
         ("/groups/no-such-group", 404, "no-such-group"),
     ],
 )
@@ -238,7 +238,7 @@ def test_it_does_not_listen_to_others_without_users(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     everybody = parse_address("http://0.0.0.0:0", 0)
-    with pytest.raises(StartupError, match="is open to other machines: set --users"):
+    with pytest.raises(StartupError, match="is reachable from other machines; set --users"):
         ConsoleServer(broker.bootstrap_servers, [everybody])
     file = tmp_path / "users"
     assert main(["web", "add-user", str(file), "ann", "--token"]) == 0
@@ -313,7 +313,7 @@ def test_a_cluster_that_does_not_answer_is_told(tmp_path: Path) -> None:
     with ConsoleServer("127.0.0.1:1", [LOOPBACK], timeout_s=1.0) as server:
         answer = ask(server, "/topics")
     assert answer.status == 502
-    assert "the cluster does not answer" in answer.text
+    assert "the cluster is not available" in answer.text
 
 
 def test_every_hostile_value_stands_there_as_text(console: ConsoleServer) -> None:
@@ -331,8 +331,8 @@ def test_every_hostile_value_stands_there_as_text(console: ConsoleServer) -> Non
     ("words", "said"),
     [
         (["--listen", "nonsense://"], "--listen"),
-        (["--listen", "0.0.0.0:0"], "is open to other machines: set --users"),
-        (["--listen", "https://127.0.0.1:0"], "needs --tls-config"),
+        (["--listen", "0.0.0.0:0"], "is reachable from other machines; set --users"),
+        (["--listen", "https://127.0.0.1:0"], "requires --tls-config"),
         (["--masks", "/nowhere.toml"], "/nowhere.toml"),
         (["--registry", "ftp://x"], "--registry"),
         (["-b", "127.0.0.1:x"], "--bootstrap-server"),

@@ -198,7 +198,7 @@ def test_a_listener_that_wants_to_know_who_comes(
             wait_for(lambda: client.end_offset("logs.sasl", 0, isolation=1) >= 10, "records")
     flags = ["--set", "sasl.enabled.mechanisms=SCRAM-SHA-256", "--mirror-from", source.bootstrap_servers]
     assert main(["start", "--data-dir", str(tmp_path / "none"), "--listeners", listener, *flags]) == 2
-    assert "each listener wants TLS or a sign-in" in capsys.readouterr().err
+    assert "every listener requires TLS or SASL" in capsys.readouterr().err
 
 
 def test_a_second_mirror_of_the_name_ends_the_first(tmp_path: Path, source: Broker, live: Client) -> None:
@@ -259,7 +259,7 @@ def test_apache_kafka_is_a_source(tmp_path: Path, apache_kafka: ApacheKafka) -> 
 @pytest.mark.parametrize(
     ("flags", "text", "why"),
     [
-        (["--mirror-topics", "x"], None, "--mirror-topics goes with --mirror-from"),
+        (["--mirror-topics", "x"], None, "--mirror-topics requires --mirror-from"),
         (["--mirror-from", "host:99999"], None, "is not host:port"),
         (["--mirror-from", "a:1", "--mirror-topics", "("], None, "not a regular expression"),
         ([], "topics=a", "a mirror needs a source"),

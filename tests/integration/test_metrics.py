@@ -316,7 +316,7 @@ def test_a_page_of_another_name_cannot_ask(broker: Broker) -> None:
     [
         ({"metrics_listeners": "http://0.0.0.0:0"}, "is reachable from other machines; set metrics.users"),
         ({"metrics_listeners": "http://:0"}, "is reachable from other machines; set metrics.users"),
-        ({"metrics_listeners": "ftp://127.0.0.1"}, "is no address to listen on"),
+        ({"metrics_listeners": "ftp://127.0.0.1"}, "is not an address to listen on"),
         ({"metrics_listeners": "https://127.0.0.1:0"}, "https requires a certificate"),
     ],
 )

@@ -62,7 +62,7 @@ def test_without_the_flag_nothing_listens() -> None:
         (["--metrics", "0.0.0.0:0"], "reachable from other machines"),
         (["--metrics", "127.0.0.1:70000"], "not between 0 and 65535"),
         (["--metrics", "a b:1"], "no address"),
-        (["--metrics-users", "users"], "needs --metrics"),
+        (["--metrics-users", "users"], "requires --metrics"),
     ],
 )
 def test_an_address_that_cannot_be_is_a_usage_error(words: list[str], why: str) -> None:

@@ -355,9 +355,9 @@ def test_new_topics_are_found_while_running_and_a_second_mirror_fences_the_first
         (["--to", "SOURCE"], "the same cluster"),
         (["--to", "127.0.0.1:1"], "cannot connect"),
         (["--from", "host:99999"], "--from"),
-        (["--commit-interval", "0"], "no number of seconds"),
-        (["--topics", "no[.]such"], "no topic matches no[.]such: nothing is copied"),
-        (["--topics", ".*", "--exclude", ".*"], "no topic matches .* and not .*: nothing is copied"),
+        (["--commit-interval", "0"], "not a positive number of seconds"),
+        (["--topics", "no[.]such"], "no topic matches no[.]such: nothing was copied"),
+        (["--topics", ".*", "--exclude", ".*"], "no topic matches .* outside .*: nothing was copied"),
     ],
 )
 def test_what_cannot_begin(

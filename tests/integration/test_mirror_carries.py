@@ -198,7 +198,7 @@ def test_a_part_that_is_refused_is_said_and_the_others_are_carried(
         (["--groups", "("], "not a regular expression"),
         (["--groups-exclude", "["], "not a regular expression"),
         (["--config-properties-exclude", "*"], "not a regular expression"),
-        (["--sync-interval", "0"], "no number of seconds"),
+        (["--sync-interval", "0"], "not a positive number of seconds"),
         (["--name", "n" * 230, "--sync-group-offsets"], "is not a valid mirror name"),
     ],
 )

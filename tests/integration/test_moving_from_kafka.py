@@ -175,7 +175,7 @@ def test_users_of_a_backup_are_copied_but_for_those_that_are_there(
     assert {row["user"] for row in told["copied"]} == {"alice"}
     assert {row["user"] for row in told["kept"]} == {"bob"}
     assert main(copy) == 0
-    assert capsys.readouterr().out.count("stays as it is") == 4
+    assert capsys.readouterr().out.count("left unchanged") == 4
     sign_in(new, "open sesame")
 
 

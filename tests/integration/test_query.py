@@ -134,7 +134,7 @@ def test_a_value_that_is_no_json_is_named_with_a_way_out(client: Client, queries
     with pytest.raises(QueryError) as caught:
         rows(queries, """select value->>'$.user' from "query-json" """)
     assert str(caught.value) == (
-        "query-json-1 offset 2: its value is no JSON; try_cast(value as json) makes NULL of it"
+        "query-json-1 offset 2: the value is not JSON; use try_cast(value as json) to get NULL instead"
     )
     text = """select try_cast(value as json)->>'$.user' from "query-json" order by 1 nulls last"""
     assert rows(queries, text) == [("a",), ("b",), (None,), (None,), (None,)]
@@ -152,7 +152,9 @@ def test_the_very_value_that_was_parsed_is_named(client: Client, queries: Querie
     ):
         with pytest.raises(QueryError) as caught:
             rows(queries, of(kafka_topic, text))
-        assert str(caught.value).startswith(f"{kafka_topic}-0 offset 2: its value is no JSON; try_cast(value as json)")
+        assert str(caught.value).startswith(
+            f"{kafka_topic}-0 offset 2: the value is not JSON; use try_cast(value as json)"
+        )
 
 
 def test_text_that_no_statement_parsed_is_not_blamed(client: Client, kafka_broker, kafka_topic: str) -> None:
@@ -255,7 +257,7 @@ def test_avro_of_two_writers_is_read_by_the_latest_schema(client: Client, kafka_
             )
             assert rows(queries, text) == [("milk", 4, "cold"), ("tea", 2, "hot")]
             client.produce(topic, 0, [b"\0\0\0\0\1bad"])
-            with pytest.raises(QueryError, match=rf"^{topic}-0 offset 4: its value is no Avro: schema id 1: "):
+            with pytest.raises(QueryError, match=rf"^{topic}-0 offset 4: the value is not valid Avro: schema id 1: "):
                 rows(queries, text)
             fill(client, "query-no-schema")
             with pytest.raises(QueryError, match=r"the schema registry has no .*-value: "):
@@ -276,12 +278,12 @@ def test_what_is_no_text_is_named(client: Client, queries: Queries, kafka_broker
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("select * from missing", "there is no topic missing"),
+        ("select * from missing", "topic missing does not exist"),
         ("selec 1", 'line 1, column 1: syntax error at or near "selec"'),
         ("select 1;\nselect 2", "2 statements; give one at a time"),
-        ("create table t as select 1", "only SELECT is for topics"),
-        ("copy (select 1) to '/tmp/x'", "only SELECT is for topics"),
-        ("select 1 where offset = 3", r'OFFSET is a word of SQL: name the column t.offset or "offset"'),
+        ("create table t as select 1", "only SELECT is supported"),
+        ("copy (select 1) to '/tmp/x'", "only SELECT is supported"),
+        ("select 1 where offset = 3", r'OFFSET is a keyword of SQL: write the column as t.offset or "offset"'),
         ("", "0 statements; give one at a time"),
     ],
 )
@@ -320,7 +322,7 @@ def test_from_the_shell(client: Client, kafka_broker, tmp_path: Path, capsys) ->
     assert main([*base, "--json", "--csv", text]) == 2
     assert main([*base, "--out", str(tmp_path / "no" / "out.parquet"), text]) == 2
     assert main([*base, "select * from missing"]) == 2
-    assert "there is no topic missing" in capsys.readouterr().err
+    assert "topic missing does not exist" in capsys.readouterr().err
 
 
 def test_a_table_for_people_shows_the_first_rows_and_obeys_no_record(client: Client, kafka_broker, capsys) -> None:

@@ -170,12 +170,12 @@ def test_a_name_that_is_not_this_machine_needs_to_be_allowed(kafka_broker, kafka
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["registry", "--listen", "https://127.0.0.1:0"], "needs --tls-config"),
-        (["registry", "--listen", "tcp://x"], "no address to listen on"),
+        (["registry", "--listen", "https://127.0.0.1:0"], "requires --tls-config"),
+        (["registry", "--listen", "tcp://x"], "not an address to listen on"),
         (["registry", "--users", "/nowhere/users"], "No such file"),
         (["registry", "--tls-config", "/nowhere/tls"], "/nowhere/tls"),
-        (["web", "remove-user", "/nowhere/users", "a"], "there is no file"),
-        (["web", "add-user", "/nowhere/users", "a:b", "--certificate"], "a name is printable text"),
+        (["web", "remove-user", "/nowhere/users", "a"], "file /nowhere/users does not exist"),
+        (["web", "add-user", "/nowhere/users", "a:b", "--certificate"], "the name must be printable"),
         (["web", "add-user", "users", "a", "--role", "root"], "invalid choice"),
     ],
 )

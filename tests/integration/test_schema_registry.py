@@ -105,7 +105,10 @@ def test_a_topic_that_would_lose_schemas_is_refused(kafka_broker, kafka_topic: s
     )
     assert result.returncode == 2
     assert "has cleanup.policy=delete, so it would lose schemas" in result.stderr
-    for wrong, text in ((["--port", "x"], "'x' is no port"), (["--bootstrap-server", ":"], "is not host:port")):
+    for wrong, text in (
+        (["--port", "x"], "'x' is not a port number"),
+        (["--bootstrap-server", ":"], "is not host:port"),
+    ):
         result = subprocess.run([*command, *wrong], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
         assert (result.returncode, result.stdout) == (2, "")
         assert text in result.stderr

@@ -140,9 +140,9 @@ def test_what_it_cannot_do_is_one_sentence(broker: Broker, silent: Broker, tmp_p
     assert known.returncode == 0
     for done, sentence in (
         (asked, "the broker serves no metrics: metrics.listeners is not set"),
-        (stranger, "who asks has to sign in: --token-file"),
+        (stranger, "authentication is required; use --token-file"),
         (gone, "cannot be read"),
-        (wrong, "is no http://HOST:PORT"),
+        (wrong, "is not a URL of the form http://HOST:PORT"),
     ):
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1

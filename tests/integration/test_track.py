@@ -174,7 +174,7 @@ def test_what_compaction_took_out_is_counted(broker: Broker, client: Client) -> 
         (reach,) = found.reach
     assert set(plain()) <= set(offsets)
     assert (reach.records, reach.missing, reach.complete) == (len(offsets), 3000 - len(offsets), True)
-    assert reach.remarks() == [f"{reach.missing} offsets hold no record (compacted)"]
+    assert reach.remarks() == [f"{reach.missing} offsets have no record (compacted)"]
 
 
 def test_what_is_deleted_during_the_search_is_told(broker: Broker, client: Client) -> None:
@@ -249,7 +249,7 @@ def test_a_search_that_is_cancelled_frees_its_threads_and_says_so(broker: Broker
     assert not found.complete
     with search(client, "id", topics=topic, hits_max=7) as found:
         assert len(list(found)) == 7
-    assert found.ended_by == "7 hits are all that were asked for"
+    assert found.ended_by == "reached the limit of 7 hits"
     with search(client, "id", topics=topic) as found:
         next(iter(found))
     assert threading.active_count() == before
@@ -495,17 +495,17 @@ def test_a_file_says_where_topics_keep_their_ids(broker: Broker, client: Client,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["a", "--topics", "no-such-topic"], "there is no topic no-such-topic"),
-        (["a", "--topics", "no-such.+"], "no topic has a name like no-such.+"),
+        (["a", "--topics", "no-such-topic"], "topic no-such-topic does not exist"),
+        (["a", "--topics", "no-such.+"], "no topic matches no-such.+"),
         (["a", "--topics", "("], "'(' is no regular expression"),
         (["a", "--in", "nowhere"], "'nowhere' is no place"),
         (["a", "--in", "json:$["], "'$[' is no path"),
-        (["", "--in", "key"], "what is looked for has 1 to"),
+        (["", "--in", "key"], "the id must have 1 to"),
         (["(", "--regex"], "missing"),
-        (["a", "--in", "avro:id"], "a place of Avro needs the address of a schema registry"),
-        (["a", "--since", "2026-01-02", "--until", "2026-01-01"], "the window ends before it begins"),
-        (["a", "--follow", "--until", "now"], "--follow and --until exclude each other"),
-        (["a", "--size-max", "many"], "'many' is no number of bytes"),
+        (["a", "--in", "avro:id"], "Avro places require the URL of a schema registry"),
+        (["a", "--since", "2026-01-02", "--until", "2026-01-01"], "the end of the time range is before its start"),
+        (["a", "--follow", "--until", "now"], "--follow and --until cannot be used together"),
+        (["a", "--size-max", "many"], "'many' is not a number of bytes"),
         (["a", "--tracking", "/nowhere.toml"], "/nowhere.toml cannot be read"),
     ],
 )

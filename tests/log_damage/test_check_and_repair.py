@@ -79,7 +79,7 @@ def test_what_is_whole_is_whole_and_unchanged(data: Path, capsys: pytest.Capture
     for action in (("check",), ("repair", "--dry-run"), ("repair",)):
         status, out, _ = run(capsys, action[0], data, *action[1:])
         assert status == 0, out
-        assert "everything is whole" in out
+        assert ": no problems" in out
         assert out.count("\n") == 1
     assert tree(data) == before
 
@@ -114,13 +114,13 @@ def test_a_damaged_batch_is_told_and_taken_out(data: Path, capsys: pytest.Captur
     assert status == 1
     [line] = [text for text in out.splitlines() if path.name in text]
     assert "are damaged; offsets" in line
-    assert "1 findings" in out.splitlines()[-1]
+    assert "1 problems" in out.splitlines()[-1]
     assert run(capsys, "repair", data, "--dry-run")[0] == 1
     assert tree(data) == damaged, "looking changes nothing"
     status, out, _ = run(capsys, "repair", data)
     assert status == 0, out
     assert "are lost" in out
-    assert "1 mended, 0 left" in out
+    assert "1 repaired, 0 left" in out
     [kept] = list((data / "t-0").glob("*.damaged-*"))
     first, behind = map(int, kept.name.rpartition(".damaged-")[2].split("-"))
     assert len(kept.read_bytes()) + path.stat().st_size == len(original)

@@ -142,7 +142,7 @@ class TestJavaThatFailsLater:
         said = (
             "kafkalite: Spark's Java process was killed by SIGKILL; what was published by then stays, and another run "
         )
-        assert (process.returncode, out, errors) == (EXIT_FAILURE, "", f"{said}continues there\n")
+        assert (process.returncode, out, errors) == (EXIT_FAILURE, "", f"{said}continues after them\n")
         status, _, errors = run(words_for(kafka_broker, topic, target), environment(tmp_path))
         assert (status, errors) == (0, "")
         assert sum(file.rows for file in load.files(target)) == 2001

@@ -66,7 +66,7 @@ def test_a_bad_json_value(command, client: Client, kafka_topic: str, tmp_path: P
     status, out, err = command("-t", kafka_topic, "--json-schema", "id BIGINT", "--dead-letters", letters)
     assert (status, err) == (0, [])
     assert out.startswith(f"{len(JSON_VALUES) - len(JSON_BAD)} records in 1 files of ")
-    assert f"; {len(JSON_BAD)} bad records are in {letters}\n" in out
+    assert f"; {len(JSON_BAD)} bad records were sent to {letters}\n" in out
     found = rows_of(tmp_path / "loaded", kafka_topic, "decoded")
     assert found == [(n, {"id": JSON_GOOD[n]} if n in JSON_GOOD else None) for n in (0, 5, 6, 7)]
     there = letters_of(client, letters)
@@ -117,8 +117,8 @@ def test_bad_avro_values_of_several_topics(
         said = f"offset 3 of {topics[0]}-0 cannot be decoded: it does not begin with 0x00 and a schema id"
         assert status == EXIT_USAGE
         assert err == [
-            f"kafkalite: {topics[0]} is not loaded: {said}",
-            f"kafkalite: 1 of 2 topics are not loaded whole: {topics[0]}",
+            f"kafkalite: could not load {topics[0]}: {said}",
+            f"kafkalite: 1 of 2 topics were not loaded completely: {topics[0]}",
         ]
         told = json.loads(out)["by_topic"]
         assert [(told[topic]["status"], told[topic]["records"], told[topic]["error"]) for topic in topics] == [
@@ -151,8 +151,8 @@ def test_a_topic_that_fails_does_not_stop_the_others(command, client: Client, ka
     status, out, err = command("--topics", pattern, "-t", f"{kafka_topic}-none")
     said = f"offsets 5 to 7 of {topics[1]}-0 have aged out"
     assert status == EXIT_USAGE
-    assert [line for line in err if said in line and line.startswith(f"kafkalite: {topics[1]} is not loaded: ")]
-    assert err[-1] == f"kafkalite: 2 of 4 topics are not loaded whole: {topics[1]}, {kafka_topic}-none"
+    assert [line for line in err if said in line and line.startswith(f"kafkalite: could not load {topics[1]}: ")]
+    assert err[-1] == f"kafkalite: 2 of 4 topics were not loaded completely: {topics[1]}, {kafka_topic}-none"
     assert [row.split()[1:] for row in out.splitlines()[1:5]] == [
         ["5", "0", "0", "loaded"],
         ["0", "0", "-", "failed"],

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 TOOLS: Final = {
-    "console-producer": ("console", "send lines of standard input"),
-    "console-consumer": ("console", "print messages of topics"),
-    "producer-shell": ("shells", "send lines, with a properties file"),
-    "consumer-shell": ("shells", "print messages of a group, with a properties file"),
-    "simple-consumer-shell": ("shells", "print messages of one partition of one broker"),
-    "offset-checker": ("offsets", "owner, offset and lag of a group's partitions"),
-    "export-offsets": ("offsets", "write groups' offsets to a file"),
-    "import-offsets": ("offsets", "read groups' offsets from a file"),
-    "get-offsets": ("offsets", "ask a broker for offsets before a time"),
-    "update-offsets": ("offsets", "set a group's offsets to the earliest or latest"),
-    "verify-rebalance": ("offsets", "check that every partition of a group has a live owner"),
-    "replay": ("copies", "send a topic's messages to another topic"),
+    "console-producer": ("console", "send the lines of standard input to a topic"),
+    "console-consumer": ("console", "print the messages of topics"),
+    "producer-shell": ("shells", "send lines of standard input, configured by a properties file"),
+    "consumer-shell": ("shells", "print a group's messages, configured by a properties file"),
+    "simple-consumer-shell": ("shells", "print the messages of one partition of one broker"),
+    "offset-checker": ("offsets", "print owner, offset and lag of a group's partitions"),
+    "export-offsets": ("offsets", "export the offsets of groups to a file"),
+    "import-offsets": ("offsets", "import the offsets of groups from a file"),
+    "get-offsets": ("offsets", "print the offsets of a partition before a time"),
+    "update-offsets": ("offsets", "reset a group's offsets to the earliest or latest"),
+    "verify-rebalance": ("offsets", "verify that a live consumer owns every partition of a group"),
+    "replay": ("copies", "copy the messages of a topic to another topic"),
     "mirror": ("copies", "copy topics from other clusters"),
-    "producer-perf": ("perf", "measure producing"),
-    "consumer-perf": ("perf", "measure a group's consuming"),
-    "simple-consumer-perf": ("perf", "measure fetching from one partition"),
+    "producer-perf": ("perf", "measure producer throughput"),
+    "consumer-perf": ("perf", "measure consumer throughput of a group"),
+    "simple-consumer-perf": ("perf", "measure fetch throughput of one partition"),
 }
 """Tool → (module here, what it does). A module has `<tool>_arguments(parser)` and `<tool>(arguments) -> int`."""
 
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     name = arguments.tool
     if name not in TOOLS:
-        raise UsageError(f"there is no tool {name!r}{did_you_mean(name, TOOLS)}; try --help")
+        raise UsageError(f"unknown tool {name!r}{did_you_mean(name, TOOLS)}; see kafkalite classic --help")
     module_name, text = TOOLS[name]
     module: ModuleType = importlib.import_module(f"kafkalite.cli.classic.{module_name}")
     function = name.replace("-", "_")

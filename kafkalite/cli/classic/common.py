@@ -33,7 +33,7 @@ def server(text: str) -> Server:
     """`kafka://host:port`."""
     found = _SERVER.fullmatch(text)
     if found is None:
-        raise UsageError(f"a server is given as kafka://host:port, not {text!r}")
+        raise UsageError(f"invalid server {text!r}; expected kafka://host:port")
     return Server(found[1], int(found[2]))
 
 
@@ -41,7 +41,7 @@ def broker_info(text: str) -> dict[str, str]:
     """`broker.list=...` or `zk.connect=...`, as the performance and replay tools take it."""
     key, separator, value = text.partition("=")
     if not separator or key not in {"broker.list", "zk.connect"}:
-        raise UsageError(f"--brokerinfo is broker.list=id:host:port or zk.connect=host:port, not {text!r}")
+        raise UsageError(f"invalid --brokerinfo {text!r}; expected broker.list=id:host:port or zk.connect=host:port")
     return {key: value}
 
 
@@ -50,7 +50,7 @@ def codec(text: str) -> int:
     import argparse
 
     if text not in set(map(str, CODECS)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no codec: 0 none, 1 gzip, 2 snappy")
+        raise argparse.ArgumentTypeError(f"unknown codec {text!r}; expected 0 (none), 1 (gzip) or 2 (snappy)")
     return int(text)
 
 

@@ -38,16 +38,34 @@ GROUP_NUMBER_MAX: Final = 100_000
 def console_producer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT")
-    parser.add_argument("--sync", action="store_true", help="send each line before the next is read")
-    parser.add_argument("--compress", action="store_true", help="gzip; 0.7 compresses with and without it")
-    parser.add_argument("--no-compress", action="store_true", help="what 0.7 could not: send as it is")
-    parser.add_argument("--batch-size", type=count, default=200, metavar="N", help="lines a request (default: 200)")
-    parser.add_argument("--timeout", type=count, default=1000, metavar="MS", help="a line waits no longer")
+    parser.add_argument("--sync", action="store_true", help="send each line before reading the next one")
+    parser.add_argument("--compress", action="store_true", help="compress with gzip, which is the default, as in 0.7")
+    parser.add_argument("--no-compress", action="store_true", help="send uncompressed; not available in 0.7")
+    parser.add_argument("--batch-size", type=count, default=200, metavar="N", help="lines per request (default: 200)")
     parser.add_argument(
-        "--message-encoder", metavar="MODULE:CLASS", help="text to Message (default: the line as it is)"
+        "--timeout",
+        type=count,
+        default=1000,
+        metavar="MS",
+        help="maximum milliseconds before a line is sent (default: 1000)",
     )
-    parser.add_argument("--line-reader", metavar="MODULE:CLASS", help="standard input to lines (default: by newline)")
-    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="for the line reader")
+    parser.add_argument(
+        "--message-encoder",
+        metavar="MODULE:CLASS",
+        help="class that makes a Message of a line (default: the line as it is)",
+    )
+    parser.add_argument(
+        "--line-reader",
+        metavar="MODULE:CLASS",
+        help="class that reads lines from standard input (default: separated by newlines)",
+    )
+    parser.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting for the line reader; can be repeated",
+    )
 
 
 def console_producer(arguments: argparse.Namespace) -> int:
@@ -104,19 +122,31 @@ def console_consumer_arguments(parser: argparse.ArgumentParser) -> None:
     chosen.add_argument("--whitelist", metavar="REGEX")
     chosen.add_argument("--blacklist", metavar="REGEX")
     parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT")
-    parser.add_argument("--group", help="default: console-consumer-<number>, removed at the end")
+    parser.add_argument("--group", help="consumer group (default: console-consumer-NUMBER, deleted at the end)")
     parser.add_argument("--fetch-size", type=count, default=1_048_576, metavar="BYTES")
     parser.add_argument("--socket-buffer-size", type=count, default=2_097_152, metavar="BYTES")
     parser.add_argument(
-        "--consumer-timeout-ms", type=int, default=-1, metavar="MS", help="end after this time without a message"
+        "--consumer-timeout-ms",
+        type=int,
+        default=-1,
+        metavar="MS",
+        help="stop after this many milliseconds without a message (default: -1, never)",
     )
-    parser.add_argument("--formatter", default="newline", help="newline, checksum, or MODULE:CLASS")
-    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="for the formatter")
-    parser.add_argument("--from-beginning", action="store_true", help="forget what the group has read")
+    parser.add_argument("--formatter", default="newline", help="newline, checksum or MODULE:CLASS (default: newline)")
+    parser.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting for the formatter; can be repeated",
+    )
+    parser.add_argument(
+        "--from-beginning", action="store_true", help="discard the group's offsets and read from the beginning"
+    )
     parser.add_argument("--autocommit.interval.ms", dest="commit_ms", type=count, default=10_000, metavar="MS")
     parser.add_argument("--max-messages", type=count, metavar="N")
     parser.add_argument(
-        "--skip-message-on-error", action="store_true", help="a message that cannot be printed is left out"
+        "--skip-message-on-error", action="store_true", help="skip messages that cannot be printed instead of stopping"
     )
 
 
@@ -163,7 +193,7 @@ def _print_all(
             except Exception:
                 if not arguments.skip_message_on_error:
                     raise
-                logger.exception("a message is left out")
+                logger.exception("skipped a message that cannot be printed")
                 continue
             number += 1
             if number == arguments.max_messages:

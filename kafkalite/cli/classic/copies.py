@@ -36,10 +36,15 @@ REPLAY_TIMEOUT_MS: Final = 10_000
 
 
 def replay_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--zookeeper", default=ZOOKEEPER_DEFAULT, metavar="HOST:PORT", help="of the topic to read")
-    parser.add_argument("--brokerinfo", required=True, metavar="KEY=VALUE", help="broker.list=... or zk.connect=...")
+    parser.add_argument("--zookeeper", default=ZOOKEEPER_DEFAULT, metavar="HOST:PORT", help="cluster to read from")
+    parser.add_argument(
+        "--brokerinfo",
+        required=True,
+        metavar="KEY=VALUE",
+        help="cluster to write to: broker.list=... or zk.connect=...",
+    )
     parser.add_argument("--inputtopic", required=True)
-    parser.add_argument("--outputtopic", help="default: the input topic")
+    parser.add_argument("--outputtopic", help="topic to write to (default: the input topic)")
     parser.add_argument(
         "--messages", type=int, default=-1, metavar="N", help="maximum number of messages (default: all)"
     )
@@ -83,7 +88,7 @@ def replay(arguments: argparse.Namespace) -> int:
             thread.join()
     note(f"copied {copied.number} messages")
     if copied.failures:
-        raise CommandError(f"the copy is not complete: {copied.failures[0]}")
+        raise CommandError(f"the copy is incomplete: {copied.failures[0]}")
     return 0
 
 
@@ -103,7 +108,7 @@ def _replay(
                 if arguments.delay_btw_batch_ms:
                     time.sleep(arguments.delay_btw_batch_ms / 1000)
     except Exception as error:
-        logger.exception("a stream is not copied any more")
+        logger.exception("stopped copying a stream")
         copied.failures.append(str(error))
 
 
@@ -142,11 +147,13 @@ class Counter:
 def mirror_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--consumer.config", dest="consumers", action="append", required=True, metavar="FILE",
-        help="one for each source",
+        help="consumer properties of a source; can be repeated",
     )  # fmt: skip
     parser.add_argument("--producer.config", dest="producer", required=True, metavar="FILE")
     parser.add_argument("--num.producers", dest="producer_count", type=count, default=1, metavar="N")
-    parser.add_argument("--num.streams", dest="stream_count", type=count, default=1, metavar="N", help="of each source")
+    parser.add_argument(
+        "--num.streams", dest="stream_count", type=count, default=1, metavar="N", help="streams per source (default: 1)"
+    )
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--whitelist", metavar="REGEX")
     chosen.add_argument("--blacklist", metavar="REGEX")
@@ -178,7 +185,7 @@ def mirror(arguments: argparse.Namespace) -> int:
         finally:
             _shut_down(connectors, threads, producers)
     if failures:
-        raise CommandError(f"mirroring ended: {failures[0]}")
+        raise CommandError(f"mirroring stopped: {failures[0]}")
     return 0
 
 
@@ -199,6 +206,6 @@ def _mirror(stream: KafkaStream, producers: list[Producer], failures: list[str],
         for item in stream:
             next(turns).send(ProducerData(item.topic, [item.message]))
     except Exception as error:
-        logger.exception("a stream is not mirrored any more")
+        logger.exception("stopped mirroring a stream")
         failures.append(str(error))
         ending.failed()

@@ -31,7 +31,9 @@ LATEST: Final = "latest"
 def offset_checker_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zkconnect", default=ZOOKEEPER_DEFAULT, metavar="HOST:PORT")
     parser.add_argument("--group", required=True)
-    parser.add_argument("--topic", metavar="TOPIC,...", help="default: all that the group has read")
+    parser.add_argument(
+        "--topic", metavar="TOPIC,...", help="topics, separated by commas (default: all that the group has read)"
+    )
 
 
 def offset_checker(arguments: argparse.Namespace) -> int:
@@ -73,7 +75,9 @@ def _print_size(label: str, value: int) -> None:
 
 def export_offsets_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zkconnect", required=True, metavar="HOST:PORT")
-    parser.add_argument("--group", action="append", metavar="GROUP", help="repeat for several; default: all")
+    parser.add_argument(
+        "--group", action="append", metavar="GROUP", help="consumer group; can be repeated (default: all)"
+    )
     parser.add_argument("--output-file", required=True, metavar="FILE")
 
 
@@ -91,7 +95,7 @@ def export_offsets(arguments: argparse.Namespace) -> int:
                         lines.append(f"{path}:{value.decode('utf-8', 'replace')}\n")
     if not lines:
         groups = f"group {', '.join(arguments.group)} has" if arguments.group else "there are"
-        raise CommandError(f"{groups} no offsets to export: {arguments.output_file} is not written")
+        raise CommandError(f"{groups} no offsets to export; {arguments.output_file} was not written")
     Path(arguments.output_file).write_text("".join(lines), encoding="utf-8")
     note(f"exported {len(lines)} offsets")
     return 0
@@ -99,7 +103,7 @@ def export_offsets(arguments: argparse.Namespace) -> int:
 
 def import_offsets_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zkconnect", default=ZOOKEEPER_DEFAULT, metavar="HOST:PORT")
-    parser.add_argument("--input-file", required=True, metavar="FILE", help="as export-offsets writes it")
+    parser.add_argument("--input-file", required=True, metavar="FILE", help="file in the format of export-offsets")
 
 
 def import_offsets(arguments: argparse.Namespace) -> int:
@@ -114,10 +118,11 @@ def import_offsets(arguments: argparse.Namespace) -> int:
             found.append(_parse_line(line))
         except ValueError:
             raise UsageError(
-                f"{arguments.input_file}, line {number} is not /consumers/GROUP/offsets/TOPIC/BROKER-PARTITION:OFFSET"
+                f"{arguments.input_file}, line {number}: expected "
+                "/consumers/GROUP/offsets/TOPIC/BROKER-PARTITION:OFFSET"
             ) from None
     if not found:
-        raise UsageError(f"{arguments.input_file} has no offset before its end or first empty line")
+        raise UsageError(f"{arguments.input_file}: no offset before the end of the file or its first empty line")
     with session(arguments.zkconnect) as client:
         for paths, topic, partition, offset in found:
             nodes.store_offset(client, paths, topic, partition, offset)
@@ -137,7 +142,13 @@ def get_offsets_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--server", required=True, metavar="kafka://HOST:PORT")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partition", type=natural, default=0)
-    parser.add_argument("--time", type=int, required=True, metavar="MS", help="-1 latest, -2 earliest")
+    parser.add_argument(
+        "--time",
+        type=int,
+        required=True,
+        metavar="MS",
+        help="milliseconds since 1970, -1 for latest or -2 for earliest",
+    )
     parser.add_argument("--offsets", type=count, default=1, metavar="N", help="maximum number of offsets (default: 1)")
 
 
@@ -160,7 +171,7 @@ def update_offsets_arguments(parser: argparse.ArgumentParser) -> None:
 def update_offsets(arguments: argparse.Namespace) -> int:
     config = ConsumerConfig.load(arguments.config)
     if not config.zk_connect:
-        raise UsageError(f"{arguments.config} has no zk.connect")
+        raise UsageError(f"{arguments.config}: zk.connect is not set")
     time_ms = wire.EARLIEST if arguments.where == EARLIEST else wire.LATEST
     number = 0
     with session(config.zk_connect) as client:
@@ -169,14 +180,14 @@ def update_offsets(arguments: argparse.Namespace) -> int:
         for partition in nodes.partitions(client, arguments.topic):
             broker = brokers.get(partition.broker_id)
             if broker is None:
-                raise CommandError(f"broker {partition.broker_id} is not alive")
+                raise CommandError(f"broker {partition.broker_id} is not running")
             with SimpleConsumer(broker.host, broker.port, connect_timeout_s=CONNECT_TIMEOUT_S) as consumer:
                 (offset,) = consumer.get_offsets_before(arguments.topic, partition.partition, time_ms, 1) or (0,)
             say(f"updating partition {partition} with new offset: {offset}")
             nodes.store_offset(client, paths, arguments.topic, partition, offset)
             number += 1
     if not number:
-        raise CommandError(f"no broker has topic {arguments.topic}: no offset is updated")
+        raise CommandError(f"no broker has topic {arguments.topic}; no offset was updated")
     say(f"updated the offset for {number} partitions")
     return 0
 

@@ -114,16 +114,28 @@ def _shared_arguments(parser: argparse.ArgumentParser, *, messages_required: boo
     parser.add_argument("--topic", required=True)
     parser.add_argument("--messages", type=natural, required=messages_required, default=MESSAGES_MAX, metavar="N")
     parser.add_argument("--reporting-interval", type=count, default=5000, metavar="MS")
-    parser.add_argument("--date-format", default=DATE_FORMAT, metavar="FORMAT", help="as Java writes it")
-    parser.add_argument("--show-detailed-stats", action="store_true", help="a row for each interval")
+    parser.add_argument(
+        "--date-format",
+        default=DATE_FORMAT,
+        metavar="FORMAT",
+        help="date format, in Java's notation (default: yyyy-MM-dd HH:mm:ss:SSS)",
+    )
+    parser.add_argument("--show-detailed-stats", action="store_true", help="print a row for each interval")
     parser.add_argument("--hide-header", action="store_true")
 
 
 def producer_perf_arguments(parser: argparse.ArgumentParser) -> None:
     _shared_arguments(parser, messages_required=True)
-    parser.add_argument("--brokerinfo", required=True, metavar="KEY=VALUE", help="broker.list=... or zk.connect=...")
+    parser.add_argument(
+        "--brokerinfo",
+        required=True,
+        metavar="KEY=VALUE",
+        help="cluster to write to: broker.list=... or zk.connect=...",
+    )
     parser.add_argument("--message-size", type=natural, default=100, metavar="BYTES")
-    parser.add_argument("--vary-message-size", action="store_true", help="from 1 byte to --message-size")
+    parser.add_argument(
+        "--vary-message-size", action="store_true", help="vary message sizes from 1 byte to --message-size"
+    )
     parser.add_argument("--async", dest="asynchronous", action="store_true")
     parser.add_argument("--batch-size", type=count, default=200, metavar="N")
     parser.add_argument("--threads", type=count, default=10, metavar="N")
@@ -176,9 +188,9 @@ _CONSUMED: Final = ("fetch.size", "data.consumed.in.MB", "MB.sec", "data.consume
 def consumer_perf_arguments(parser: argparse.ArgumentParser) -> None:
     _shared_arguments(parser)
     parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT")
-    parser.add_argument("--group", help="default: perf-consumer-<number>")
+    parser.add_argument("--group", help="consumer group (default: perf-consumer-NUMBER)")
     parser.add_argument("--fetch-size", type=count, default=1_048_576, metavar="BYTES")
-    parser.add_argument("--from-latest", action="store_true", help="without an offset, begin at the end")
+    parser.add_argument("--from-latest", action="store_true", help="start at the latest offset if the group has none")
     parser.add_argument("--socket-buffer-size", type=count, default=2_097_152, metavar="BYTES")
     parser.add_argument("--threads", type=count, default=10, metavar="N")
 

@@ -45,7 +45,7 @@ def test_json_objects_get_the_mark_as_one_more_field(document: dict[str, str | N
 
 @pytest.mark.parametrize("value", [None, b"", b"[1]", b"hello", b'"{}"'])
 def test_what_is_no_object_takes_no_mark(value: bytes | None) -> None:
-    with pytest.raises(ValueError, match="no JSON object"):
+    with pytest.raises(ValueError, match="not a JSON object"):
         with_field(value, "audit", TEXT)
 
 
@@ -120,7 +120,7 @@ def test_avro_records_of_a_registry_and_bare_ones(kind: object) -> None:
 def test_a_tally_counts_what_it_puts_into_values_and_nothing_that_is_refused() -> None:
     tally = SentTally("web1")
     good = RecordColumns.from_records([Record(-1, 60_000 * at, None, b'{"n": 1}') for at in range(3)])
-    with pytest.raises(ValueError, match="no JSON object"):
+    with pytest.raises(ValueError, match="not a JSON object"):
         tally.mark_values(
             "t", RecordColumns.from_records([Record(-1, 0, None, b"{}"), Record(-1, 0, None, b"x")]), 0, "m"
         )

@@ -332,5 +332,5 @@ def test_without_a_clone_it_says_what_is_missing(tmp_path: Path, monkeypatch: py
     script = "from kafkalite.cli import bench, main; from pathlib import Path; bench.CLONE = Path('/nowhere'); "
     done = subprocess.run([sys.executable, "-c", script + "raise SystemExit(main(['bench']))"], capture_output=True)
     assert done.returncode == 2
-    assert b"not part of the installed package" in done.stderr
+    assert b"the installed package does not contain the benchmarks" in done.stderr
     assert done.stderr.count(b"\n") == 1

@@ -104,25 +104,28 @@ def test_a_rule_twice_is_one(acls: Acls) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["add", "--topic", "t"], "says whom the rules are about"),
-        (["add", "--allow-principal", "User:a"], "name a resource"),
+        (["add", "--topic", "t"], "no principal given"),
+        (["add", "--allow-principal", "User:a"], "no resource given"),
         (["add", "--allow-principal", "a", "--topic", "t"], "not of the form type:name"),
-        (["add", "--allow-principal", "User:a", "--topic", ""], "is not empty"),
-        (["add", "--allow-host", "::1", "--topic", "t"], "--allow-host needs"),
-        (["add", "--allow-principal", "User:a", "--group", "g", "--operation", "write"], "of a group there is read"),
+        (["add", "--allow-principal", "User:a", "--topic", ""], "must not be empty"),
+        (["add", "--allow-host", "::1", "--topic", "t"], "--allow-host requires"),
+        (
+            ["add", "--allow-principal", "User:a", "--group", "g", "--operation", "write"],
+            "not apply to a group; expected",
+        ),
         (["add", "--allow-principal", "User:a", "--topic", "t", "--operation", "fly"], "invalid choice"),
-        (["add", "--allow-principal", "User:a", "--topic", "t", "--consumer"], "needs a --group"),
-        (["add", "--allow-principal", "User:a", "--group", "g", "--consumer"], "need a --topic"),
+        (["add", "--allow-principal", "User:a", "--topic", "t", "--consumer"], "requires --group"),
+        (["add", "--allow-principal", "User:a", "--group", "g", "--consumer"], "require --topic"),
         (
             ["add", "--allow-principal", "User:a", "--topic", "t", "--producer", "--operation", "read"],
-            "does not go with",
+            "cannot be used with",
         ),
         (["add", "--allow-principal", "User:a", "--topic", "t", "--resource-pattern-type", "match"], "invalid choice"),
         (
             ["remove", "--allow-principal", "User:a", "--topic", "t", "--resource-pattern-type", "match"],
-            "does not go with principals",
+            "cannot be used with principals",
         ),
-        (["remove"], "name a resource"),
+        (["remove"], "no resource given"),
     ],
 )
 def test_what_makes_no_rule(

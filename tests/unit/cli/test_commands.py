@@ -92,7 +92,7 @@ def test_topic_life(run: Run) -> None:
     assert (gone.status, "UNKNOWN_TOPIC_OR_PARTITION" in gone.err) == (1, True)
     assert run("topics", "create", "life", "life2", "--if-not-exists").lines == ["created life", "created life2"]
     both = run("topics", "delete", "nope", "life", "life2", "--if-exists")
-    assert both.lines == ["there is no topic nope", "deleted life", "deleted life2"]
+    assert both.lines == ["does not exist: nope", "deleted life", "deleted life2"]
     assert run("topics", "delete", "life", "--if-exists", "--json").json == {"deleted": []}
 
 
@@ -355,13 +355,13 @@ def test_consume_takes_the_partitions_that_are_named_or_all(run: Run, client: Cl
         (["topics", "create", "x", "--set", "novalue"], "KEY=VALUE"),
         (["topics", "alter", "x"], "nothing to change"),
         (["topics", "delete-records", "x", "-p", "0", "--before", "soon"], "soon"),
-        (["configs", "describe", "topic"], "name a topic"),
+        (["configs", "describe", "topic"], "the topic name is missing"),
         (["configs", "describe", "broker", "first"], "first"),
         (["produce"], "--topic"),
         (["produce", "-t", "x", "-z", "brotli"], "brotli"),
         (["produce", "-t", "x", "-z", "none", "--level", "3"], "no compression levels"),
         (["produce", "-t", "x", "-z", "gzip", "--level", "77"], "--level 77: compression level of gzip must be"),
-        (["produce", "-t", "x", "-K", ""], "--key-separator is empty"),
+        (["produce", "-t", "x", "-K", ""], "--key-separator must not be empty"),
         (["produce", "-t", "x", "/no/such/file"], "/no/such/file"),
         (["produce", "-t", "x", "/"], "/: Is a directory"),
         (["groups", "list", "--state", "stable"], "stable"),
@@ -370,8 +370,8 @@ def test_consume_takes_the_partitions_that_are_named_or_all(run: Run, client: Cl
         (["consume", "-t", "x", "-o", "9223372036854775808"], "9223372036854775808"),
         (["produce", "-t", "x", "--timestamp", "9223372036854775808"], "is out of range"),
         (["consume", "-t", "x", "-c", "-1"], "-c"),
-        (["consume", "-t", "x", "-f", "%q"], "%q is unknown"),
-        (["consume", "-t", "x", "--json", "-f", "%s"], "exclude"),
+        (["consume", "-t", "x", "-f", "%q"], "unknown %q"),
+        (["consume", "-t", "x", "--json", "-f", "%s"], "cannot be used"),
         (["consume", "-t", "x", "--timeout", "never"], "never"),
         (["log"], "ACTION"),
         (["log", "dump", "/no/such/dir"], "/no/such/dir"),
@@ -421,7 +421,7 @@ def test_values_beyond_the_protocol(run: Run, arguments: list[str]) -> None:
 def test_unknown_partition(run: Run, kafka_topic: str) -> None:
     for words in (["consume"], ["produce", "/dev/null"]):
         result = run(*words, "-t", kafka_topic, "-p", "7")
-        assert (result.status, "no partition 7, it has 1" in result.err) == (2, True)
+        assert (result.status, "no partition 7 (partition count: 1)" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -508,13 +508,13 @@ def test_produce_in_a_transaction(run: Run, client: Client, kafka_topic: str, tm
     [
         (["-g", "g", "-p", "0"], "omit --partition"),
         (["-g", "g", "--reset", "latest"], "omit --partition"),
-        (["-g", "g", "-o", "-5"], "only beginning and end"),
-        (["-g", "g", "-o", "@7"], "only beginning and end"),
-        (["-g", ""], "needs a name"),
-        (["--from-beginning", "-o", "end"], "exclude each other"),
-        (["--read-committed", "--isolation", "read_uncommitted"], "exclude each other"),
-        (["--instance-id", "one"], "goes with --group"),
-        (["--assignor", "range"], "goes with --group"),
+        (["-g", "g", "-o", "-5"], "must be beginning or end"),
+        (["-g", "g", "-o", "@7"], "must be beginning or end"),
+        (["-g", ""], "must not be empty"),
+        (["--from-beginning", "-o", "end"], "cannot be used together"),
+        (["--read-committed", "--isolation", "read_uncommitted"], "contradict each other"),
+        (["--instance-id", "one"], "requires --group"),
+        (["--assignor", "range"], "requires --group"),
         (["-g", "g", "--assignor", "fair"], "invalid choice"),
     ],
 )
@@ -528,8 +528,8 @@ def test_consume_refuses_in_a_sentence(run: Run, arguments: list[str], text: str
     ("arguments", "text"),
     [
         (["--transactional-id", "x", "--acks", "1"], "--acks all"),
-        (["--transactional-id", ""], "needs a name"),
-        (["--transaction-timeout", "5"], "goes with --transactional-id"),
+        (["--transactional-id", ""], "must not be empty"),
+        (["--transaction-timeout", "5"], "requires --transactional-id"),
     ],
 )
 def test_produce_refuses_in_a_sentence(run: Run, arguments: list[str], text: str) -> None:
@@ -562,7 +562,7 @@ LEVEL = "kafkalite: isolation level read_uncommitted\n"
 def test_consume_says_that_it_waits_on_a_terminal_alone(
     run: Run, client: Client, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sentence = f"waiting for new records of {kafka_topic} (-o beginning: all there are)\n"
+    sentence = f"waiting for new records of {kafka_topic} (use -o beginning for existing records)\n"
 
     def consumed(*options: str) -> str:
         stop = threading.Event()
@@ -590,5 +590,6 @@ def test_consume_says_that_it_waits_on_a_terminal_alone(
 def test_consume_from_the_end_to_the_end_says_that_it_reads_nothing(run: Run, ten: str) -> None:
     nothing = run("consume", "-t", ten, "-e")
     assert (nothing.status, nothing.out) == (0, "")
-    assert nothing.err == f"{LEVEL}kafkalite: nothing is read: without -o it begins at the end, where -e ends\n"
+    hint = "nothing to read: without -o, reading starts at the end, where -e stops; add -o beginning"
+    assert nothing.err == f"{LEVEL}kafkalite: {hint}\n"
     assert run("consume", "-t", ten, "-o", "end", "-e").err == LEVEL

@@ -110,7 +110,7 @@ def test_settings_from_file_and_command_line(tmp_path: Path) -> None:
         (["--listeners", "ftp://x"], "listeners"),
         (["--config", "/no/such/file"], "/no/such/file"),
         (["--log-level", "loud"], "loud"),
-        (["--data-dir", ""], "--data-dir: it is empty"),
+        (["--data-dir", ""], "--data-dir: must not be empty"),
         (["--frobnicate"], "--frobnicate"),
         (
             [
@@ -418,7 +418,7 @@ def test_log_dump_shows_markers_and_aborted_transactions(with_transactions: Path
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (transaction_index.encode([(2, 3, 5, 6)])[:-1], b"cut off or damaged"),
+        (transaction_index.encode([(2, 3, 5, 6)])[:-1], b"truncated or damaged"),
         (transaction_index.encode([(1, 0, 2, 3)]), b"no abort marker has offset 2"),
     ],
     ids=["torn", "not aborted"],
@@ -447,8 +447,8 @@ def test_log_dump_tells_what_is_wrong(stopped: Path, tmp_path: Path) -> None:
     result = call("log", "dump", str(broken), "-s")
     assert result.returncode == 1
     text = result.stderr.decode()
-    assert "the CRC of the batch with offset 0 does not match" in text
-    assert f"at {len(raw) - 7}: 7 bytes that are no whole batch" in text
+    assert "wrong CRC in the batch with offset 0" in text
+    assert f"at {len(raw) - 7}: 7 bytes are not a complete batch" in text
     assert "2 PROBLEMS" in result.stdout.decode()
 
 
@@ -474,7 +474,7 @@ def test_log_dump_of_a_segment_that_is_cut_meanwhile(stopped: Path, beyond: int)
     assert (result.returncode, result.stderr) == (0, b"")
     *counts, problem = result.stdout.decode().rstrip("\n").split("|")
     assert counts == ["0", "1", "0"]
-    assert problem.endswith("the file was cut while it was read, or the disk cannot give its bytes" if beyond else "")
+    assert problem.endswith("the file was truncated while it was read, or the disk returned an error" if beyond else "")
     assert bool(problem) is bool(beyond)
 
 
@@ -486,7 +486,7 @@ def test_log_dump_holds_indexes_against_the_log(stopped: Path) -> None:
     index.write_bytes(index.read_bytes()[:-1])
     result = call("log", "dump", str(with_index), "-s")
     assert result.returncode == 1
-    assert "klindex is cut off or damaged" in result.stderr.decode()
+    assert "klindex is truncated or damaged" in result.stderr.decode()
 
 
 def test_log_dump_of_a_preallocated_tail(stopped: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_quotas_are_set_listed_changed_and_deleted(quotas: Quotas) -> None:
         (["set", "--producer-byte-rate", "1"], "the entity is empty"),
         (["set", "--user", "", "--producer-byte-rate", "1"], "is empty"),
         (["set", "--user", "a", "--ip", "::1", "--producer-byte-rate", "1"], "cannot be combined"),
-        (["set", "--user", "a"], "say what to set"),
+        (["set", "--user", "a"], "nothing to set"),
         (["set", "--user", "a", "--producer-byte-rate", "0"], "above 0"),
         (["set", "--user", "a", "--producer-byte-rate", "1.5"], "whole number"),
         (["set", "--user", "a", "--connection-creation-rate", "1"], "unknown quota"),

@@ -75,8 +75,8 @@ def test_registry_is_in_the_environment(tmp_path: Path) -> None:
     [
         pytest.param(["sh", "-c", "exit 7"], 7, "", id="its own status"),
         pytest.param(["sh", "-c", "kill -9 $$"], 137, "", id="ended by a signal"),
-        pytest.param(["no-such-command"], 127, "kafkalite: there is no command 'no-such-command'\n", id="not there"),
-        pytest.param(["/"], 126, "kafkalite: / cannot be run: Permission denied\n", id="no program"),
+        pytest.param(["no-such-command"], 127, "kafkalite: command not found: no-such-command\n", id="not there"),
+        pytest.param(["/"], 126, "kafkalite: cannot run /: Permission denied\n", id="no program"),
     ],
 )
 def test_exit_status_is_the_commands(tmp_path: Path, command: list[str], status: int, said: str) -> None:
