@@ -22,7 +22,10 @@ FILES: Final = {"dashboard": "kafkalite.json", "pipeline": "pipeline.json", "ale
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "what", metavar="WHAT", choices=tuple(FILES), help="dashboard, pipeline (dashboard of a pipeline) or alerts"
+        "what",
+        metavar="WHAT",
+        choices=tuple(FILES),
+        help="dashboard (of a broker), pipeline (dashboard) or alerts",
     )
 
 

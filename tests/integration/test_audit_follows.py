@@ -289,7 +289,7 @@ def test_it_outlives_brokers_that_are_away_and_its_own_death_and_counts_nothing_
     ("options", "why"),
     [
         (["--since", "-1h"], "--since and --until cannot be used with --follow"),
-        (["--stage-grace", "loaded=5"], "there is no stage 'loaded', only live"),
+        (["--stage-grace", "loaded=5"], "unknown stage 'loaded'; expected one of live"),
         (["--stage-grace", "live=x"], "not a positive number of seconds"),
         (["--state", "/no/such/folder/state"], "No such file"),
         (["--metrics", "0.0.0.0:0"], "reachable from other machines"),

@@ -100,7 +100,7 @@ def test_topics_that_differ_by_case_are_not_mixed_up(client: Client, queries: Qu
     fill(client, "Query-Case", count=2)
     assert rows(queries, 'select count(*) from "Query-Case"') == [(2,)]
     assert rows(queries, 'select count(*) from "query-case"') == [(1,)]
-    with pytest.raises(QueryError, match=r"Query-Case and query-case differ by case alone"):
+    with pytest.raises(QueryError, match=r"Query-Case and query-case differ only in case"):
         queries.run('select 1 from "query-case", "Query-Case"')
 
 
@@ -168,15 +168,15 @@ def test_text_that_no_statement_parsed_is_not_blamed(client: Client, kafka_broke
         for text, said in (
             (
                 "select t.value->>'a' from OTHER o, TOPIC t where t.value = '{'".replace("OTHER", f'"{other}"'),
-                "2: its value",
+                "2: the value",
             ),
-            ("select key::json from TOPIC", "0: its key"),
+            ("select key::json from TOPIC", "0: the key"),
         ):
             with pytest.raises(QueryError) as caught:
                 rows(queries, of(kafka_topic, text))
-            assert f"{kafka_topic}-0 offset {said} is no JSON" in str(caught.value)
+            assert f"{kafka_topic}-0 offset {said} is not JSON" in str(caught.value)
         with pytest.raises(
-            QueryError, match=r"Malformed JSON .*; try_cast\(… as json\) makes NULL of what is no JSON$"
+            QueryError, match=r"Malformed JSON .*; use try_cast\(… as json\) to get NULL for values that are not JSON$"
         ):
             rows(queries, of(kafka_topic, "select (value || '?')::json from TOPIC"))
 
@@ -184,9 +184,9 @@ def test_text_that_no_statement_parsed_is_not_blamed(client: Client, kafka_broke
 @pytest.mark.parametrize(
     ("bad", "text", "said"),
     [
-        (b"no json", "select value->>'$.a' from TOPIC", "offset 30000: its value is no JSON"),
-        ("ü".encode() * 40, "select value->>'$.a' from TOPIC", "offset 30000: its value is no JSON"),
-        (b"\xff", "select value from TOPIC", "offset 30000: its value is no UTF-8 text"),
+        (b"no json", "select value->>'$.a' from TOPIC", "offset 30000: the value is not JSON"),
+        ("ü".encode() * 40, "select value->>'$.a' from TOPIC", "offset 30000: the value is not JSON"),
+        (b"\xff", "select value from TOPIC", "offset 30000: the value is not UTF-8 text"),
         (b'"x"', "select value::json::int from TOPIC", 'Failed to cast value to numerical: "x"$'),
     ],
 )
@@ -268,7 +268,7 @@ def test_what_is_no_text_is_named(client: Client, queries: Queries, kafka_broker
     client.admin.create_topic("query-bytes", 1)
     client.produce("query-bytes", 0, [b"fine", None, b"\xff\xfe"])
     where = TopicPartition("query-bytes", 0)
-    with pytest.raises(QueryError, match=rf"^{where} offset 2: its value is no UTF-8 text"):
+    with pytest.raises(QueryError, match=rf"^{where} offset 2: the value is not UTF-8 text"):
         rows(queries, 'select value from "query-bytes"')
     assert rows(queries, 'select count(*), count(key) from "query-bytes"') == [(3, 0)], "values are not looked at"
     with Queries(kafka_broker.bootstrap_servers, value="bytes") as raw:
@@ -334,4 +334,4 @@ def test_a_table_for_people_shows_the_first_rows_and_obeys_no_record(client: Cli
     assert len(lines) == 1001
     assert lines[1] == r"\x1b[31mred\n"
     assert lines[2] == "x" * 79 + "…"
-    assert "these are the first 1000 rows" in printed.err
+    assert "only the first 1000 rows" in printed.err

@@ -26,7 +26,7 @@ EMPTY_PAUSE_S: Final = 0.1
 
 
 def producer_shell_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--props", required=True, metavar="FILE", help="producer properties")
+    parser.add_argument("--props", required=True, metavar="FILE", help="file with producer properties")
     parser.add_argument("--topic", required=True)
 
 
@@ -42,7 +42,7 @@ def producer_shell(arguments: argparse.Namespace) -> int:
 
 def consumer_shell_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--props", required=True, metavar="FILE", help="consumer properties")
+    parser.add_argument("--props", required=True, metavar="FILE", help="file with consumer properties")
     parser.add_argument("--partitions", type=count, default=1, metavar="N", help="streams (default: 1)")
 
 
