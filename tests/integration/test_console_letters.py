@@ -125,7 +125,7 @@ def test_one_letter_is_shown_edited_and_redriven(visitor: Visitor, client: Clien
     assert (shown["record"], shown["kind"], json.loads(shown["value"])["id"]) == ("orders-0-6", "json", 6)
     path = f"/letters/{LETTERS}/0/6/redrive"
     wrong = visitor.form(path, {"group": "billing", "kind": "json", "value": "{"})
-    assert (wrong.status, "no JSON" in wrong.text, back(client)) == (400, True, [])
+    assert (wrong.status, "not valid JSON" in wrong.text, back(client)) == (400, True, [])
     row = ended(visitor, visitor.send(path, {"group": "billing", "kind": "json", "value": '{"id": 66}'}))
     assert row["result"]["letters sent"] == 1
     (record,) = back(client)
