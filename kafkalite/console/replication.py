@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAGE_SIZE: Final = 200
 BEHIND: Final = "behind"
 OFFLINE: Final = "offline"
-MOVED: Final = "leader not preferred"
+MOVED: Final = "not preferred"
 SHOWN: Final = (BEHIND, OFFLINE, MOVED, "all")
 
 

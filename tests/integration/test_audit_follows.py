@@ -154,7 +154,7 @@ def test_all_stages_at_once_are_complete_and_one_lost_message_is_named_and_comes
         target.produce("logs", 0, chunk.columns.chosen(np.array([3])))
         (event,) = [one for one in again.round() if isinstance(one, Wrong)]
         assert (event.difference.duplicated, event.duplicated) == (1, [603])
-        with pytest.raises(StateError, match="of another audit: its live is here, not there"):
+        with pytest.raises(StateError, match="belongs to another audit: its live is here, not there"):
             load(Following(plan, STAMP).follower, state, {"live": "there"})
         for raw in (b"", state.read_bytes()[:-100], b"PK\x03\x04" + bytes(100)):
             state.write_bytes(raw)

@@ -188,7 +188,7 @@ def test_file_of_offsets_that_is_none_changes_nothing(zookeeper, client, run, tm
     path = tmp_path / "offsets"
     path.write_text(f"/consumers/g/offsets/t/0-0:5\n{line}\n")
     found = run("import-offsets", "--zkconnect", zookeeper.address, "--input-file", path, status=2)
-    assert "line 2 is not" in found.err
+    assert "line 2: expected" in found.err
     assert client.exists("/consumers/g") is None
 
 

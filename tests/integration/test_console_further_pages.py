@@ -180,7 +180,7 @@ def test_ledgers_and_policies(console: ConsoleServer) -> None:
     page = data(console, "/policies")
     (group,) = page["groups"]
     assert (group["group"], group["waiting"], group["parked"], group["states"]["dead"]) == ("shipping", 2, 1, 1)
-    assert group["strategy"].startswith("again after 10 s, ")
+    assert group["strategy"].startswith("retried after 10 s, ")
     assert "shipping waits for billing" in page["graph"]["words"]
     shown = data(console, "/policies/shipping")
     assert [row["record"] for row in shown["rows"]] == ["orders-0-0", "orders-0-1", "orders-0-2"]

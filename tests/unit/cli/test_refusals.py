@@ -350,7 +350,7 @@ def test_files_that_are_wrong_where_a_broker_answers(refused: Refused, kafka_bro
     refused(f"query 'from nosuch' {address}")
     refused(f"query 'selekt' {address}")
     refused(f"registry --port {kafka_broker.port} --topic other {address}")
-    assert "no topic" in refused(f"audit --live {kafka_broker.bootstrap_servers} --loaded folder")
+    assert "does not exist" in refused(f"audit --live {kafka_broker.bootstrap_servers} --loaded folder")
 
 
 def test_every_command_is_tried() -> None:
