@@ -273,8 +273,8 @@ def test_loaded_files_are_stages_too(
     for folder, sentence in [
         ([tmp_path / "bare"], "was loaded without headers"),
         ([tmp_path / "never"], "nothing has been loaded into"),
-        ([tmp_path / "all", tmp_path / "some"], "there is a stage 'loaded' already"),
-        ([f"live={tmp_path}"], "there is a stage 'live' already"),
+        ([tmp_path / "all", tmp_path / "some"], "stage 'loaded' already exists"),
+        ([f"live={tmp_path}"], "stage 'live' already exists"),
     ]:
         named = [word for one in folder for word in ("--loaded", str(one))]
         assert main(["audit", "--live", live.bootstrap_servers, "--topics", "loaded", *named]) == 2

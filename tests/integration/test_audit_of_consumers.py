@@ -185,4 +185,4 @@ def test_a_stage_that_never_reported_is_told(live: Broker, client: Client, capsy
     assert main(["audit", *options, "--consumer", "nobody"]) == 2
     assert "no consumer of stage nobody has reported anything yet" in capsys.readouterr().err
     assert main(["audit", *options, "--consumer", "live"]) == 2
-    assert "there is a stage 'live' already" in capsys.readouterr().err
+    assert "stage 'live' already exists" in capsys.readouterr().err

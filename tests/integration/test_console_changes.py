@@ -376,7 +376,7 @@ def test_offsets_move_as_was_shown_or_not_at_all(visitor: Visitor, client: Clien
         ("other,read,0,1", "line 1 is for group"),
         ("read,0,-1", "line 1: expected"),
         ("read,9,1", "partition read-9 does not exist"),
-        ("none-such,0,1", "there is no partition none-such-0"),
+        ("none-such,0,1", "partition none-such-0 does not exist"),
         ('"read,0,1', "line 1: expected"),
         ("read,0,1\n" + "9" * 200_000, "line 2 is not valid CSV: field larger than field limit"),
     ):
@@ -481,7 +481,7 @@ def test_an_export_holds_every_record_in_each_format(visitor: Visitor, client: C
     assert row["result"] == {
         "records": len(HOSTILE) + 1,
         "bytes": len(raw),
-        "ended by": "the only record of the change",
+        "ended by": "all records",
     }
     lines = [json.loads(line) for line in raw.decode("ascii").splitlines()]
     assert [bytes_in(line["value"], line["value_is"]) for line in lines] == [*HOSTILE, None]

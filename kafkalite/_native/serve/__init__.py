@@ -1,10 +1,10 @@
-"""From a readable socket to an answer on it: connections, Produce, Fetch, what waits.
+"""Serve connections natively: read frames, answer Produce and Fetch, and park what has to wait.
 
 Modules, from the bottom up:
 
     counters, memory · topic_table, transfer, deferred_produce, quota · access · leaders, request_parts ·
     receive_threshold · fetch_session · fair_share, follower_fetch · produce, fetch · worker_parts · produce_order,
-    large_fetches · connection · sasl_connection · faulty_connection
+    large_fetches · frame_buffer, answer_queue, throttle · connection · sasl_connection · faulty_connection
 """
 
 from __future__ import annotations
