@@ -272,7 +272,7 @@ def test_loaded_files_are_stages_too(
     load_into(tmp_path / "bare", client, "loaded", [0], places)
     for folder, sentence in [
         ([tmp_path / "bare"], "was loaded without headers"),
-        ([tmp_path / "never"], "nothing has been loaded into"),
+        ([tmp_path / "never"], "contains no loaded files"),
         ([tmp_path / "all", tmp_path / "some"], "stage 'loaded' already exists"),
         ([f"live={tmp_path}"], "stage 'live' already exists"),
     ]:
