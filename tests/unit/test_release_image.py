@@ -134,6 +134,21 @@ def test_checksums_find_what_is_missing_changed_or_added(tmp_path: Path) -> None
     assert check.main([str(tmp_path)]) == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafkalite-0.2.0-cp311-cp311-manylinux_2_28_aarch64.whl",
+        "kafkalite-0.2.0-cp313-cp313-manylinux_2_28_x86_64.whl",
+        "kafkalite_0.2.0_arm64.deb",
+        "kafkalite-0.2.0-image-arm64.tar",
+    ],
+)
+def test_an_artefact_for_another_machine_is_named(name: str, tmp_path: Path) -> None:
+    assert check.check(tmp_path / name, "x86_64", list(check.KINDS)) == "not used"
+    assert check.check(tmp_path / name, "x86_64", []) == ""
+    assert check.check(tmp_path / "licences.md", "x86_64", list(check.KINDS)) == ""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for owners of files")
 def test_an_image_is_unpacked_with_owners_and_links(parts: tuple[list[Path], Path], tmp_path: Path) -> None:
     image.write(tmp_path / "image.tar", *parts, ABOUT)

@@ -3,7 +3,7 @@
 Checksums first, and the signature where there is one. Then each artefact for this machine's processor is installed on a
 file system that is empty but for a minimal Debian (or for itself, an image), without a network or a compiler, and used:
 a broker starts, a message is written and read back, and the broker stops. Wheels are used where Debian 12 has their
-Python. Every line that ends in "not used" names an artefact that this machine cannot check. Needs root, debootstrap,
+Python. A line that ends in "not used" names an artefact that this machine cannot check. Needs root, debootstrap,
 unshare and ip.
 """
 
@@ -59,7 +59,7 @@ done
 """
 WHEEL: Final = """
 inside python3 -m venv /venv
-inside /venv/bin/pip install --quiet --no-index --find-links /house /house/kafkalite-*.whl
+inside sh -ec "/venv/bin/pip install --quiet --no-index --find-links /house /house/kafkalite-*.whl"
 RUN="chroot $WORK/root /venv/bin/kafkalite"
 """
 DEB: Final = """
@@ -152,34 +152,44 @@ def main(arguments: list[str]) -> int:
         sys.exit("using the artefacts needs root, for file systems of their own")
     arch = platform.machine()
     asked = parsed.only.split(",")
+    failed = 0
     for path in sorted(folder.iterdir()):
-        with tempfile.TemporaryDirectory(prefix="kafkalite-house-") as name:
-            scratch = Path(name)
-            match = NAME.fullmatch(path.name)
-            if match is not None and "wheel" in asked:
-                if (match["python"], match["arch"]) != (DEBIAN_PYTHON, arch):
-                    print(f"{path.name}: not used")
-                    continue
-                packages = pins((folder / PACKAGES).read_text(encoding="utf-8"), f"needed {DEBIAN_PYTHON}")
-                extra = house(scratch, path, packages=packages, arch=arch)
-                system = empty_system(SUITES[DEBIAN_PYTHON], arch)
-                use("wheel", WHEEL, system, LOWER=f"{extra}:{system}", DATA="/data")
-            elif path.suffix == ".deb" and "deb" in asked:
-                if not path.stem.endswith(DEBIAN_ARCHS[arch]):
-                    print(f"{path.name}: not used")
-                    continue
-                system = empty_system(SUITES[DEBIAN_PYTHON], arch)
-                use("deb", DEB, system, LOWER=f"{house(scratch, path)}:{system}")
-            elif "-image-" in path.name and "image" in asked:
-                if not path.stem.endswith(DEBIAN_ARCHS[arch]):
-                    print(f"{path.name}: not used")
-                    continue
-                variables = unpack_image(path, scratch / "root")
-                use("image", IMAGE, scratch / "root", **variables)
-            else:
-                continue
-            print(f"{path.name}: installed and used", flush=True)
-    return 0
+        try:
+            said = check(path, arch, asked)
+        except subprocess.CalledProcessError as error:
+            failed += 1
+            said = f"failed: a command in it ended with status {error.returncode}"
+        if said:
+            print(f"{path.name}: {said}", flush=True)
+    return 1 if failed else 0
+
+
+def check(path: Path, arch: str, asked: list[str]) -> str:
+    """Use a file of a release if it is an artefact of the kinds `asked`. Return what to report, or nothing."""
+    match = NAME.fullmatch(path.name)
+    is_image = "-image-" in path.name
+    kind = "wheel" if match is not None else "deb" if path.suffix == ".deb" else "image" if is_image else ""
+    if kind not in asked:
+        return ""
+    is_ours = path.stem.endswith(DEBIAN_ARCHS[arch])
+    if match is not None:
+        is_ours = (match["python"], match["arch"]) == (DEBIAN_PYTHON, arch)
+    if not is_ours:
+        return "not used"
+    with tempfile.TemporaryDirectory(prefix="kafkalite-house-") as name:
+        scratch = Path(name)
+        if is_image:
+            variables = unpack_image(path, scratch / "root")
+            use(kind, IMAGE, scratch / "root", **variables)
+            return "used"
+        system = empty_system(SUITES[DEBIAN_PYTHON], arch)
+        if kind == "deb":
+            use(kind, DEB, system, LOWER=f"{house(scratch, path)}:{system}")
+        else:
+            packages = pins((path.parent / PACKAGES).read_text(encoding="utf-8"), f"needed {DEBIAN_PYTHON}")
+            extra = house(scratch, path, packages=packages, arch=arch)
+            use(kind, WHEEL, system, LOWER=f"{extra}:{system}", DATA="/data")
+    return "installed and used"
 
 
 if __name__ == "__main__":
