@@ -97,7 +97,7 @@ def output(*command: str | Path, cwd: Path) -> str:
 
 
 def clone(release: Release) -> None:
-    """Clone HEAD, set the version there, and give every file the commit's time."""
+    """Clone HEAD, and set the version there."""
     shutil.rmtree(release.work, ignore_errors=True)
     release.work.mkdir(parents=True)
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(release.tree)], check=True)
