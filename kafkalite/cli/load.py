@@ -5,6 +5,8 @@
   kafkalite load -t clicks --to /data/loaded --follow 2 --from -1d
   kafkalite load -t orders --to /data/loaded --avro http://127.0.0.1:8081 --dead-letters orders-bad
   kafkalite load --to /data/loaded --compact
+  kafkalite load status /data/loaded --json
+  kafkalite load schema /data/loaded
 
 Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. They and the offsets
 that they mean become visible together, so a load that is killed at any moment, and run again, has neither lost nor
@@ -35,6 +37,7 @@ from kafkalite.base.ending import ended_at_once, on_ending
 from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.common import Progress, add_client_arguments, count, open_client, quantity, seconds
 from kafkalite.cli.load_engines import add_engine_arguments, engine_for
+from kafkalite.cli.load_reports import add_report_arguments, run_report
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.cli.output import note, print_json, print_table, say
 from kafkalite.cli.times import moment
@@ -55,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         dest="target",
         metavar="DIR",
-        required=True,
         help="directory for the files; for HDFS, webhdfs://NAMENODE:9870/DIR",
     )
     parser.add_argument(
@@ -101,6 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine_arguments(parser)
     add_metrics_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add_report_arguments(parser)
 
 
 def add_isolation_arguments(parser: argparse.ArgumentParser) -> None:
@@ -179,6 +182,8 @@ def duration(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     check(arguments)
     try:
+        if arguments.action is not None:
+            return run_report(arguments)
         if arguments.compact:
             return run_compaction(arguments)
         return run_load(arguments)
@@ -223,10 +228,14 @@ def check(arguments: argparse.Namespace) -> None:
     from kafkalite.load.webhdfs import is_webhdfs
     from kafkalite.mirror.topics import compiled
 
+    if arguments.target is None:
+        raise UsageError("--to DIR is required: it is where the files are kept (see kafkalite load --help)")
     try:
         refuse_url(arguments.target)
     except LoadError as error:
-        raise UsageError(f"--to {error}") from error
+        raise UsageError(f"{'DIR' if arguments.action else '--to'} {error}") from error
+    if arguments.action is not None:
+        return
     if arguments.compact:
         if arguments.follow is not None:
             raise UsageError("--follow cannot be used with --compact, which loads nothing")

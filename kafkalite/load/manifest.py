@@ -264,6 +264,14 @@ class Target:
                 raise LoadError(f"{self._shown(name)} is damaged ({error!r})") from error
         return state
 
+    def changes(self, after: int = -1) -> list[dict[str, Any]]:
+        """Return the manifests that are kept of changes after this number, in order. LoadError for a damaged one."""
+        for _ in range(READ_ATTEMPTS):
+            names = [name for name in self.storage.names(MANIFESTS) if is_change(name)]
+            with contextlib.suppress(FileNotFoundError):  # cleared away between listing and reading
+                return [self._read(name) for name in names if int(name.removesuffix(".json")) > after]
+        raise LoadError(f"{self._shown()}: manifests are missing")
+
     def _read(self, name: str) -> dict[str, Any]:
         text = self.storage.read(f"{MANIFESTS}/{name}")
         try:

@@ -1,0 +1,122 @@
+"""`kafkalite load status` and `kafkalite load schema`: what is in a directory, without Spark and a broker."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.cli import Parser, UsageError
+from kafkalite.cli.common import natural, quantity
+from kafkalite.cli.output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from kafkalite.load.commits import ChangedHour, Commit
+    from kafkalite.load.manifest import LoadState
+
+SHOWN: Final = 10
+"""Commits that the table of `status` shows; JSON has all."""
+HOURS_SHOWN: Final = 3
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """The subcommands; without one, `kafkalite load` loads."""
+    actions = parser.add_subparsers(dest="action", metavar="[status DIR | schema DIR]", parser_class=Parser)
+    status = actions.add_parser("status", help="topics, offsets and recent commits with the hours that they changed")
+    status.add_argument("--since", metavar="N", type=natural, help="only commits after number N")
+    schema = actions.add_parser("schema", help="the columns of each topic")
+    for action in (status, schema):
+        action.add_argument("target", metavar="DIR", help="a directory, or webhdfs://NAMENODE:9870/DIR")
+        action.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """Print what the subcommand asks for. LoadError where nothing was loaded."""
+    if arguments.action == "schema":
+        return run_schema(arguments)
+    from kafkalite.load.commits import commits
+    from kafkalite.load.contents import state_of
+
+    found = commits(arguments.target, arguments.since)
+    state = state_of(arguments.target)
+    if arguments.json:
+        print_json(described(state, found))
+        return 0
+    topics = by_topic(state)
+    titles = ("TOPIC", "RECORDS", "SIZE", "FILES", "FIRST HOUR", "LAST HOUR")
+    print_table(titles, [(name, *row.values()) for name, row in topics.items()])
+    say()
+    titles = ("COMMIT", "TIME", "KIND", "RECORDS", "FILES", "HOURS")
+    rows = [
+        (one.number, time_of(one.written_ms), one.kind, one.records, one.files, hours_of(one.hours))
+        for one in found[-SHOWN:]
+    ]
+    print_table(titles, rows)
+    return 0
+
+
+def described(state: LoadState, found: Iterable[Commit]) -> dict[str, object]:
+    """The status for --json."""
+    from kafkalite.load.positions import to_json
+
+    return {
+        "commit": state.number,
+        "records": sum(file.rows for file in state.files.values()),
+        "bytes": sum(file.size for file in state.files.values()),
+        "files": len(state.files),
+        "positions": to_json(state.positions),
+        "commits": [commit.to_json() for commit in found],
+    }
+
+
+def by_topic(state: LoadState) -> dict[str, dict[str, object]]:
+    """Topic → the cells of its row."""
+    found: dict[str, dict[str, object]] = {}
+    for topic in sorted({key.topic for key in state.positions}):
+        files = [file for file in state.files.values() if file.topic == topic]
+        hours = sorted(f"{file.date} {file.hour:02d}" for file in files if file.date is not None)
+        found[topic] = {
+            "records": sum(file.rows for file in files),
+            "size": quantity(sum(file.size for file in files), "B"),
+            "files": len(files),
+            "first": hours[0] if hours else "-",
+            "last": hours[-1] if hours else "-",
+        }
+    return found
+
+
+def hours_of(hours: list[ChangedHour]) -> str:
+    """The first of the hours, for a table."""
+    shown = [f"{one.topic}/{one.date or '-'}/{'-' if one.hour is None else f'{one.hour:02d}'}" for one in hours]
+    more = f" and {len(shown) - HOURS_SHOWN} more" if len(shown) > HOURS_SHOWN else ""
+    return f"{', '.join(shown[:HOURS_SHOWN])}{more}" or "-"
+
+
+def time_of(time_ms: int) -> str:
+    """A time in UTC, to the second."""
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def run_schema(arguments: argparse.Namespace) -> int:
+    """Print the columns of each topic as Arrow types."""
+    from kafkalite.client.columns.arrow import pyarrow
+    from kafkalite.load.table_schema import schemas
+
+    try:
+        pyarrow()
+    except ImportError as error:
+        raise UsageError(str(error)) from error
+    found = schemas(arguments.target)
+    if arguments.json:
+        print_json(
+            {
+                topic: [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
+                for topic, schema in found.items()
+            }
+        )
+        return 0
+    rows = [(topic, field.name, str(field.type)) for topic, schema in found.items() for field in schema]
+    print_table(("TOPIC", "COLUMN", "TYPE"), rows)
+    return 0

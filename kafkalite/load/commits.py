@@ -1,0 +1,80 @@
+"""The commits of a directory, and the hours that each one changed: what schedulers such as dbt or Airflow follow.
+
+Late records change hours that were loaded before, so a job that depends on an hour runs again when a commit lists it.
+
+Thread rule: functions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.load.manifest import DataFile, Target
+from kafkalite.load.storage import LoadError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from kafkalite.load.storage import Storage
+
+
+class ChangedHour(NamedTuple):
+    """A topic's hour that a commit wrote to. `date` (YYYY-MM-DD) and `hour` (UTC) are None for invalid timestamps."""
+
+    topic: str
+    date: str | None
+    hour: int | None
+    partitions: list[int]
+    records: int
+
+
+class Commit(NamedTuple):
+    """A published change. Time in milliseconds since 1970, sizes in bytes."""
+
+    number: int
+    written_ms: int
+    kind: str
+    """load or compaction: a compaction rewrites files and changes no records."""
+    records: int
+    bytes: int
+    files: int
+    hours: list[ChangedHour]
+
+    def to_json(self) -> dict[str, Any]:
+        """The commit as a JSON object."""
+        return {**self._asdict(), "hours": [hour._asdict() for hour in self.hours]}
+
+
+def commits(path: str | os.PathLike[str] | Storage, since: int | None = None) -> list[Commit]:
+    """Return the commits whose manifests are kept, oldest first: the last 50 at least.
+
+    With `since`, return those after this number. LoadError if a manifest after it is no longer kept.
+    """
+    target = Target(path)
+    target.require()
+    found = [commit_of(value) for value in target.changes(-1 if since is None else since)]
+    last = found[-1].number if found else target.refresh().number
+    if since is not None and last > since and (not found or found[0].number > since + 1):
+        first = found[0].number if found else last + 1
+        raise LoadError(
+            f"the manifests of commits {since + 1} to {first - 1} are no longer in {target.location}: "
+            "treat every hour as changed, and continue with the current commit"
+        )
+    return found
+
+
+def commit_of(value: Mapping[str, Any]) -> Commit:
+    """The commit that a manifest describes."""
+    added = [DataFile.from_json(row) for row in value["add"]]
+    hours: dict[tuple[str, str | None, int | None], tuple[set[int], int]] = {}
+    for file in added:
+        partitions, records = hours.get((file.topic, file.date, file.hour), (set(), 0))
+        hours[file.topic, file.date, file.hour] = (partitions | {*file.partitions}, records + file.rows)
+    changed = [
+        ChangedHour(*key, sorted(partitions), records)
+        for key, (partitions, records) in sorted(hours.items(), key=lambda item: str(item[0]))
+    ]
+    size = sum(file.size for file in added)
+    rows = sum(file.rows for file in added)
+    return Commit(value["number"], value["written_ms"], value["kind"], rows, size, len(added), changed)
