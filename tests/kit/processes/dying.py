@@ -1,13 +1,13 @@
 """Runs a function again and again, each time in a process that kills itself at another step of it.
 
 A parent that has imported everything forks for each step, which saves a start of Python; it starts no thread. The other
-side is `steps_of`.
+side is `steps_of`, or `runs_of` for a program that ends otherwise.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tests.kit.processes.broker import REPOSITORY
@@ -30,8 +30,8 @@ def serve(function: Callable[[int], None]) -> None:
         print(os.waitstatus_to_exitcode(ended), flush=True)
 
 
-def steps_of(module: str, folder: Path, *words: str) -> Iterator[int]:
-    """The steps at which a program that `serve`s died, after each; ends behind the last one that there is."""
+def runs_of(module: str, folder: Path, numbers: Iterable[int], *words: str) -> Iterator[tuple[int, str]]:
+    """Each number with the status of the run that a program that `serve`s made of it: "-9" or "0"."""
     errors = folder / "errors"
     with errors.open("ab") as sink, subprocess.Popen(
         [sys.executable, "-m", module, *words],
@@ -40,14 +40,23 @@ def steps_of(module: str, folder: Path, *words: str) -> Iterator[int]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            for step in range(STEPS_MAX):
-                process.stdin.write(f"{step}\n")
+            for number in numbers:
+                process.stdin.write(f"{number}\n")
                 process.stdin.flush()
                 status = process.stdout.readline().strip()
                 assert status in {"-9", "0"}, errors.read_text()[-4000:]
-                yield step
-                if status == "0":
-                    return
+                yield number, status
         finally:
             process.kill()
+
+
+def steps_of(module: str, folder: Path, *words: str, stride: int = 1) -> Iterator[int]:
+    """The steps at which a program that `serve`s died, after each; ends behind the last one that there is.
+
+    With a stride these are some of them.
+    """
+    for step, status in runs_of(module, folder, range(0, STEPS_MAX, stride), *words):
+        yield step
+        if status == "0":
+            return
     raise AssertionError(f"more than {STEPS_MAX} steps")

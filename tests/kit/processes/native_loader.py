@@ -1,0 +1,109 @@
+"""Loads a topic with the native engine, and dies (SIGKILL): at a step, or after a number of microseconds.
+
+    python -m tests.kit.processes.native_loader steps|times SERVERS TOPIC LETTER_TOPIC TARGET NAMES
+
+Steps are those of the target's storage, of the files that are being written, of the record batches that are read and of
+the producer of dead letters. NAMES gets the name of each step at which it died. A value that begins with "bad" is a
+dead letter. `tests.kit.processes.dying` has the other side.
+"""
+
+import functools
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalite.client import Client, Producer
+from kafkalite.load import native, parquet
+from kafkalite.load.manifest import Target
+from kafkalite.load.places import storage_of
+from kafkalite.load.storage import Storage
+from tests.kit.fakes.dying_storage import DyingStorage
+from tests.kit.processes.dying import serve
+
+FILE_SIZE = 20_000
+NEVER = -1
+
+
+class MarkedValues:
+    """Values that are bad by their first bytes."""
+
+    def __init__(self) -> None:
+        self.aside = {"avro_error": "Bad"}
+
+    def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        bad = pc.starts_with(batch.column("value").cast(pa.string()), "bad")
+        return batch.append_column("avro_error", pc.if_else(bad, "it is bad", pa.scalar(None, pa.string())))
+
+
+def load(servers: str, topic: str, letter_topic: str, storage: Storage, *, commit_size: int = 1 << 30) -> None:
+    with Client(servers, retry_timeout_s=60) as client:
+        native.load(
+            Target(storage),
+            client=client,
+            topics=[topic],
+            values=MarkedValues(),
+            dead_letters=letter_topic,
+            file_size=FILE_SIZE,
+            commit_size=commit_size,
+        )
+
+
+def end_at(servers: str, topic: str, letter_topic: str, place: str, names: str, last_step: int) -> None:
+    """See the module."""
+    target = DyingStorage(storage_of(place), last_step, Path(names))
+
+    class Staging(DyingStorage):
+        """Of files that are being written: counts with the target."""
+
+        def step(self, name: str = "") -> None:
+            target.step(f"{name} in staging")
+
+    def counting(name: str) -> None:
+        real = getattr(Producer, name)
+
+        def counted(producer: Producer, *given: object, **named: object) -> object:
+            target.step(f"before {name}")
+            answer = real(producer, *given, **named)
+            target.step(f"after {name}")
+            return answer
+
+        setattr(Producer, name, counted)
+
+    for name in ("init_transactions", "begin_transaction", "send", "commit_transaction"):
+        counting(name)
+    parquet.storage_of = lambda path: Staging(storage_of(path), NEVER)
+    records_of = native.records_of
+
+    def counted_batches(*given: Any) -> Any:
+        for batch in records_of(*given):
+            target.step("before a record batch")
+            yield batch
+        target.step("after all record batches")
+
+    native.records_of = counted_batches
+    load(servers, topic, letter_topic, target)
+
+
+def end_after(servers: str, topic: str, letter_topic: str, place: str, _names: str, delay_us: int) -> None:
+    """See the module."""
+    loader = os.getpid()
+    killer = os.fork()
+    if not killer:
+        time.sleep(delay_us / 1_000_000)
+        os.kill(loader, signal.SIGKILL)
+        os._exit(0)
+    try:
+        load(servers, topic, letter_topic, storage_of(place), commit_size=20_000)
+    finally:
+        os.kill(killer, signal.SIGKILL)
+        os.waitpid(killer, 0)
+
+
+if __name__ == "__main__":
+    serve(functools.partial(end_at if sys.argv[1] == "steps" else end_after, *sys.argv[2:]))
