@@ -1,7 +1,8 @@
 """When a message fails: retries, dead letters, and a ledger of what became of it, for a consumer group.
 
     adapters/     clients that read and write for the runner
-    runner.py     carries out what the core decides; handlers run in its workers
+    runner.py     carries out what the core decides
+    workers.py, calls.py    threads and tasks for handlers; one call, and what its exception means
     breaker_status.py    whether a member's breaker is open, written into the ledger
     batches.py    letters of whoever reads in batches: Avro that cannot be decoded
     letters.py, edits.py    dead letters and the ways out; changes to them on their way back
@@ -29,6 +30,8 @@ from kafkalite.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalite.failures.batches import BatchLetters as BatchLetters
+    from kafkalite.failures.calls import Failed as Failed
+    from kafkalite.failures.calls import Transaction as Transaction
     from kafkalite.failures.events import Message as Message
     from kafkalite.failures.ledger import Ledger as Ledger
     from kafkalite.failures.policy import Policy as Policy
@@ -39,15 +42,13 @@ if TYPE_CHECKING:
     from kafkalite.failures.retry_strategies import RetryForever as RetryForever
     from kafkalite.failures.retry_strategies import RetryHere as RetryHere
     from kafkalite.failures.retry_strategies import RetryTopics as RetryTopics
-    from kafkalite.failures.runner import Failed as Failed
     from kafkalite.failures.runner import Runner as Runner
-    from kafkalite.failures.runner import Transaction as Transaction
     from kafkalite.failures.running import run as run
 
 _WHERE: Final = {
     "BatchLetters": "kafkalite.failures.batches",
     "Exponential": "kafkalite.failures.retry_strategies",
-    "Failed": "kafkalite.failures.runner",
+    "Failed": "kafkalite.failures.calls",
     "Ignore": "kafkalite.failures.retry_strategies",
     "Ledger": "kafkalite.failures.ledger",
     "Limit": "kafkalite.failures.retry_strategies",
@@ -58,7 +59,7 @@ _WHERE: Final = {
     "RetryHere": "kafkalite.failures.retry_strategies",
     "RetryTopics": "kafkalite.failures.retry_strategies",
     "Runner": "kafkalite.failures.runner",
-    "Transaction": "kafkalite.failures.runner",
+    "Transaction": "kafkalite.failures.calls",
     "run": "kafkalite.failures.running",
 }
 

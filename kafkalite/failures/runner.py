@@ -18,14 +18,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import inspect
 import logging
 import queue
 import random
 import threading
 import time
-import traceback
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkalite.client import READ_COMMITTED
@@ -35,6 +32,7 @@ from kafkalite.client.read.damage import has_other_in_sync, is_readable, next_re
 from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.errors import KafkaError, StartupError
 from kafkalite.failures.breaker_status import Board
+from kafkalite.failures.calls import Caller, class_name, ends_member, text_of
 from kafkalite.failures.events import (
     Alarm,
     Arrival,
@@ -45,14 +43,11 @@ from kafkalite.failures.events import (
     Decided,
     Doubt,
     Failure,
-    FailureKind,
     Fetched,
     Finished,
     Goal,
     Lost,
     Message,
-    Outcome,
-    Output,
     Pause,
     Released,
     Resume,
@@ -67,7 +62,7 @@ from kafkalite.failures.events import (
     TransactionEnded,
     Withdraw,
 )
-from kafkalite.failures.headers import letter_of, up_to_date
+from kafkalite.failures.headers import letter_of
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.marks import Marks
 from kafkalite.failures.metrics import Late, exposition
@@ -76,16 +71,16 @@ from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment, milliseconds
 from kafkalite.failures.topics import ensure, publish, size_max
 from kafkalite.failures.transaction_writer import SIZE_MAX, Ended, Move, Mover, WritingPort
+from kafkalite.failures.workers import TaskWorkers, ThreadWorkers
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import CodeType
 
     from kafkalite.client import Client, CommittedOffset
-    from kafkalite.failures.events import Action, Event, Headers
+    from kafkalite.failures.events import Action, Event
     from kafkalite.failures.policy import Policy
-    from kafkalite.failures.rows import Row
+    from kafkalite.failures.workers import Workers
 
 IDLE_POLL_S: Final = 0.1
 BUSY_POLL_S: Final = 0.02
@@ -97,14 +92,10 @@ STUCK_S: Final = 0.5
 START_PAUSE_S_MIN: Final = 0.5
 START_PAUSE_S_MAX: Final = 10.0
 """Between two tries to reach a broker at the start."""
-STACKS_MAX: Final = 256
-"""Ways to a failure whose lines are kept."""
 ASK_S_MIN: Final = 0.25
 ASK_S_MAX: Final = 1.0
 
 logger = logging.getLogger(__name__)
-
-_stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}  # under the GIL: who loses a race makes the lines again
 
 
 class DamagedBatch(Exception):
@@ -180,249 +171,6 @@ class Port(WritingPort, Protocol):
         """Gives all up, in good order, and leaves the group."""
 
 
-class Transaction:
-    """What a handler may write so that it is there exactly when its record is done: `handler(record, transaction)`."""
-
-    def __init__(self) -> None:
-        self.outputs: list[Output] = []
-
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
-        *,
-        partition: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """A record to be written; without `partition` its key chooses one."""
-        self.outputs.append(Output(topic, partition, key, value, headers))
-
-
-class Failed(Exception):
-    """Raised by a handler to say how a failure is to be taken: "fatal", "retriable" or "outage"."""
-
-    def __init__(self, message: str, kind: str = "retriable") -> None:
-        super().__init__(message)
-        self.kind = FailureKind(kind)
-
-
-# --- handlers ---------------------------------------------------------------------------------------------------------
-
-
-class Caller:
-    """Calls a handler, sync or async, and says what its exception means by the policy."""
-
-    def __init__(self, policy: Policy, handler: Callable[..., Any]) -> None:
-        self._policy = policy
-        self._handler = handler
-        self._limit_s = milliseconds(policy.processing_time_max) / 1000
-        parameters = inspect.signature(handler).parameters.values()
-        wanted = [one for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
-        self._with_transaction = len([one for one in wanted if one.default is one.empty]) > 1
-        if self._with_transaction and policy.moves != "exactly once":
-            raise ValueError(f"a handler that takes a transaction needs moves='exactly once', not {policy.moves!r}")
-        self._is_async = inspect.iscoroutinefunction(handler)
-
-    def __call__(self, message: Message) -> Outcome:
-        """Return what became of the record. SystemExit and KeyboardInterrupt are raised: they end the member."""
-        transaction = Transaction()
-        try:
-            message = up_to_date(message)
-            record: Any = message
-            if self._policy.decode is not None and message.value is not None:
-                try:
-                    record = message._replace(value=self._policy.decode(message.value))
-                except BaseException as error:  # a decoder may raise anything
-                    if ends_member(error):
-                        raise
-                    return Outcome(self._failure(error, FailureKind.FATAL))
-            given = (record, transaction) if self._with_transaction else (record,)
-            if self._is_async:
-                asyncio.run(self._limited(given))
-            else:
-                self._handler(*given)
-        except BaseException as error:  # a CancelledError too: the runner's timeout is a TimeoutError
-            if ends_member(error):
-                raise
-            return Outcome(self._failure(error, None))
-        return Outcome(outputs=tuple(transaction.outputs))
-
-    async def _limited(self, given: tuple[Any, ...]) -> None:
-        async with asyncio.timeout(self._limit_s):
-            await self._handler(*given)
-
-    def _failure(self, error: BaseException, kind: FailureKind | None) -> Failure:
-        """Causes are looked through, the outermost first."""
-        chain = [error, *causes(error)]
-        policy, rule = self._policy, -1
-        said = next((one.kind for one in chain if isinstance(one, Failed)), None)
-        if any(isinstance(one, tuple(policy.outage)) for one in chain):
-            kind = FailureKind.OUTAGE
-        elif said is not None or kind is None:
-            fatal = any(isinstance(one, tuple(policy.fatal)) for one in chain)
-            kind = said or (FailureKind.FATAL if fatal else FailureKind.RETRIABLE)
-        for place, wanted in enumerate(policy.rules):
-            if any(isinstance(one, wanted) for one in chain):
-                rule = place
-                break
-        stack = stack_text(error)
-        cause = class_name(chain[-1]) if len(chain) > 1 else ""
-        return Failure(kind, class_name(error), cause, text_of(error), stack, rule)
-
-
-def ends_member(error: BaseException) -> bool:
-    """Whether this, alone or in a group, asks for the end of the program."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup((SystemExit, KeyboardInterrupt)) is not None
-    return isinstance(error, (SystemExit, KeyboardInterrupt))
-
-
-def stack_text(error: BaseException) -> str:
-    """As Python prints it. The same lines of code fail again and again, and to look them up is most of it."""
-    if error.__cause__ is not None or error.__context__ is not None or isinstance(error, BaseExceptionGroup):
-        return "".join(traceback.format_exception(error))
-    places, link = [], error.__traceback__
-    while link is not None:
-        places.append((link.tb_frame.f_code, link.tb_lasti))
-        link = link.tb_next
-    key = tuple(places)
-    lines = _stacks.get(key)
-    if lines is None:
-        lines = "".join(traceback.format_tb(error.__traceback__))
-        if len(_stacks) >= STACKS_MAX:
-            _stacks.clear()
-        _stacks[key] = lines
-    head = "Traceback (most recent call last):\n" if lines else ""
-    return head + lines + last_lines(error)
-
-
-def last_lines(error: BaseException) -> str:
-    """What a stack ends with: class and text, written here where nothing more belongs to it."""
-    if isinstance(error, SyntaxError) or getattr(error, "__notes__", None):
-        return "".join(traceback.format_exception_only(error))
-    kind, text = type(error), text_of(error)
-    name = kind.__qualname__ if kind.__module__ == "__main__" else class_name(error)
-    return f"{name}: {text}\n" if text else f"{name}\n"
-
-
-def text_of(error: BaseException) -> str:
-    """Its text, also of a class whose `__str__` raises, as Python prints it: a worker may not end by it."""
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001  # whatever it is
-        return "<exception str() failed>"
-
-
-def causes(error: BaseException) -> list[BaseException]:
-    """What led to it, link by link."""
-    found: list[BaseException] = []
-    link = error.__cause__ or error.__context__
-    while link is not None and link not in found and link is not error:
-        found.append(link)
-        link = link.__cause__ or link.__context__
-    return found
-
-
-def class_name(error: BaseException) -> str:
-    """With its module, but for Python's own."""
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-class Workers:
-    """Threads that handle runs, each a run at a time. `bell` is rung at the end of each: who was woken by each record
-    would hardly let the workers work."""
-
-    def __init__(
-        self,
-        call: Callable[[Message], Outcome],
-        count: int,
-        bell: queue.SimpleQueue[None],
-        mark: Callable[[str, Row], None],
-    ) -> None:
-        self._call = call
-        self._mark = mark
-        self._bell = bell
-        self._jobs: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
-        self._results: deque[Event] = deque()
-        self.running: dict[TopicPartition, Run] = {}
-        """Runs that have not ended, as far as the caller's thread has heard."""
-        self.since: dict[TopicPartition, tuple[int, float]] = {}
-        """The record that is being handled, by partition, and since when (monotonic s)."""
-        self._withdrawn: set[int] = set()
-        self.failure: BaseException | None = None
-        """What the handler raised that ends the member. No record is handled after it."""
-        self._threads = [threading.Thread(target=self._work, name=f"failures-{n}", daemon=True) for n in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    def start(self, run: Run) -> None:
-        """To the next thread that is free."""
-        self.running[run.partition] = run
-        self._jobs.put(run)
-
-    def withdraw(self, partition: TopicPartition) -> None:
-        """After the record that is being handled, no more of this partition."""
-        run = self.running.get(partition)
-        if run is not None:
-            self._withdrawn.add(run.number)
-
-    def ended(self, event: RunEnded) -> None:
-        """The caller has heard of it."""
-        if (run := self.running.get(event.partition)) is not None and run.number == event.run:
-            del self.running[event.partition]
-        self._withdrawn.discard(event.run)
-
-    def results(self) -> list[Event]:
-        """What has been done."""
-        found: list[Event] = []
-        while self._results:
-            found.append(self._results.popleft())
-        return found
-
-    def close(self) -> None:
-        """Ends the threads that are free; one that is in a handler ends behind it."""
-        for _ in self._threads:
-            self._jobs.put(None)
-
-    def _work(self) -> None:
-        while (run := self._jobs.get()) is not None:
-            each_ms = 0.0
-            try:
-                each_ms = self._handle(run)
-            except BaseException as error:  # noqa: BLE001  # for the thread of `run`, which raises it
-                self.failure = self.failure or error
-            self.since.pop(run.partition, None)
-            self._results.append(RunEnded(run.partition, run.number, each_ms))
-            self._bell.put(None)
-
-    def _handle(self, run: Run) -> float:
-        """The records of a run, up to what withdraws or fails it; ms that one took in the mean, where that is asked."""
-        failures, handled_s = 0, 0.0
-        failed_keys: set[bytes] = set()
-        for place, message in enumerate(run.messages):
-            if run.number in self._withdrawn or self.failure is not None:
-                break
-            if run.by_key and message.key in failed_keys:
-                continue
-            if run.marks and (mark := run.marks[place]) is not None:
-                self._mark(mark.key, mark.row)
-            begun = time.monotonic()
-            self.since[run.partition] = (message.offset, begun)
-            outcome = self._call(message)
-            if run.marks:
-                handled_s += time.monotonic() - begun
-            self._results.append(Finished(run.partition, run.number, message.offset, outcome))
-            if outcome.failure is not None:
-                failures += 1
-                if message.key is not None:
-                    failed_keys.add(message.key)
-                if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
-                    break
-        return 1000 * handled_s / len(run.messages)
-
-
 # --- the runner -------------------------------------------------------------------------------------------------------
 
 
@@ -431,7 +179,9 @@ class Runner:
 
     `client`     for ledger, topics and offsets
     `member`     a name that is the same when this member is started again, and no other's; default: drawn
-    `workers`    threads for handlers
+    `workers`    handlers at a time: threads, or tasks of an async handler. Those of one partition overlap only where
+                 the handler is async and the policy keeps no order
+    `loop`       the event loop for an async handler; default: one in its own thread
     `on_alarm`   called with each Alarm, from the thread of `run`; without it they are log lines
     `on_failed`  called with the Message and the Failure of each try that fails
     `on_moved`   called with each Message that was written elsewhere, its goal ("retry", "parked", "dead") and its
@@ -448,6 +198,7 @@ class Runner:
         *,
         member: str | None = None,
         workers: int = 1,
+        loop: asyncio.AbstractEventLoop | None = None,
         on_alarm: Callable[[Alarm], None] | None = None,
         on_failed: Callable[[Message, Failure], object] | None = None,
         on_moved: Callable[[Message, str, str], object] | None = None,
@@ -459,7 +210,10 @@ class Runner:
         self._client = client
         self._member = member or drawn
         self._caller = Caller(policy, handler)
+        if workers < 1:
+            raise ValueError(f"workers is {workers}; it may be 1 or more")
         self._worker_count = workers
+        self._loop = loop
         self._on_alarm = on_alarm
         self._on_failed = on_failed
         self._on_moved = on_moved
@@ -521,7 +275,7 @@ class Runner:
                 self._marks.close()
         if not prepared:
             return ""
-        self._workers = Workers(self._caller, self._worker_count, self._bell, self._marks.write)
+        self._workers = self._new_workers()
         self._mover = Mover(self.policy, self._port, self._bell)
         topics = [name for name, lane in self.policy.layout.lanes.items() if not lane.is_retry or self._has_retries]
         try:
@@ -543,6 +297,17 @@ class Runner:
                 if self._workers.failure is not None:
                     raise self._workers.failure
         return self._stopped
+
+    def _new_workers(self) -> Workers:
+        if self._caller.is_async:
+            return TaskWorkers(self._caller, self._worker_count, self._bell, self._marks.write, self._loop)
+        return ThreadWorkers(self._caller, self._worker_count, self._bell, self._marks.write)
+
+    def cancel(self) -> None:
+        """Cancel the async handlers that run now. Their records get no outcome, so the next member gets them again.
+        From any thread, after `stop` was set."""
+        if self._workers is not None:
+            self._workers.cancel()
 
     @property
     def _has_retries(self) -> bool:
@@ -905,7 +670,7 @@ class Runner:
         """A sync handler cannot be ended; that it takes too long is told, once a record."""
         assert self._workers is not None, "running"
         limit_s = milliseconds(self.policy.processing_time_max) / 1000
-        for partition, (offset, since) in list(self._workers.since.items()):
+        for (partition, offset), since in list(self._workers.since.items()):
             if time.monotonic() - since > limit_s and (partition, offset) not in self._slow:
                 self._slow.add((partition, offset))
                 text = f"{partition}-{offset} has been in the handler for more than {limit_s:g} s"

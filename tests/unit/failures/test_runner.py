@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from kafkalite.failures.calls import Transaction
 from kafkalite.failures.events import Failure, Message
 from kafkalite.failures.lanes import COMMIT_COUNT
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.retry_strategies import RetryForever
-from kafkalite.failures.runner import DamagedBatch, Fetch, Runner, Transaction
+from kafkalite.failures.runner import DamagedBatch, Fetch, Runner
 from kafkalite.failures.transaction_writer import Written
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalite.failures import runner
+from kafkalite.failures import calls
+from kafkalite.failures.calls import Caller, stack_text
 from kafkalite.failures.events import Message
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.retry_strategies import RetryHere
-from kafkalite.failures.runner import Caller, stack_text
 
 
 class Odd(Exception):
@@ -94,9 +94,9 @@ def test_an_error_that_nobody_raised_has_no_lines() -> None:
 
 
 def test_only_so_many_ways_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "STACKS_MAX", 5)
+    monkeypatch.setattr(calls, "STACKS_MAX", 5)
     for number in range(20):
         with pytest.raises(ValueError, match="at 0") as caught:
             deep(number)
         stack_text(caught.value)
-        assert len(runner._stacks) <= 5 or number == 0
+        assert len(calls._stacks) <= 5 or number == 0

@@ -1,0 +1,211 @@
+"""Call a handler for one record, and classify its exception by the policy.
+
+    Message ─▶ Call ─▶ decode ─▶ handler(record[, transaction]) ─▶ Outcome: outputs, or the Failure
+
+Thread rule: any thread; a call uses nothing of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.failures.events import Failure, FailureKind, Message, Outcome, Output
+from kafkalite.failures.headers import up_to_date
+from kafkalite.failures.times import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+
+    from kafkalite.failures.events import Headers
+    from kafkalite.failures.policy import Policy
+
+STACKS_MAX: Final = 256
+"""Ways to a failure whose lines are kept."""
+
+_stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}  # under the GIL: who loses a race makes the lines again
+
+
+class Transaction:
+    """What a handler may write so that it is there exactly when its record is done: `handler(record, transaction)`."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Output] = []
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """A record to be written; without `partition` its key chooses one."""
+        self.outputs.append(Output(topic, partition, key, value, headers))
+
+
+class Failed(Exception):
+    """Raised by a handler to say how a failure is to be taken: "fatal", "retriable" or "outage"."""
+
+    def __init__(self, message: str, kind: str = "retriable") -> None:
+        super().__init__(message)
+        self.kind = FailureKind(kind)
+
+
+class Caller:
+    """Calls a handler, and classifies its exception by the policy. ValueError: the handler's parameters or the policy
+    do not fit."""
+
+    def __init__(self, policy: Policy, handler: Callable[..., Any]) -> None:
+        self._policy = policy
+        self._handler = handler
+        self._limit_s = milliseconds(policy.processing_time_max) / 1000
+        parameters = inspect.signature(handler).parameters.values()
+        wanted = [one for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
+        self._with_transaction = len([one for one in wanted if one.default is one.empty]) > 1
+        if self._with_transaction and policy.moves != "exactly once":
+            raise ValueError(f"a handler that takes a transaction needs moves='exactly once', not {policy.moves!r}")
+        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+            raise ValueError(f"{name_of(handler)} has a yield: calling it would handle nothing")
+        if not wanted and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+            raise ValueError(f"{name_of(handler)} takes no record: declare a parameter for it")
+        self.is_async = is_async(handler)
+
+    def __call__(self, message: Message) -> Outcome:
+        """Call a sync handler. SystemExit and KeyboardInterrupt are raised: they end the member."""
+        transaction = Transaction()
+        try:
+            record = self._decoded(message)
+            if isinstance(record, Outcome):
+                return record
+            returned = self._handler(*((record, transaction) if self._with_transaction else (record,)))
+            if returned is not None and inspect.iscoroutine(returned):
+                returned.close()
+                raise TypeError(f"{name_of(self._handler)} returned a coroutine: declare it with async def")  # noqa: TRY301
+        except BaseException as error:
+            if ends_member(error):
+                raise
+            return Outcome(self._failure(error, None))
+        return Outcome(outputs=tuple(transaction.outputs))
+
+    async def call(self, message: Message) -> Outcome:
+        """Call an async handler, for `processing_time_max` at most. CancelledError: this task is cancelled, and the
+        record has no outcome. A CancelledError that the handler raises by itself is a failure."""
+        transaction = Transaction()
+        try:
+            record = self._decoded(message)
+            if isinstance(record, Outcome):
+                return record
+            async with asyncio.timeout(self._limit_s):
+                await self._handler(*((record, transaction) if self._with_transaction else (record,)))
+        except BaseException as error:
+            if ends_member(error):
+                raise
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error
+            return Outcome(self._failure(error, None))
+        return Outcome(outputs=tuple(transaction.outputs))
+
+    def _decoded(self, message: Message) -> Message | Outcome:
+        """What the handler gets, or the failure to decode it."""
+        message = up_to_date(message)
+        if self._policy.decode is None or message.value is None:
+            return message
+        try:
+            return message._replace(value=self._policy.decode(message.value))
+        except BaseException as error:  # a decoder may raise anything
+            if ends_member(error):
+                raise
+            return Outcome(self._failure(error, FailureKind.FATAL))
+
+    def _failure(self, error: BaseException, kind: FailureKind | None) -> Failure:
+        """Causes are looked through, the outermost first."""
+        chain = [error, *causes(error)]
+        policy, rule = self._policy, -1
+        said = next((one.kind for one in chain if isinstance(one, Failed)), None)
+        if any(isinstance(one, tuple(policy.outage)) for one in chain):
+            kind = FailureKind.OUTAGE
+        elif said is not None or kind is None:
+            fatal = any(isinstance(one, tuple(policy.fatal)) for one in chain)
+            kind = said or (FailureKind.FATAL if fatal else FailureKind.RETRIABLE)
+        for place, wanted in enumerate(policy.rules):
+            if any(isinstance(one, wanted) for one in chain):
+                rule = place
+                break
+        stack = stack_text(error)
+        cause = class_name(chain[-1]) if len(chain) > 1 else ""
+        return Failure(kind, class_name(error), cause, text_of(error), stack, rule)
+
+
+def name_of(handler: Callable[..., Any]) -> str:
+    """The handler's name for messages."""
+    return getattr(handler, "__qualname__", None) or repr(handler)
+
+
+def is_async(handler: Callable[..., Any]) -> bool:
+    """Whether calling the handler returns a coroutine."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
+def ends_member(error: BaseException) -> bool:
+    """Whether this, alone or in a group, asks for the end of the program."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup((SystemExit, KeyboardInterrupt)) is not None
+    return isinstance(error, (SystemExit, KeyboardInterrupt))
+
+
+def stack_text(error: BaseException) -> str:
+    """As Python prints it. The same lines of code fail again and again, and to look them up is most of it."""
+    if error.__cause__ is not None or error.__context__ is not None or isinstance(error, BaseExceptionGroup):
+        return "".join(traceback.format_exception(error))
+    places, link = [], error.__traceback__
+    while link is not None:
+        places.append((link.tb_frame.f_code, link.tb_lasti))
+        link = link.tb_next
+    key = tuple(places)
+    lines = _stacks.get(key)
+    if lines is None:
+        lines = "".join(traceback.format_tb(error.__traceback__))
+        if len(_stacks) >= STACKS_MAX:
+            _stacks.clear()
+        _stacks[key] = lines
+    head = "Traceback (most recent call last):\n" if lines else ""
+    return head + lines + last_lines(error)
+
+
+def last_lines(error: BaseException) -> str:
+    """What a stack ends with: class and text, written here where nothing more belongs to it."""
+    if isinstance(error, SyntaxError) or getattr(error, "__notes__", None):
+        return "".join(traceback.format_exception_only(error))
+    kind, text = type(error), text_of(error)
+    name = kind.__qualname__ if kind.__module__ == "__main__" else class_name(error)
+    return f"{name}: {text}\n" if text else f"{name}\n"
+
+
+def text_of(error: BaseException) -> str:
+    """Its text, also of a class whose `__str__` raises, as Python prints it: a worker may not end by it."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001  # whatever it is
+        return "<exception str() failed>"
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """What led to it, link by link."""
+    found: list[BaseException] = []
+    link = error.__cause__ or error.__context__
+    while link is not None and link not in found and link is not error:
+        found.append(link)
+        link = link.__cause__ or link.__context__
+    return found
+
+
+def class_name(error: BaseException) -> str:
+    """With its module, but for Python's own."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

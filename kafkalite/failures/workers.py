@@ -1,0 +1,353 @@
+"""Run handlers while the client is polled: sync ones in threads, async ones as tasks of one event loop.
+
+    Run ─▶ start ─┬─ ThreadWorkers: the next free thread ─┬─▶ Caller ─▶ Finished per record, RunEnded ─▶ results
+                  └─ TaskWorkers: a task of the loop ─────┘                              (the bell rings)
+
+The records of a run are handled one after the other, unless the policy keeps no order and the handler is async: then up
+to `count` records are handled at a time, and with order by key no two of one key.
+
+Thread rule: the methods belong to the runner's thread, except `cancel`; `since` and `failure` are read there while
+handlers run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from kafkalite.failures.events import FailureKind, Finished, RunEnded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from kafkalite.failures.calls import Caller
+    from kafkalite.failures.events import Event, Message, Outcome, Run
+    from kafkalite.failures.rows import Row
+    from kafkalite.model import TopicPartition
+
+CANCEL_WAIT_S: Final = 10.0
+"""How long cancelled handlers may take to end."""
+
+Result = TypeVar("Result")
+logger = logging.getLogger(__name__)
+
+
+class Workers(ABC):
+    """What both kinds share. `count` handlers run at a time; `mark` writes a mark to the ledger; `bell` is rung at the
+    end of each run, because ringing it for each record would leave the workers hardly any time."""
+
+    def __init__(
+        self, caller: Caller, count: int, bell: queue.SimpleQueue[None], mark: Callable[[str, Row], None]
+    ) -> None:
+        self._caller = caller
+        self._count = count
+        self._bell = bell
+        self._mark = mark
+        self._results: deque[Event] = deque()
+        self.running: dict[TopicPartition, Run] = {}
+        """Runs that have not ended, as far as the runner's thread has heard."""
+        self.since: dict[tuple[TopicPartition, int], float] = {}
+        """Records that are being handled, by partition and offset, with the start (monotonic s)."""
+        self._withdrawn: set[int] = set()
+        self.failure: BaseException | None = None
+        """The handler's exception that ends the member. No record is handled after it."""
+
+    def start(self, run: Run) -> None:
+        """Hand the run to a worker."""
+        self.running[run.partition] = run
+        self._begin(run)
+
+    @abstractmethod
+    def _begin(self, run: Run) -> None: ...
+
+    def withdraw(self, partition: TopicPartition) -> None:
+        """Begin no more records of this partition."""
+        run = self.running.get(partition)
+        if run is not None:
+            self._withdrawn.add(run.number)
+
+    def ended(self, event: RunEnded) -> None:
+        """The runner has heard of the end of a run."""
+        if (run := self.running.get(event.partition)) is not None and run.number == event.run:
+            del self.running[event.partition]
+        self._withdrawn.discard(event.run)
+
+    def results(self) -> list[Event]:
+        """Return the outcomes and ends since the last call."""
+        found: list[Event] = []
+        while self._results:
+            found.append(self._results.popleft())
+        return found
+
+    def cancel(self) -> None:  # noqa: B027  # threads cannot be cancelled
+        """Cancel the handlers that can be cancelled; their records get no outcome. From any thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the workers that are free."""
+
+    def _is_over(self, run: Run) -> bool:
+        """Whether no further record of the run may begin."""
+        return run.number in self._withdrawn or self.failure is not None
+
+    def _finish(self, run: Run, message: Message, outcome: Outcome) -> None:
+        self._results.append(Finished(run.partition, run.number, message.offset, outcome))
+
+    def _end(self, run: Run, each_ms: float) -> None:
+        self._results.append(RunEnded(run.partition, run.number, each_ms))
+        self._bell.put(None)
+
+    @contextlib.contextmanager
+    def _watched(self, run: Run, message: Message) -> Iterator[None]:
+        key = (run.partition, message.offset)
+        self.since[key] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self.since[key]
+
+
+class ThreadWorkers(Workers):
+    """Threads for sync handlers, each a run at a time."""
+
+    def __init__(
+        self, caller: Caller, count: int, bell: queue.SimpleQueue[None], mark: Callable[[str, Row], None]
+    ) -> None:
+        super().__init__(caller, count, bell, mark)
+        self._jobs: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=self._work, name=f"failures-{n}", daemon=True) for n in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _begin(self, run: Run) -> None:
+        self._jobs.put(run)
+
+    def close(self) -> None:
+        """End the free threads; a thread in a handler ends after it."""
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (run := self._jobs.get()) is not None:
+            each_ms = 0.0
+            try:
+                each_ms = self._handle(run)
+            except BaseException as error:  # noqa: BLE001  # for the thread of `run`, which raises it
+                self.failure = self.failure or error
+            self._end(run, each_ms)
+
+    def _handle(self, run: Run) -> float:
+        """Handle the records of a run in order. Returns the mean time of one in ms, for a run with marks."""
+        failures, handled_s = 0, 0.0
+        failed_keys: set[bytes] = set()
+        for place, message in enumerate(run.messages):
+            if self._is_over(run):
+                break
+            if run.by_key and message.key in failed_keys:
+                continue
+            if run.marks and (mark := run.marks[place]) is not None:
+                self._mark(mark.key, mark.row)
+            begun = time.monotonic()
+            key = (run.partition, message.offset)
+            self.since[key] = begun  # without a context: each record of a fast handler comes by here
+            try:
+                outcome = self._caller(message)
+            finally:
+                del self.since[key]
+            if run.marks:
+                handled_s += time.monotonic() - begun
+            self._finish(run, message, outcome)
+            if outcome.failure is not None:
+                failures += 1
+                if message.key is not None:
+                    failed_keys.add(message.key)
+                if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
+                    break
+        return 1000 * handled_s / len(run.messages)
+
+
+class EventLoopThread:
+    """An event loop in its own thread."""
+
+    def __init__(self) -> None:
+        self._ready: queue.SimpleQueue[asyncio.AbstractEventLoop] = queue.SimpleQueue()
+        self._over = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="failures-loop", daemon=True)
+        self._thread.start()
+        self.loop = self._ready.get()
+
+    def _run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._ready.put(asyncio.get_running_loop())
+        await self._over.wait()
+
+    def call(self, work: Coroutine[object, object, Result]) -> Result:
+        """Return what the coroutine returns, or raise what it raises. SystemExit does not stop the loop."""
+
+        async def guarded() -> tuple[Result | None, BaseException | None]:
+            try:
+                return await work, None
+            except BaseException as error:  # noqa: BLE001  # raised in the thread of the caller
+                return None, error
+
+        found, error = asyncio.run_coroutine_threadsafe(guarded(), self.loop).result()
+        if error is not None:
+            raise error
+        return cast("Result", found)
+
+    def close(self) -> None:
+        """Cancel what still runs, and end; a handler that blocks the loop is left alone after CANCEL_WAIT_S."""
+        self.loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(CANCEL_WAIT_S)
+
+
+class TaskWorkers(Workers):
+    """Tasks for async handlers, in `loop`, or in a loop of an own thread."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        count: int,
+        bell: queue.SimpleQueue[None],
+        mark: Callable[[str, Row], None],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(caller, count, bell, mark)
+        self._own = EventLoopThread() if loop is None else None
+        self._loop = self._own.loop if self._own is not None else loop
+        self._free = asyncio.Semaphore(count)
+        self._tasks: set[asyncio.Task[float]] = set()
+        self._cancelled = False
+
+    def _begin(self, run: Run) -> None:
+        assert self._loop is not None, "given, or made"
+        self._loop.call_soon_threadsafe(self._start_task, run)
+
+    def _start_task(self, run: Run) -> None:
+        if self._cancelled:
+            self._end(run, 0.0)
+            return
+        task = asyncio.get_running_loop().create_task(self._work(run), name=f"failures-{run.partition}")
+        self._tasks.add(task)
+        task.add_done_callback(functools.partial(self._done, run))
+
+    def _done(self, run: Run, task: asyncio.Task[float]) -> None:
+        """Also for a task that was cancelled before its first step."""
+        self._tasks.discard(task)
+        self._end(run, 0.0 if task.cancelled() else task.result())
+
+    def cancel(self) -> None:
+        assert self._loop is not None, "given, or made"
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs in it
+            self._loop.call_soon_threadsafe(self._cancel_all)
+
+    def _cancel_all(self, ended: Future[None] | None = None) -> None:
+        self._cancelled = True
+        for task in self._tasks:
+            task.cancel()
+        if ended is not None:
+            self._tell_when_ended(ended)
+
+    def _tell_when_ended(self, ended: Future[None]) -> None:
+        if self._tasks:
+            next(iter(self._tasks)).add_done_callback(lambda _: self._tell_when_ended(ended))
+        elif not ended.done():
+            ended.set_result(None)
+
+    def close(self) -> None:
+        """Cancel the handlers that still run, and wait CANCEL_WAIT_S at most for their end."""
+        assert self._loop is not None, "given, or made"
+        ended: Future[None] = Future()
+        try:
+            self._loop.call_soon_threadsafe(self._cancel_all, ended)
+            ended.result(CANCEL_WAIT_S)
+        except RuntimeError:
+            logger.info("the event loop of the handlers is closed")
+        except NotYet:
+            logger.warning("%d handlers still run %g s after they were cancelled", len(self._tasks), CANCEL_WAIT_S)
+        if self._own is not None:
+            self._own.close()
+
+    # --- in the loop --------------------------------------------------------------------------------------------------
+
+    async def _work(self, run: Run) -> float:
+        """Handle a run. SystemExit and KeyboardInterrupt do not reach the loop, which they would stop."""
+        overlaps = self._count > 1 and run.failures_max > 1 and not run.marks
+        try:
+            return await (self._overlapping(run) if overlaps else self._in_order(run))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  # for the thread of `run`, which raises it
+            self.failure = self.failure or error
+            return 0.0
+
+    async def _in_order(self, run: Run) -> float:
+        """Like ThreadWorkers._handle."""
+        failures, handled_s = 0, 0.0
+        failed_keys: set[bytes | None] = set()
+        for place, message in enumerate(run.messages):
+            if self._is_over(run):
+                break
+            if run.by_key and message.key is not None and message.key in failed_keys:
+                continue
+            if run.marks and (mark := run.marks[place]) is not None:
+                await asyncio.to_thread(self._mark, mark.key, mark.row)
+            async with self._free:
+                begun = time.monotonic()
+                outcome = await self._handled(run, message)
+                handled_s += time.monotonic() - begun
+            if outcome.failure is not None:
+                failures += 1
+                failed_keys.add(message.key)
+                if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
+                    break
+        return 1000 * handled_s / len(run.messages) if run.marks else 0.0
+
+    async def _overlapping(self, run: Run) -> float:
+        """Up to `count` records at a time; with order by key the records of a key follow each other."""
+        chains: dict[object, list[Message]] = {}
+        for message in run.messages:
+            key: object = message.key if run.by_key and message.key is not None else message.offset
+            chains.setdefault(key, []).append(message)
+        failures, over = 0, False
+
+        async def follow(chain: list[Message]) -> None:
+            nonlocal failures, over
+            for message in chain:
+                async with self._free:
+                    if over or self._is_over(run):
+                        return
+                    try:
+                        outcome = await self._handled(run, message)
+                    except asyncio.CancelledError:
+                        raise
+                    except BaseException as error:  # noqa: BLE001  # a task that raises it would stop the loop
+                        self.failure = self.failure or error
+                        return
+                if outcome.failure is not None:
+                    failures += 1
+                    over = failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE or over
+                    return
+
+        async with asyncio.TaskGroup() as group:
+            for chain in chains.values():
+                group.create_task(follow(chain))
+        return 0.0
+
+    async def _handled(self, run: Run, message: Message) -> Outcome:
+        with self._watched(run, message):
+            outcome = await self._caller.call(message)
+        self._finish(run, message, outcome)
+        return outcome
