@@ -1,11 +1,13 @@
 """Run a handler by a policy: retries, dead letters, a ledger of what became of each record that failed.
 
+kafkalite failures run shop.billing:bill
 kafkalite failures run --policy billing.toml shop.billing:handle
 kafkalite failures ledger billing
 kafkalite failures status billing
 
 The handler is a function of a module on the path, or in this directory: handle(record), async too, or handle(record,
-transaction), whose records are written exactly when its own is done. An exception means what the policy says.
+transaction), whose records are written exactly when its own is done. An exception means what the policy says. A
+function with @failures.handler has its own policy, which --policy replaces. Any other function needs --policy.
 With --restarts the member runs in a process of its own that is started again when it dies, so that a record that kills
 the process is a dead letter at last.
 """
@@ -41,10 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     run = actions.add_parser("run", help="handle records until Ctrl-C")
     run.add_argument("handler", metavar="MODULE:FUNCTION", help="function that handles a record")
-    run.add_argument("--policy", metavar="FILE", type=Path, required=True, help="TOML file with the policy")
+    run.add_argument(
+        "--policy", metavar="FILE", type=Path, help="TOML file with the policy (default: that of @failures.handler)"
+    )
     run.add_argument("--member", metavar="NAME", help="member name, unique in the group and the same after a restart")
     run.add_argument(
-        "--workers", metavar="N", type=count, default=1, help="number of handlers that run at a time (default: 1)"
+        "--workers",
+        metavar="N",
+        type=count,
+        default=1,
+        help="number of handlers that run at a time, as threads, or as tasks if async (default: 1)",
     )
     run.add_argument("--alarm-url", metavar="URL", help="URL to which alarms are posted as JSON")
     run.add_argument(
@@ -97,14 +105,20 @@ def supervise() -> int:
 
 
 def run_member(arguments: argparse.Namespace) -> int:
+    from kafkalite.failures import Handler
     from kafkalite.failures import run as run_policy
     from kafkalite.failures.policy_file import load_policy, named
 
     sys.path.insert(0, str(Path.cwd()))
-    policy = load_policy(arguments.policy)
+    policy = None if arguments.policy is None else load_policy(arguments.policy)
     stop = threading.Event()
     try:
         handler = named(arguments.handler)
+        if isinstance(handler, Handler):
+            policy = policy or handler.policy
+            handler = handler.function
+        if policy is None:
+            raise UsageError(f"{arguments.handler} has no @failures.handler: name its policy with --policy FILE")
         sender = sender_of(arguments, policy)
     except ValueError as error:
         raise UsageError(str(error)) from error

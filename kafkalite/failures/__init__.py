@@ -1,5 +1,6 @@
 """When a message fails: retries, dead letters, and a ledger of what became of it, for a consumer group.
 
+    handlers.py, trial.py    THE front door: a handler with its policy, by one decorator; in memory, for tests
     adapters/     clients that read and write for the runner
     runner.py     carries out what the core decides
     workers.py, calls.py    threads and tasks for handlers; one call, and what its exception means
@@ -10,14 +11,17 @@
     session.py    THE core: events in, actions out. No I/O, no clock, no threads
     events.py, lanes.py, breaker.py, windows.py    what the core speaks of, and what it is made of
     policy.py, retry_strategies.py    what a group wants; what it does with a record that fails, and after which delay
+    arguments.py    unknown arguments are refused, with the place where they belong
     names.py, rows.py, times.py    names of topics; rows of the ledger; times
 
 Each uses only what stands below it. Names are imported when first used.
 
-    from kafkalite.failures import Policy, RetryTopics, run
+    from kafkalite import failures
 
-    policy = Policy(group="billing", topics=["orders"], strategy=RetryTopics(["10 s", "1 min", "10 min"]))
-    run(policy, handle, "127.0.0.1:9092")
+    @failures.handler(topics="orders", group="billing", retry=["10 s", "1 min", "10 min"], fatal=ValueError)
+    def bill(order): ...
+
+    bill.run("127.0.0.1:9092")
 
 A dead letter, its row in the ledger and the offset are one transaction.
 """
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from kafkalite.failures.calls import Failed as Failed
     from kafkalite.failures.calls import Transaction as Transaction
     from kafkalite.failures.events import Message as Message
+    from kafkalite.failures.handlers import Handler as Handler
+    from kafkalite.failures.handlers import handler as handler
     from kafkalite.failures.ledger import Ledger as Ledger
     from kafkalite.failures.policy import Policy as Policy
     from kafkalite.failures.retry_strategies import Exponential as Exponential
@@ -44,11 +50,13 @@ if TYPE_CHECKING:
     from kafkalite.failures.retry_strategies import RetryTopics as RetryTopics
     from kafkalite.failures.runner import Runner as Runner
     from kafkalite.failures.running import run as run
+    from kafkalite.failures.trial import Tried as Tried
 
 _WHERE: Final = {
     "BatchLetters": "kafkalite.failures.batches",
     "Exponential": "kafkalite.failures.retry_strategies",
     "Failed": "kafkalite.failures.calls",
+    "Handler": "kafkalite.failures.handlers",
     "Ignore": "kafkalite.failures.retry_strategies",
     "Ledger": "kafkalite.failures.ledger",
     "Limit": "kafkalite.failures.retry_strategies",
@@ -60,6 +68,8 @@ _WHERE: Final = {
     "RetryTopics": "kafkalite.failures.retry_strategies",
     "Runner": "kafkalite.failures.runner",
     "Transaction": "kafkalite.failures.calls",
+    "Tried": "kafkalite.failures.trial",
+    "handler": "kafkalite.failures.handlers",
     "run": "kafkalite.failures.running",
 }
 

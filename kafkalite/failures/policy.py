@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.base.dataclass import dataclass
+from kafkalite.failures.arguments import NamedArguments
 from kafkalite.failures.names import Layout, ledger_name
 from kafkalite.failures.retry_strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import UNITS_MS, milliseconds
@@ -40,7 +41,7 @@ RETENTION_TIMES: Final = 10
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(NamedArguments):
     """See the module.
 
     `strategy`          for what fails; `rules` has others by exception class, the first that fits
@@ -93,6 +94,7 @@ class Policy:
             raise ValueError(f"topics must be a list with at least one topic, not {self.topics!r}")
         if not self.group:
             raise ValueError("group must not be empty")
+        self._check_kinds()
         for name, value, known in (
             ("order", self.order, ORDERS),
             ("after_dead", self.after_dead, AFTER_DEAD),
@@ -128,6 +130,29 @@ class Policy:
         ledgers = ledger_name("")
         if own & set(self.topics) or any(topic.startswith(ledgers) for topic in self.topics):
             raise ValueError("topics must not contain a ledger or the policy's own retry and dead-letter topics")
+
+    def _check_kinds(self) -> None:
+        """What would otherwise be found out when the first record fails."""
+        for name in ("topics", "after", "compat"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not all(isinstance(one, str) for one in value):
+                raise ValueError(f"{name} is {value!r}; it is a list of names")
+        for name in ("fatal", "outage", "rules"):
+            for kind in getattr(self, name):
+                if not isinstance(kind, type) or not issubclass(kind, BaseException):
+                    raise ValueError(  # noqa: TRY004  # as for all faults of a policy
+                        f"{name} has {kind!r}, which is not an exception class"
+                    )
+        for name, value in (("strategy", self.strategy), *(("rules", strategy) for strategy in self.rules.values())):
+            if not isinstance(value, (Ignore, RetryForever, RetryHere, RetryTopics)):
+                raise ValueError(  # noqa: TRY004  # as for all faults of a policy
+                    f"{name} has {value!r}, which is not a strategy: use RetryTopics, RetryHere, RetryForever or Ignore"
+                )
+        if self.limit is not None and not isinstance(self.limit, Limit):
+            raise ValueError(f"limit is {self.limit!r}; it is a Limit")
+        for name in ("decode", "scrub"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it is a function")
 
     @cached_property
     def layout(self) -> Layout:

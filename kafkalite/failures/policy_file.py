@@ -26,6 +26,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import StartupError
+from kafkalite.failures.arguments import refuse_unknown
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.retry_strategies import (
     Exponential,
@@ -61,9 +62,7 @@ def policy_of(document: dict[str, Any]) -> Policy:
     """ValueError or TypeError for what is no policy."""
     given = dict(document)
     known = {field.name for field in fields(Policy)}
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise ValueError(f"unknown key {', '.join(unknown)} in the policy; expected {', '.join(sorted(known))}")
+    refuse_unknown("a policy", given, known)
     for name in ("group", "topics", "strategy"):
         if name not in given:
             raise ValueError(f"key {name} is missing in the policy")

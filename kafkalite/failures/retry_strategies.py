@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.base.dataclass import dataclass
+from kafkalite.failures.arguments import NamedArguments
 from kafkalite.failures.times import milliseconds
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(NamedArguments):
     """A backoff that grows: `first`, times `factor` each time, at most `ceiling`."""
 
     first: Duration
@@ -81,7 +82,7 @@ def check_backoff(backoff: Duration | Exponential | Sequence[Duration]) -> None:
 
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(NamedArguments):
     """When ignored records become an alarm: above `ratio` of all over the last `over`, once `least` were seen.
 
     `then`: None (the alarm alone), "stop", or "dead letter": what happens to failing records from then on.
@@ -99,7 +100,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Limit:
+class Limit(NamedArguments):
     """When failures mean that a system is down: above `ratio` over the last `over` once `least` were seen, or
     `consecutive` ones."""
 
@@ -123,7 +124,7 @@ def check_window(ratio: float, over: Duration, least: int) -> None:
 
 
 @dataclass(frozen=True)
-class Ignore:
+class Ignore(NamedArguments):
     """Counts the record and goes on. Nothing is kept of it, but a row of the ledger with `record`."""
 
     alarm: Loss | None = None
@@ -137,7 +138,7 @@ class Ignore:
 
 
 @dataclass(frozen=True)
-class RetryForever:
+class RetryForever(NamedArguments):
     """Tries until it works; the partition waits meanwhile. `alarm_after`: a record older than that is an alarm."""
 
     backoff: Duration | Exponential | Sequence[Duration] = Exponential("100 ms", "30 s")
@@ -155,7 +156,7 @@ class RetryForever:
 
 
 @dataclass(frozen=True)
-class RetryHere:
+class RetryHere(NamedArguments):
     """Tries `attempts` times in all, the partition waiting, then does what `then` says: an end, or a strategy."""
 
     attempts: int
@@ -181,7 +182,7 @@ class RetryHere:
 
 
 @dataclass(frozen=True)
-class RetryTopics:
+class RetryTopics(NamedArguments):
     """Once more after each of `delays`, in topics of their own, so that others are not held up; then a dead letter.
 
     `jitter` is the share of a delay that chance may add. With `dead_letters=False` the record is ignored at last.

@@ -5,22 +5,27 @@ Thread rule: the calling thread is the member's until it ends; `stop` may be set
 
 from __future__ import annotations
 
+import inspect
 import random
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.client import Client
+from kafkalite.client import Client, GroupReader
+from kafkalite.client.security import Security
 from kafkalite.failures.adapters.columnar import ColumnarPort
+from kafkalite.failures.arguments import RUN_ARGUMENTS, refuse_unknown
 from kafkalite.failures.runner import Runner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    import asyncio
+    from collections.abc import Callable, Iterable, Mapping
 
-    from kafkalite.client.security import Security
     from kafkalite.failures.events import Alarm, Failure, Message
     from kafkalite.failures.policy import Policy
 
 SESSION_TIMEOUT_S: Final = 15.0
+MEMBERS_OWN: Final = frozenset({"on_assigned", "on_revoked", "on_lost", "isolation", "raises_truncation"})
+"""Options of a GroupReader that a member sets."""
 
 
 def run(
@@ -31,7 +36,8 @@ def run(
     stop: threading.Event | None = None,
     member: str | None = None,
     workers: int = 1,
-    security: Security | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
+    security: Security | Mapping[str, str] | None = None,
     on_alarm: Callable[[Alarm], None] | None = None,
     on_failed: Callable[[Message, Failure], object] | None = None,
     on_moved: Callable[[Message, str, str], object] | None = None,
@@ -39,11 +45,19 @@ def run(
     on_start: Callable[[Runner], None] | None = None,
     **options: Any,
 ) -> str:
-    """Handles records by the policy, with the columnar client, until `stop` is set; or why it ended by itself.
+    """Handle records by the policy, with kafkalite's client, until `stop` is set. Returns "", or why the policy stopped
+    the member.
 
-    A `member` with a name is a static one (KIP-345): started again it has its partitions at once, also when it died.
-    Options are those of Runner, and the others a GroupReader's. `on_start` is given the runner, for its metrics.
+    `member`    a name makes it a static member (KIP-345): started again, it gets its partitions at once
+    `security`  TLS and SASL: a Security, or Kafka's client settings such as {"security.protocol": "SASL_SSL", …}
+    `on_start`  called with the Runner, for its metrics
+    `options`   those of a GroupReader
+
+    The others are Runner's. TypeError for an unknown option, ConfigError for bad settings, StartupError, KafkaError.
     """
+    refuse_unknown("run", options, [*RUN_ARGUMENTS, *_reader_options()])
+    if security is not None and not isinstance(security, Security):
+        security = Security(security)
     with Client(bootstrap_servers, client_id="kafkalite-failures", security=security) as client, client.twin() as other:
         if member is not None:
             options.setdefault("instance_id", member)
@@ -58,6 +72,7 @@ def run(
             other,
             member=name,
             workers=workers,
+            loop=loop,
             on_alarm=on_alarm,
             on_failed=on_failed,
             on_moved=on_moved,
@@ -66,3 +81,9 @@ def run(
         if on_start is not None:
             on_start(runner)
         return runner.run(stop or threading.Event())
+
+
+def _reader_options() -> list[str]:
+    """The options of a GroupReader that a member leaves to the caller."""
+    parameters = inspect.signature(GroupReader).parameters.values()
+    return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in MEMBERS_OWN]

@@ -59,7 +59,7 @@ def test_pytest_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.Mo
 
 def test_failing_message_becomes_a_dead_letter_and_is_redriven(kafka_broker: Broker, tmp_path: Path) -> None:
     """The program is started twice, the second time with the handler repaired."""
-    (program,) = (block for block in blocks("python") if "kafkalite.failures" in block)
+    (program,) = (block for block in blocks("python") if "failures.handler" in block)
     first, second = (block for block in blocks("sh") if "python shop.py" in block)
     address = kafka_broker.bootstrap_servers
     environment = {

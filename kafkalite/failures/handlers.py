@@ -1,0 +1,224 @@
+"""A handler with its policy, by one decorator.
+
+    @failures.handler(topics="orders", group="billing", retry=["1 s", "10 s", "1 min"], fatal=LookupError)
+    def bill(order): ...
+
+    bill.run("127.0.0.1:9092")          until SIGTERM or Ctrl-C
+    await bill.serve("127.0.0.1:9092")  inside a running event loop, until it is cancelled
+    bill.try_records([b"…"])            in memory, without a broker
+    bill(order)                         the function itself
+
+The decorator makes a Policy, and the rest is kafkalite.failures.run.
+
+Thread rule: a Handler is immutable, and may run in several threads at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar
+
+from kafkalite.base.ending import on_ending
+from kafkalite.failures.arguments import refuse_unknown
+from kafkalite.failures.calls import Caller, name_of
+from kafkalite.failures.policy import Policy
+from kafkalite.failures.retry_strategies import RetryTopics
+from kafkalite.failures.running import run
+from kafkalite.failures.trial import Trial, Tried, messages_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
+
+    from kafkalite.failures.events import Message
+    from kafkalite.failures.retry_strategies import Limit, Strategy
+    from kafkalite.failures.runner import Runner
+    from kafkalite.failures.times import Duration
+
+P = ParamSpec("P")
+R = TypeVar("R")
+BOOTSTRAP = "127.0.0.1:9092"
+
+
+class PolicyOptions(TypedDict, total=False):
+    """The fields of Policy that a handler may have; `fatal` and `outage` also take one class."""
+
+    strategy: Strategy
+    fatal: type[BaseException] | Sequence[type[BaseException]]
+    outage: type[BaseException] | Sequence[type[BaseException]]
+    rules: Mapping[type[BaseException], Strategy]
+    order: str
+    after_dead: str
+    processing_time_max: Duration
+    limit: Limit | None
+    after: str | Sequence[str]
+    on_dead: str
+    on_damage: str
+    reprocess: str
+    moves: str
+    decode: Callable[[bytes], Any] | None
+    compat: Sequence[str]
+    scrub: Callable[[str], str] | None
+    letter_key: str
+    cleanup: str
+    skip_tombstones: bool
+    ahead_max: int
+    parked_max: int
+
+
+def handler(
+    *,
+    topics: str | Sequence[str],
+    group: str,
+    retry: Sequence[Duration] | None = None,
+    **options: Unpack[PolicyOptions],
+) -> Callable[[Callable[P, R]], Handler[P, R]]:
+    """Decorate a function, or coroutine function, that handles one record: `f(record)` or `f(record, transaction)`.
+
+    `topics`    one topic, or a list
+    `group`     the consumer group
+    `retry`     delays of the retry topics, such as ["1 s", "1 min"]: short for strategy=RetryTopics(retry)
+    `strategy`  another strategy: RetryTopics, RetryHere, RetryForever or Ignore
+    others      as in Policy; `fatal`, `outage` and `after` also take one instead of a list
+
+    TypeError for an unknown argument, ValueError for a wrong value or a function that cannot be a handler.
+    """
+    refuse_unknown("@failures.handler", options, PolicyOptions.__annotations__)
+    given: dict[str, Any] = {**options}
+    if (retry is None) is ("strategy" not in given):
+        raise ValueError(
+            "@failures.handler needs retry=[…] or strategy=…"
+            if retry is None
+            else "retry=[…] is short for strategy=RetryTopics([…]): pass one of them"
+        )
+    if retry is not None:
+        if isinstance(retry, (str, int, float)):
+            raise ValueError(f"retry is {retry!r}; it is a list of delays, such as [{retry!r}]")
+        given["strategy"] = RetryTopics(retry)
+    for name in ("fatal", "outage"):
+        if isinstance(given.get(name), type):
+            given[name] = [given[name]]
+    if isinstance(given.get("after"), str):
+        given["after"] = [given["after"]]
+    policy = Policy(group=group, topics=[topics] if isinstance(topics, str) else topics, **given)
+    return functools.partial(Handler, policy)
+
+
+class Handler(Generic[P, R]):
+    """A decorated function: see the module, and `handler`. Called, it is the function."""
+
+    def __init__(self, policy: Policy, function: Callable[P, R]) -> None:
+        if not callable(function):
+            raise TypeError(f"@failures.handler decorates a function, not {function!r}")
+        Caller(policy, function)  # it says what is wrong with the function
+        functools.update_wrapper(self, function)
+        self.policy = policy
+        self.function = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<handler {name_of(self.function)} of group {self.policy.group}>"
+
+    def __reduce__(self) -> str:
+        return self.function.__qualname__
+
+    def run(
+        self, bootstrap_servers: str | Iterable[str] = BOOTSTRAP, *, stop: threading.Event | None = None, **options: Any
+    ) -> str:
+        """Handle records until SIGTERM, Ctrl-C or `stop`. Returns "", or why the policy stopped the member.
+
+        At the end the records in hand are finished, offsets are committed, and the member leaves the group. A second
+        signal ends the process at once. In another thread than the main one, or in a program with its own handler of
+        SIGTERM, signals are left alone.
+
+        Options are those of `failures.run`: security, member, workers, on_alarm, on_failed, on_moved, create_topics,
+        on_start, and those of a GroupReader. StartupError, KafkaError.
+        """
+        stop = threading.Event() if stop is None else stop
+        with _ended_by_signals(stop):
+            return run(self.policy, self.function, bootstrap_servers, stop=stop, **options)
+
+    async def serve(
+        self, bootstrap_servers: str | Iterable[str] = BOOTSTRAP, *, stop: threading.Event | None = None, **options: Any
+    ) -> str:
+        """Like `run`, inside a running event loop, until `stop` or cancellation.
+
+        An async handler runs in this loop, `workers` calls at a time; a sync one in threads. Kafka's client has its own
+        thread, which calls the hooks (`on_alarm` …). If this coroutine is cancelled, async handlers are cancelled, sync
+        ones finish, the member leaves the group, and then CancelledError is raised: records without an outcome are
+        delivered again.
+        """
+        stop = threading.Event() if stop is None else stop
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[str] = loop.create_future()
+        runners: list[Runner] = []
+        on_start = options.pop("on_start", None)
+
+        def started(runner: Runner) -> None:
+            runners.append(runner)
+            if on_start is not None:
+                on_start(runner)
+
+        def work() -> None:
+            why = ""
+            failure: BaseException | None = None
+            try:
+                why = run(
+                    self.policy, self.function, bootstrap_servers, stop=stop, loop=loop, on_start=started, **options
+                )
+            except BaseException as error:  # noqa: BLE001  # raised in the loop
+                failure = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
+                loop.call_soon_threadsafe(_settle, ended, why, failure)
+
+        threading.Thread(target=work, name=f"failures-{self.policy.group}", daemon=True).start()
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            stop.set()
+            for runner in runners:
+                runner.cancel()
+            await _until_done(ended)
+            if ended.exception() is not None:
+                raise asyncio.CancelledError from ended.exception()
+            raise
+
+    def try_records(self, records: Iterable[Message | bytes | None], *, attempts_max: int = 100) -> Tried:
+        """Handle records in memory, without a broker, and return what became of them.
+
+        Retries come at once, in the order of their due times; after `attempts_max` calls for one record the rest is
+        `unfinished`. Records are values, None for a tombstone, or Messages; see `messages_of`. An async handler runs in
+        an event loop of another thread. ValueError, TypeError for records that are none.
+        """
+        return Trial(self.policy, self.function, attempts_max).run(messages_of(self.policy, records))
+
+
+def _settle(ended: asyncio.Future[str], why: str, error: BaseException | None) -> None:
+    if error is None:
+        ended.set_result(why)
+    else:
+        ended.set_exception(error)
+
+
+async def _until_done(ended: asyncio.Future[str]) -> None:
+    """Wait, also if this task is cancelled again meanwhile."""
+    while not ended.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([ended])
+
+
+@contextlib.contextmanager
+def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and Ctrl-C set `stop`, where nothing else in the program handles them."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    with on_ending(stop.set):
+        yield

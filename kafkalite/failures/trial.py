@@ -1,0 +1,277 @@
+"""Run a handler over records in memory: the outcomes that the policy gives them, without a broker and without waiting.
+
+    records ─▶ Fetched ─▶ Session ─┬─ Run ───────▶ the handler
+                  ▲                ├─ Transact ──▶ dead letters, outputs
+                  └─ retry topic ◀─┘    (time passes at once: the clock jumps to the next due time)
+
+The core is the member's own (kafkalite.failures.session); only the client and the clock are replaced.
+
+Thread rule: one thread at a time. An async handler runs in the event loop of another thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.failures.calls import Caller
+from kafkalite.failures.events import (
+    Alarm,
+    Arrival,
+    Assigned,
+    Commit,
+    CommitEnded,
+    Decided,
+    Failure,
+    FailureKind,
+    Fetched,
+    Finished,
+    Goal,
+    Message,
+    Output,
+    Run,
+    RunEnded,
+    Start,
+    Stop,
+    Tick,
+    Transact,
+    TransactionEnded,
+)
+from kafkalite.failures.headers import letter_of, rendered
+from kafkalite.failures.retry_strategies import StepKind
+from kafkalite.failures.session import Session
+from kafkalite.failures.times import Moment
+from kafkalite.failures.transaction_writer import SIZE_MAX
+from kafkalite.failures.workers import EventLoopThread
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from kafkalite.failures.events import Event, Outcome, Put
+    from kafkalite.failures.policy import Policy
+
+ATTEMPTS_MAX: Final = 1000
+
+
+class Retried(NamedTuple):
+    """A failed attempt that was followed by another: the record as the handler got it, and the failure."""
+
+    record: Message
+    failure: Failure
+
+
+class DeadLetter(NamedTuple):
+    """A record that became a dead letter, the failure, and the letter as it would be written to its topic."""
+
+    record: Message
+    failure: Failure
+    letter: Message
+
+
+class Tried(NamedTuple):
+    """What became of the records of `try_records`. `record` and lists of records have the given topics and offsets."""
+
+    processed: list[Message]
+    """Records whose last attempt succeeded, in the order of success."""
+    retried: list[Retried]
+    """Failed attempts that were followed by another, in order."""
+    dead_lettered: list[DeadLetter]
+    ignored: list[Message]
+    """Records that failed and were skipped (Ignore)."""
+    skipped: list[Message]
+    """Records that no handler gets: tombstones, with skip_tombstones."""
+    unfinished: list[Message]
+    """Records that were still to be handled when the policy stopped the member, or attempts_max was reached."""
+    sent: list[Output]
+    """Records that the handler sent through its transaction."""
+    alarms: list[Alarm]
+    stopped: str
+    """Why the policy stopped the member; "" if it did not."""
+
+
+def messages_of(policy: Policy, records: Iterable[Message | bytes | None]) -> list[Message]:
+    """Records of the policy's topics. A value, or None for a tombstone, becomes a record of the first topic, partition
+    0. ValueError for a record of another topic, or offsets that do not ascend."""
+    found: list[Message] = []
+    ends: defaultdict[TopicPartition, int] = defaultdict(int)
+    for record in records:
+        if isinstance(record, Message):
+            message = record
+        elif record is None or isinstance(record, bytes):
+            place = TopicPartition(policy.topics[0], 0)
+            message = Message(*place, ends[place], time.time_ns() // 1_000_000, None, record)
+        else:
+            raise TypeError(f"{record!r} is not a record: pass bytes, None for a tombstone, or a Message")
+        place = TopicPartition(message.topic, message.partition)
+        if message.topic not in policy.topics:
+            raise ValueError(f"a record is of topic {message.topic!r}; the policy has {list(policy.topics)}")
+        if message.offset < ends[place]:
+            raise ValueError(f"offset {message.offset} of {place} follows offset {ends[place] - 1}")
+        ends[place] = message.offset + 1
+        found.append(message)
+    return found
+
+
+class Trial:
+    """See the module. `attempts_max`: calls of the handler for one record, after which the trial ends."""
+
+    def __init__(self, policy: Policy, handler: Callable[..., Any], attempts_max: int = 100) -> None:
+        if not 1 <= attempts_max <= ATTEMPTS_MAX:
+            raise ValueError(f"attempts_max is {attempts_max}; it may be 1 to {ATTEMPTS_MAX}")
+        self._policy = policy
+        self._caller = Caller(policy, handler)
+        self._attempts_max = attempts_max
+        self._session = Session(policy, member="try_records", nonce="t", draw=lambda: 0.0)
+        self._wall_ms = time.time_ns() // 1_000_000
+        self._ms = 0.0
+        self._loop: EventLoopThread | None = None
+        self._ends: dict[TopicPartition, int] = {}
+        self._calls: dict[tuple[str, int, int], list[tuple[Message, Failure | None]]] = {}
+        self._order: list[tuple[tuple[str, int, int], int]] = []
+        """Record and number of each call."""
+        self._letters: dict[tuple[str, int, int], DeadLetter] = {}
+        self._sent: list[Output] = []
+        self._alarms: list[Alarm] = []
+        self._stopped = ""
+        self._is_over = False
+
+    def run(self, records: list[Message]) -> Tried:
+        """Return what becomes of these records. SystemExit and KeyboardInterrupt of the handler are raised."""
+        self._loop = EventLoopThread() if self._caller.is_async else None
+        try:
+            waiting = list(self._begin(records))
+            while waiting and not self._is_over:
+                actions = self._session.on_all(waiting, Moment(self._wall_ms + int(self._ms), self._ms))
+                waiting = [event for action in actions for event in self._carry_out(action)]
+                waiting += self._decided()
+                if not waiting and (wake := self._session.wake_at) is not None:
+                    self._ms = max(self._ms, wake)
+                    waiting = [Tick()]
+        finally:
+            if self._loop is not None:
+                self._loop.close()
+        return self._tried(records)
+
+    def _begin(self, records: list[Message]) -> Iterator[Event]:
+        """All partitions of the records, and those of their retry topics, are assigned; then the records are read."""
+        by_place: dict[TopicPartition, list[Message]] = {}
+        for message in records:
+            self._calls[message[:3]] = []
+            by_place.setdefault(TopicPartition(message.topic, message.partition), []).append(message)
+        starts = {}
+        for place, messages in by_place.items():
+            starts[place] = Start(messages[0].offset, messages[0].offset, messages[0].offset)
+            for topic in self._policy.layout.retries(place.topic):
+                starts[TopicPartition(topic, place.partition)] = Start(0, 0, 0)
+        yield Assigned(starts, {}, {})
+        for place, messages in by_place.items():
+            yield Fetched(place, [Arrival(message) for message in messages], messages[-1].offset + 1)
+
+    def _decided(self) -> Iterator[Event]:
+        """Other groups, that this one waits for, have processed all."""
+        for place, group in self._session.waits.items():
+            yield Decided(group, place, 2**63 - 1)
+
+    def _carry_out(self, action: object) -> Iterator[Event]:
+        match action:
+            case Run():
+                yield from self._handle(action)
+            case Transact():
+                yield TransactionEnded(action.number)
+                for put in action.puts:
+                    yield from self._write(put)
+            case Commit(number=number):
+                yield CommitEnded(number)
+            case Alarm():
+                self._alarms.append(action)
+            case Stop(reason=reason):
+                self._stopped = reason
+
+    def _handle(self, run: Run) -> Iterator[Event]:
+        failures, failed_keys = 0, set()
+        for message in run.messages:
+            if self._stopped or self._is_over or failures >= run.failures_max:
+                break
+            if run.by_key and message.key is not None and message.key in failed_keys:
+                continue
+            outcome = self._call(message)
+            yield Finished(run.partition, run.number, message.offset, outcome)
+            if outcome.failure is not None:
+                failures += 1
+                failed_keys.add(message.key)
+                if outcome.failure.kind is FailureKind.OUTAGE:
+                    break
+        yield RunEnded(run.partition, run.number)
+
+    def _call(self, message: Message) -> Outcome:
+        origin = self._origin(message)
+        calls = self._calls[origin]
+        outcome = self._caller(message) if self._loop is None else self._loop.call(self._caller.call(message))
+        self._order.append((origin, len(calls)))
+        given = message._replace(topic=origin[0], partition=origin[1], offset=origin[2])
+        calls.append((given, outcome.failure))
+        if outcome.failure is not None and len(calls) >= self._attempts_max:
+            self._is_over = True
+        return outcome
+
+    def _origin(self, message: Message) -> tuple[str, int, int]:
+        """The given record that this one is, or is the retry of."""
+        if not self._policy.layout.lanes[message.topic].is_retry:
+            return message[:3]
+        letter = letter_of(message.headers)
+        assert letter is not None, "written here"
+        return (*letter.partition, letter.offset)
+
+    def _write(self, put: Put) -> Iterator[Event]:
+        if put.goal is Goal.OUTPUT:
+            message = put.message
+            self._sent.append(Output(put.topic, put.partition, message.key, message.value, message.headers))
+            return
+        message = rendered(put, SIZE_MAX, self._policy.compat, self._policy.scrub)
+        assert put.letter is not None, "only outputs have none"
+        origin = (*put.letter.partition, put.letter.offset)
+        place = TopicPartition(put.topic, put.letter.partition.partition)
+        offset = self._ends.get(place, 0)
+        self._ends[place] = offset + 1
+        message = message._replace(topic=put.topic, partition=place.partition, offset=offset)
+        if put.goal is Goal.DEAD:
+            assert put.failure is not None, "a dead letter has failed"
+            self._letters[origin] = DeadLetter(self._calls[origin][-1][0], put.failure, message)
+        else:
+            yield Fetched(place, [Arrival(message, letter_of(message.headers))], offset + 1)
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _tried(self, records: list[Message]) -> Tried:
+        processed, retried = [], []
+        for origin, number in self._order:
+            calls = self._calls[origin]
+            message, failure = calls[number]
+            if failure is None:
+                processed.append(message)
+            elif number + 1 < len(calls):
+                retried.append(Retried(message, failure))
+        rest: dict[str, list[Message]] = {"ignored": [], "skipped": [], "unfinished": []}
+        for message in records:
+            calls = self._calls[message[:3]]
+            if (calls and calls[-1][1] is None) or message[:3] in self._letters:
+                continue
+            rest[self._rest(message[:3])].append(message)
+        dead = list(self._letters.values())
+        return Tried(processed, retried, dead, **rest, sent=self._sent, alarms=self._alarms, stopped=self._stopped)
+
+    def _rest(self, origin: tuple[str, int, int]) -> str:
+        """What a record is that was neither processed nor became a dead letter."""
+        failures = [failure for _, failure in self._calls[origin] if failure is not None]
+        is_ended = bool(self._stopped) or self._is_over
+        if not failures:
+            return "unfinished" if is_ended else "skipped"
+        if not is_ended:
+            return "ignored"
+        counted = sum(failure.kind is not FailureKind.OUTAGE for failure in failures)
+        step = self._policy.step(failures[-1].rule, max(counted, 1))
+        is_last = self._order[-1][0] == origin
+        return "ignored" if step.kind is StepKind.IGNORE and not is_last else "unfinished"
