@@ -20,7 +20,7 @@ import contextlib
 import functools
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypedDict, TypeVar
 
 from kafkalite.base.ending import on_ending
 from kafkalite.failures.arguments import refuse_unknown
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-BOOTSTRAP = "127.0.0.1:9092"
+BOOTSTRAP: Final = "127.0.0.1:9092"
 
 
 class PolicyOptions(TypedDict, total=False):
