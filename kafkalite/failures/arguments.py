@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 RUN_ARGUMENTS: Final = (
-    "stop", "member", "workers", "loop", "security", "on_alarm", "on_failed", "on_moved", "create_topics", "on_start",
+    "stop", "member", "workers", "loop", "security", "client", "consumer",
+    "on_alarm", "on_failed", "on_moved", "create_topics", "on_start",
 )  # fmt: skip
 """Those of `failures.run`, but for the options of a GroupReader."""
 

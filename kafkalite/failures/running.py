@@ -8,23 +8,28 @@ from __future__ import annotations
 import inspect
 import random
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client import Client, GroupReader
 from kafkalite.client.security import Security
+from kafkalite.errors import StartupError
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.arguments import RUN_ARGUMENTS, refuse_unknown
 from kafkalite.failures.runner import Runner
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from kafkalite.failures.events import Alarm, Failure, Message
     from kafkalite.failures.policy import Policy
+    from kafkalite.failures.runner import Port
 
+KAFKALITE: Final = "kafkalite"
+CLIENTS: Final = (KAFKALITE, "confluent-kafka", "kafka-python", "aiokafka")
 SESSION_TIMEOUT_S: Final = 15.0
-MEMBERS_OWN: Final = frozenset({"on_assigned", "on_revoked", "on_lost", "isolation", "raises_truncation"})
+MEMBERS_OWN: Final = frozenset({"on_assigned", "on_revoked", "on_lost", "isolation", "reset", "raises_truncation"})
 """Options of a GroupReader that a member sets."""
 
 
@@ -38,6 +43,8 @@ def run(
     workers: int = 1,
     loop: asyncio.AbstractEventLoop | None = None,
     security: Security | Mapping[str, str] | None = None,
+    client: str = KAFKALITE,
+    consumer: Any = None,
     on_alarm: Callable[[Alarm], None] | None = None,
     on_failed: Callable[[Message, Failure], object] | None = None,
     on_moved: Callable[[Message, str, str], object] | None = None,
@@ -50,21 +57,36 @@ def run(
 
     `member`    a name makes it a static member (KIP-345): started again, it gets its partitions at once
     `security`  TLS and SASL: a Security, or Kafka's client settings such as {"security.protocol": "SASL_SSL", …}
+    `client`    who reads and writes the records: "kafkalite", "confluent-kafka", "kafka-python" or "aiokafka"
+    `consumer`  the configuration of that client's consumer, as it documents it, with its TLS and SASL settings; or a
+                KafkaConsumer of kafka-python. Without bootstrap servers in it, those of this call are used
     `on_start`  called with the Runner, for its metrics
     `options`   those of a GroupReader
 
     The others are Runner's. TypeError for an unknown option, ConfigError for bad settings, StartupError, KafkaError.
     """
     refuse_unknown("run", options, [*RUN_ARGUMENTS, *_reader_options()])
+    if client not in CLIENTS:
+        raise ValueError(f"client is {client!r}; it may be {', '.join(map(repr, CLIENTS))}")
+    if client == KAFKALITE and consumer is not None:
+        raise ValueError("consumer is for other clients: name one with client=, such as client='kafka-python'")
+    if client != KAFKALITE and options:
+        raise ValueError(f"{', '.join(options)} are options of kafkalite's client: use consumer= for {client}")
     if security is not None and not isinstance(security, Security):
         security = Security(security)
-    with Client(bootstrap_servers, client_id="kafkalite-failures", security=security) as client, client.twin() as other:
-        if member is not None:
-            options.setdefault("instance_id", member)
-        name = member or f"{random.getrandbits(48):012x}"
-        port = ColumnarPort(
-            client, f"kafkalite-failures-{policy.group}-{name}", **{"session_timeout_s": SESSION_TIMEOUT_S, **options}
-        )
+    name = member or f"{random.getrandbits(48):012x}"
+    transactional_id = f"kafkalite-failures-{policy.group}-{name}"
+    with (
+        Client(bootstrap_servers, client_id="kafkalite-failures", security=security) as reading,
+        reading.twin() as other,
+    ):
+        port: Port
+        if client == KAFKALITE:
+            if member is not None:
+                options.setdefault("instance_id", member)
+            port = ColumnarPort(reading, transactional_id, **{"session_timeout_s": SESSION_TIMEOUT_S, **options})
+        else:
+            port = _other_port(client, consumer, bootstrap_servers, transactional_id)
         runner = Runner(
             policy,
             handler,
@@ -87,3 +109,25 @@ def _reader_options() -> list[str]:
     """The options of a GroupReader that a member leaves to the caller."""
     parameters = inspect.signature(GroupReader).parameters.values()
     return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in MEMBERS_OWN]
+
+
+def _other_port(client: str, consumer: Any, bootstrap_servers: str | Iterable[str], transactional_id: str) -> Port:
+    """The port of another client. StartupError where it is not installed."""
+    if consumer is None or isinstance(consumer, Mapping):
+        text = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
+        setting = "bootstrap.servers" if client == "confluent-kafka" else "bootstrap_servers"
+        consumer = {setting: text, **(consumer or {})}
+    try:
+        if client == "confluent-kafka":
+            from kafkalite.failures.adapters.confluent import ConfluentPort
+
+            return ConfluentPort(consumer, transactional_id)
+        if client == "kafka-python":
+            from kafkalite.failures.adapters.kafka_python import KafkaPythonPort
+
+            return KafkaPythonPort(consumer, transactional_id)
+        from kafkalite.failures.adapters.aio import AioPort
+
+        return AioPort(consumer)
+    except ImportError as error:
+        raise StartupError(f"client {client!r} is not installed: {error}") from error

@@ -18,7 +18,19 @@ from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client, CommittedOffset
 from kafkalite.client.errors import LogTruncated
-from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, Runner
+from kafkalite.failures import (
+    Failed,
+    Ignore,
+    Ledger,
+    Message,
+    Policy,
+    RetryForever,
+    RetryHere,
+    RetryTopics,
+    Runner,
+    Transaction,
+    handler,
+)
 from kafkalite.failures.adapters.aio import AioPort
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.adapters.confluent import ConfluentPort
@@ -36,6 +48,8 @@ from tests.kit.processes.restored import grow_after_backup, numbers, produce, pu
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old way
+    from kafka import KafkaConsumer
+
     from kafkalite.failures.adapters.kafka_python import KafkaPythonPort
 
 pytestmark = [
@@ -503,3 +517,56 @@ def test_a_log_that_went_back_below_a_committed_offset(
             assert after.handled == again + numbers(100, 100 + count, "new")
             assert after.error is None
     capsys.readouterr()
+
+
+def configured(client: str, servers: str, group: str) -> object:
+    """A configuration as the client documents it; for kafka-python also a consumer."""
+    if client == "confluent-kafka":
+        return {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": "false", "linger.ms": 1}
+    config = {"bootstrap_servers": servers, "group_id": group, "enable_auto_commit": False, "session_timeout_ms": 10000}
+    if client != "kafka-python object":
+        return {**config, "linger_ms": 1}
+    more: dict[str, object] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    return KafkaConsumer(**config, **more)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python", "kafka-python object", "aiokafka"])
+def test_a_decorated_handler_runs_with_the_consumer_of_each_client(broker: Broker, client: str, is_async: bool) -> None:
+    topic, stop = f"orders-{time.monotonic_ns()}", threading.Event()
+    seen: Counter[bytes | None] = Counter()
+
+    def work(record: Message, transaction: Transaction) -> None:
+        seen[record.value] += 1
+        if record.value == b"?":
+            raise LookupError
+        if record.value == b"3" and not record.attempt:
+            raise RuntimeError
+        transaction.send(f"{topic}-done", record.value, partition=0)
+
+    async def coroutine(record: Message, transaction: Transaction) -> None:
+        await asyncio.sleep(0)
+        work(record, transaction)
+
+    handle = coroutine if is_async else work
+    bill = handler(topics=topic, group=topic, retry=["1 s"], fatal=LookupError)(handle)
+    with Client(broker.bootstrap_servers) as control:
+        for name in (topic, f"{topic}-done"):
+            control.admin.create_topic(name, 1)
+        control.produce(topic, 0, [b"1", b"?", b"3", b"4"])
+        consumer = configured(client, broker.bootstrap_servers, topic)
+        options = {"client": client.partition(" ")[0], "consumer": consumer, "workers": 4}
+        ended: list[str] = []
+        member = threading.Thread(target=lambda: ended.append(bill.run(broker.bootstrap_servers, stop=stop, **options)))
+        member.start()
+        try:
+            wait_until(
+                lambda: not member.is_alive() or len(records(control, f"{topic}-done")) == 3, TIMEOUT_S, "all", 0.1
+            )
+        finally:
+            stop.set()
+            member.join()
+        assert ended == [""]
+        assert sorted(one.value or b"" for one in records(control, f"{topic}-done")) == [b"1", b"3", b"4"]
+        assert [one.value for one in records(control, f"dlq.{topic}.{topic}")] == [b"?"]
+        assert seen == {b"1": 1, b"?": 1, b"3": 2, b"4": 1}

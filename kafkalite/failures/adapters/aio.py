@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 import logging
 import queue
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
@@ -21,13 +23,14 @@ from aiokafka import TopicPartition as TheirPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CorruptRecordException, KafkaError, MessageSizeTooLargeError
 
+from kafkalite.failures.adapters.configuration import divided, require_group
 from kafkalite.failures.adapters.listening import FETCH_WAIT_MS, Listening
 from kafkalite.failures.runner import CommitRefused
 from kafkalite.failures.transaction_writer import TransactionFailed
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from kafkalite.failures.runner import Fetch
     from kafkalite.failures.transaction_writer import Written
@@ -37,21 +40,24 @@ REQUEST_SIZE_MAX: Final = 100_000_000
 COMMIT_TIMEOUT_S: Final = 5.0
 HEAR_S: Final = 0.005
 NO_KEY: Final = object()
+CONSUMER_NAMES: Final = inspect.signature(AIOKafkaConsumer).parameters.keys() - {"loop"}
+PRODUCER_NAMES: Final = inspect.signature(AIOKafkaProducer).parameters.keys() - {"loop"}
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 
 class AioPort(Listening):
-    """See the module. `config` is for consumer and producer alike: bootstrap_servers, security_protocol …"""
+    """See the module. `config` is that of an AIOKafkaConsumer, and may have settings of an AIOKafkaProducer, but not
+    `loop`: the member has its own. ValueError, TypeError."""
 
     by_partition = True
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
-        if config.get("enable_auto_commit"):
-            raise ValueError("enable_auto_commit must be False: the policy commits offsets")
-        self._config = {name: value for name, value in config.items() if name != "enable_auto_commit"}
+        if not isinstance(config, Mapping):
+            raise TypeError("an AIOKafkaConsumer belongs to another event loop: pass its configuration instead")
+        self._consumer_config, self._config, self._named_group = divided(config, CONSUMER_NAMES, PRODUCER_NAMES)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="failures-aiokafka", daemon=True)
         self._died: BaseException | None = None
@@ -101,6 +107,7 @@ class AioPort(Listening):
         on_revoked: Callable[[list[TopicPartition]], None],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
+        require_group(self._named_group, group)
         self.listen(on_assigned, on_revoked, on_lost)
         self._group = group
         self._thread.start()
@@ -112,8 +119,11 @@ class AioPort(Listening):
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
-            partition_assignment_strategy=(RangePartitionAssignor,),
-            **{"fetch_max_wait_ms": FETCH_WAIT_MS, **self._config},
+            **{
+                "partition_assignment_strategy": (RangePartitionAssignor,),
+                "fetch_max_wait_ms": FETCH_WAIT_MS,
+                **self._consumer_config,
+            },
         )
         self._consumer.subscribe(list(topics), listener=Listener(self))
         await self._consumer.start()
@@ -199,9 +209,8 @@ class AioPort(Listening):
     async def _producer(self, scope: TopicPartition | None) -> Any:
         if scope not in self._producers:
             more = {} if scope is None else {"transactional_id": f"kafkalite-failures-{self._group}-{scope}"}
-            producer = AIOKafkaProducer(
-                acks="all", max_request_size=REQUEST_SIZE_MAX, key_serializer=key_of, **self._config, **more
-            )
+            given = {"max_request_size": REQUEST_SIZE_MAX, **self._config, "acks": "all", **more}
+            producer = AIOKafkaProducer(key_serializer=key_of, **given)
             await producer.start()
             self._producers[scope] = producer
         return self._producers[scope]

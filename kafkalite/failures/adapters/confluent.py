@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
+from kafkalite.failures.adapters.configuration import divided, require_group
 from kafkalite.failures.adapters.listening import FETCH_WAIT_MS
 from kafkalite.failures.adapters.writing import OutcomeUnknown, Writing
 from kafkalite.failures.events import Message
@@ -23,7 +25,7 @@ from kafkalite.failures.runner import CommitRefused, Fetch
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from kafkalite.failures.transaction_writer import Written
 
@@ -32,6 +34,11 @@ TIMEOUT_S: Final = 30.0
 END_WAIT_S: Final = 120.0
 MESSAGE_SIZE_MAX: Final = 100_000_000
 NO_POSITION: Final = -1
+CONSUMER_ONLY: Final = (
+    *("auto.commit.", "check.crcs", "enable.auto.", "enable.partition.", "fetch.", "group.", "heartbeat."),
+    *("max.partition.", "max.poll.", "offset.store.", "partition.assignment.", "queued.", "session."),
+)
+"""How settings begin about which a producer of librdkafka would warn."""
 TIMESTAMP_TYPES: Final = {2: 1}
 """librdkafka's number for the broker's time → Kafka's."""
 
@@ -39,15 +46,16 @@ logger = logging.getLogger(__name__)
 
 
 class ConfluentPort(Writing):
-    """See the module. `config` is librdkafka's, for consumer and producer alike."""
+    """See the module. `config` is librdkafka's, of a consumer, and may have settings of a producer. A Consumer does not
+    show its settings, so it is no substitute. ValueError, TypeError."""
 
     _failures = (KafkaException,)
 
     def __init__(self, config: Mapping[str, Any], transactional_id: str) -> None:
         super().__init__(transactional_id)
-        if config.get("enable.auto.commit"):
-            raise ValueError("enable.auto.commit must be false: the policy commits offsets")
-        self._config = dict(config)
+        if not isinstance(config, Mapping):
+            raise TypeError("a confluent_kafka.Consumer does not show its settings: pass its configuration instead")
+        self._consumer_config, self._config, self._named_group = divided(config, None, None, CONSUMER_ONLY)
         self._consumer: Any = None
         self._positions: dict[TopicPartition, int] = {}
 
@@ -59,6 +67,7 @@ class ConfluentPort(Writing):
         on_revoked: Callable[[list[TopicPartition]], None],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
+        require_group(self._named_group, group)
         self.listen(on_assigned, on_revoked, on_lost)
         self._consumer = Consumer(
             {
@@ -66,7 +75,7 @@ class ConfluentPort(Writing):
                 "partition.assignment.strategy": "range",
                 "check.crcs": True,
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
-                **self._config,
+                **self._consumer_config,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",

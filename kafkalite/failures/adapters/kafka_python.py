@@ -20,6 +20,7 @@ from kafka.errors import CorruptRecordError, KafkaError, MessageSizeTooLargeErro
 from kafka.serializer import Serializer
 from kafka.structs import MemberState, OffsetAndMetadata
 
+from kafkalite.failures.adapters.configuration import NEEDED, divided, require_group
 from kafkalite.failures.adapters.writing import Writing
 from kafkalite.failures.runner import CommitRefused
 
@@ -41,16 +42,23 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaPythonPort(Writing):
-    """See the module. `config` is for consumer and producer alike: bootstrap_servers, security_protocol …"""
+    """See the module. `config` is that of a KafkaConsumer, and may have settings of a KafkaProducer; or a KafkaConsumer
+    that is made with the policy's group, enable_auto_commit=False, isolation_level="read_committed" and
+    auto_offset_reset="earliest", and has no subscription. The member closes it. ValueError, TypeError."""
 
     _failures = (KafkaError,)
 
-    def __init__(self, config: Mapping[str, Any], transactional_id: str) -> None:
+    def __init__(self, config: Mapping[str, Any] | KafkaConsumer, transactional_id: str) -> None:
         super().__init__(transactional_id)
-        if config.get("enable_auto_commit"):
-            raise ValueError("enable_auto_commit must be False: the policy commits offsets")
-        self._config = {name: value for name, value in config.items() if name != "enable_auto_commit"}
         self._consumer: Any = None
+        if isinstance(config, KafkaConsumer):
+            if config.subscription() or config.assignment():
+                raise ValueError("the consumer has a subscription; topics are the policy's")
+            self._consumer, config = config, own_settings(config)
+        given = divided(config, KafkaConsumer.DEFAULT_CONFIG, KafkaProducer.DEFAULT_CONFIG)
+        if self._consumer is not None and given.group is None:
+            raise ValueError("the consumer has no group_id: make it with the policy's group")
+        self._consumer_config, self._config, self._named_group = given
 
     def open(
         self,
@@ -60,15 +68,16 @@ class KafkaPythonPort(Writing):
         on_revoked: Callable[[list[TopicPartition]], None],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
+        require_group(self._named_group, group)
         self.listen(on_assigned, on_revoked, on_lost)
-        self._consumer = KafkaConsumer(
-            group_id=group,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            partition_assignment_strategy=[RangePartitionAssignor],
-            **self._config,
-        )
+        if self._consumer is None:
+            self._consumer = KafkaConsumer(
+                group_id=group,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                isolation_level="read_committed",
+                **{"partition_assignment_strategy": [RangePartitionAssignor], **self._consumer_config},
+            )
         self._consumer.subscribe(list(topics), listener=Listener(self))
 
     def poll(self, timeout_s: float) -> list[Fetch]:
@@ -199,3 +208,10 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
 
     def on_partitions_lost(self, lost: Any) -> None:
         self._port.lost(lost)
+
+
+def own_settings(consumer: KafkaConsumer) -> dict[str, Any]:
+    """The settings of a consumer that differ from their defaults, and those that a member depends on."""
+    defaults = KafkaConsumer.DEFAULT_CONFIG
+    found = {name: value for name, value in consumer.config.items() if value != defaults.get(name)}
+    return {**found, **{name: consumer.config[name] for name in NEEDED}}

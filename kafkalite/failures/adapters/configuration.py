@@ -1,0 +1,85 @@
+"""Divide a client's configuration, as that client documents it, between a member's consumer and its producers.
+
+    {"bootstrap_servers": …, "group_id": "billing", "fetch_min_bytes": 1, "compression_type": "lz4"}
+        consumer ◀── what consumers know          what producers know ──▶ producer
+
+What a member depends on is refused with another value: it commits by itself, reads committed records, and starts at the
+earliest offset where none is committed, because retry topics would otherwise lose their first records.
+
+Thread rule: functions are pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.failures.arguments import refuse_unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+NEEDED: Final = {
+    "enable_auto_commit": ("false",),
+    "isolation_level": ("read_committed",),
+    "auto_offset_reset": ("earliest", "smallest", "beginning"),
+}
+"""Setting, with underscores → the values that a member can have."""
+WHY: Final = {
+    "enable_auto_commit": "commits are the policy's",
+    "isolation_level": "what an aborted transaction has written is not handled",
+    "auto_offset_reset": "the first records of a topic would be skipped",
+}
+INSTEAD: Final = {
+    "key_deserializer": "keys stay bytes",
+    "value_deserializer": "use the policy's decode=",
+    "key_serializer": "keys stay bytes",
+    "value_serializer": "values stay bytes",
+    "transactional_id": "name the member with member=",
+    "topics": "topics are the policy's",
+}
+"""Settings that a member cannot have → what to do."""
+
+
+class Divided(NamedTuple):
+    """The settings for each side, without those that the member sets."""
+
+    consumer: dict[str, Any]
+    producer: dict[str, Any]
+    group: str | None
+    """The group, if the configuration names one."""
+
+
+def divided(
+    config: Mapping[str, Any],
+    consumer_names: Collection[str] | None,
+    producer_names: Collection[str] | None,
+    consumer_only: tuple[str, ...] = (),
+) -> Divided:
+    """Check and divide a configuration. Without names the client itself refuses unknown settings, and its producers do
+    not use those that begin with one of `consumer_only`. ValueError for a setting that a member cannot have, TypeError
+    for an unknown name."""
+    if consumer_names is not None and producer_names is not None:
+        refuse_unknown("the configuration", config, {*consumer_names, *producer_names})
+    found = Divided({}, {}, next((config[name] for name in ("group_id", "group.id") if config.get(name)), None))
+    for name, value in config.items():
+        plain = name.replace(".", "_")
+        needed = NEEDED.get(plain)
+        if needed is not None:
+            if str(value).lower() not in needed:
+                raise ValueError(f"{name} is {value!r}: {WHY[plain]}; it has to be {needed[0]}")
+            continue
+        if plain in INSTEAD and value is not None:
+            raise ValueError(f"{name} is set: {INSTEAD[plain]}")
+        if plain == "group_id":
+            continue
+        if consumer_names is None or name in consumer_names:
+            found.consumer[name] = value
+        if not name.startswith(consumer_only) and (producer_names is None or name in producer_names):
+            found.producer[name] = value
+    return found
+
+
+def require_group(given: str | None, group: str) -> None:
+    """ValueError where the configuration names another group than the policy."""
+    if given not in {None, group}:
+        raise ValueError(f"the configuration has group {given!r}; the policy has group {group!r}")
