@@ -73,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rate", metavar="N", type=seconds, help="maximum number of letters per second (default: unlimited)"
     )
     redrive.add_argument(
+        "--delay",
+        metavar="TIME",
+        type=duration,
+        default="0 s",
+        help="time until the group handles the letters again, such as '10 min' (default: 0 s)",
+    )
+    redrive.add_argument(
         "--rounds",
         metavar="N",
         type=count,
@@ -218,8 +225,20 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def duration(text: str) -> str:
+    """A duration such as 10 min, for argparse."""
+    from kafkalite.failures.times import milliseconds
+
+    try:
+        milliseconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
 def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
     from kafkalite.failures.edits import NotEdited
+    from kafkalite.failures.letters import DelayRefused
 
     edit = edit_of(arguments)
     box = box_of(client, arguments)
@@ -236,10 +255,17 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
         note(f"kafkalite: every group that reads the topics of {arguments.group} will get the records again")
     try:
         done = box.redrive(
-            keep, to_main=arguments.to == "main", edit=edit, rounds_max=arguments.rounds, rate=arguments.rate
+            keep,
+            to_main=arguments.to == "main",
+            edit=edit,
+            rounds_max=arguments.rounds,
+            rate=arguments.rate,
+            delay=arguments.delay,
         )
     except NotEdited as error:
         raise CommandError(str(error)) from error
+    except DelayRefused as error:
+        raise UsageError(str(error)) from error
     if arguments.json:
         print_json(done._asdict())
     else:

@@ -28,6 +28,7 @@ from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.names import DEAD, RETRY, ledger_name, origin_text
 from kafkalite.failures.policy import AT_LEAST_ONCE
 from kafkalite.failures.rows import GIVEN_UP, OPEN_LETTERS, Row, State, encode_row
+from kafkalite.failures.times import UNITS_MS, milliseconds
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
 
@@ -38,11 +39,14 @@ if TYPE_CHECKING:
     from kafkalite.failures.events import Letter
     from kafkalite.failures.headers import FoundLetter
     from kafkalite.failures.rows import Row as LedgerRow
+    from kafkalite.failures.times import Duration
 
     Keep = Callable[["Entry"], bool]
     Edit = Callable[[Message], Message]
 
 MOVES_MAX: Final = 500
+REDRIVE_DELAY_MS_MAX: Final = UNITS_MS["d"]
+"""Far below the retention of the retry topic in which the letters wait."""
 ROUNDS_MAX: Final = 3
 RESOLVED_BY: Final = "dlq.resolved-by"
 
@@ -144,6 +148,10 @@ class PartitionLetters(NamedTuple):
         return not any(offset < each < before for name in entry.names for each in self.markers.get(name, ()))
 
 
+class DelayRefused(ValueError):
+    """A redrive cannot be delayed in this way."""
+
+
 class LetterBox:
     """The dead letters of a group's topics, or of one topic of letters."""
 
@@ -237,10 +245,17 @@ class LetterBox:
         edit: Edit | None = None,
         rounds_max: int = ROUNDS_MAX,
         rate: float | None = None,
+        delay: Duration = 0,
         on_sent: Callable[[int], None] | None = None,
     ) -> Redriven:
-        """Sends dead letters back, each once. `rate` is letters a second at most; `to_main`: for all groups to see."""
+        """Sends dead letters back, each once. `rate` is letters a second at most; `delay`: the group handles them that
+        much later, 1 day at most; `to_main`: for all groups to see. DelayRefused for a delay on the way to a main
+        topic, where dead letters of other frameworks go too."""
         sent = too_often = 0
+        delay_ms = milliseconds(delay)
+        if not 0 <= delay_ms <= REDRIVE_DELAY_MS_MAX:
+            raise DelayRefused(f"a redrive is delayed by {delay!r}; it may be 1 day at most")
+        size = MOVES_MAX if rate is None else max(1, min(MOVES_MAX, int(rate)))
         began = time.monotonic()
         with self._client.producer(transactional_id=f"kafkalite-redrive-{self.group}") as producer:
             producer.init_transactions()
@@ -248,6 +263,8 @@ class LetterBox:
             progress = self._client.groups.committed(self._progress_group)
             batch: list[Entry] = []
             dead = [entry for entry in self.entries(keep) if entry.state == State.DEAD]
+            if delay_ms and (to_main or any(not entry.found.letter.id for entry in dead)):
+                raise DelayRefused("only a group's own retry topic can delay letters; these go to a main topic")
             for entry in dead:
                 done = progress.get(entry.partition)
                 if not entry.found.letter.id and done is not None and entry.message.offset < done.offset:
@@ -256,12 +273,12 @@ class LetterBox:
                     too_often += 1
                     continue
                 batch.append(entry)
-                if len(batch) == MOVES_MAX:
-                    sent += self._send(producer, batch, to_main, edit, on_sent)
+                if len(batch) == size:
+                    sent += self._send(producer, batch, to_main, edit, on_sent, delay_ms)
                     batch = []
                     if rate is not None:
                         time.sleep(max(began + sent / rate - time.monotonic(), 0.0))
-            sent += self._send(producer, batch, to_main, edit, on_sent)
+            sent += self._send(producer, batch, to_main, edit, on_sent, delay_ms)
         return Redriven(sent, too_often)
 
     @property
@@ -275,6 +292,7 @@ class LetterBox:
         to_main: bool,
         edit: Edit | None,
         on_sent: Callable[[int], None] | None,
+        delay_ms: int,
     ) -> int:
         """One transaction."""
         if not batch:
@@ -283,7 +301,7 @@ class LetterBox:
         by_place: dict[TopicPartition, list[Message]] = {}
         offsets: dict[TopicPartition, int] = {}
         for entry in batch:
-            place, message, row = self._back(entry, to_main, edit)
+            place, message, row = self._back(entry, to_main, edit, delay_ms)
             by_place.setdefault(place, []).append(message)
             if entry.found.letter.id:
                 rows.append((entry.origin, row))
@@ -300,7 +318,9 @@ class LetterBox:
             on_sent(len(batch))
         return len(batch)
 
-    def _back(self, entry: Entry, to_main: bool, edit: Edit | None) -> tuple[TopicPartition, Message, LedgerRow | None]:
+    def _back(
+        self, entry: Entry, to_main: bool, edit: Edit | None, delay_ms: int
+    ) -> tuple[TopicPartition, Message, LedgerRow | None]:
         """Where a letter goes, what is sent, and its row."""
         letter = entry.found.letter
         message = self.original(entry)
@@ -318,7 +338,8 @@ class LetterBox:
         fresh = letter._replace(
             id=f"{entry.origin}/{letter.rounds + 1}.0/{entry.partition}-{entry.message.offset}", attempt=0
         )
-        fresh = fresh._replace(due=0, rounds=letter.rounds + 1)
+        now_ms = time.time_ns() // 1_000_000
+        fresh = fresh._replace(due=now_ms + 1 + delay_ms if delay_ms else 0, rounds=letter.rounds + 1)
         put = Put(Goal.RETRY, topic, letter.partition.partition, message, fresh)
         sent = rendered(put, 2**31, (), None)
         row = Row(
@@ -326,8 +347,9 @@ class LetterBox:
             fresh.id,
             topic,
             letter.partition.partition,
+            due=fresh.due,
             first=letter.first,
-            last=time.time_ns() // 1_000_000,
+            last=now_ms,
             rounds=fresh.rounds,
             held=self._held(letter),
         )

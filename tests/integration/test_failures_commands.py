@@ -29,8 +29,9 @@ from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.names import ledger_name
 from kafkalite.failures.rows import Row, State, encode_row
 from kafkalite.failures.topics import DEAD_LETTER_SETTINGS, ensure
+from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
-from tests.kit.harness.failing_groups import MemberThread, numbers, play, records, small_broker
+from tests.kit.harness.failing_groups import MemberThread, is_done, numbers, play, records, small_broker
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration
@@ -144,6 +145,42 @@ def test_a_record_that_kills_the_process_and_the_way_back_of_its_letter(
     assert done(client) == Counter(b"%d" % n for n in range(40))
     assert client.end_offset("orders", 0) == 40  # nothing went where other groups read
     assert {row["state"] for row in said(capsys, "letters", "list", "billing", "--all", *at)} == {"processed"}
+
+
+def test_a_redrive_is_delayed_and_sends_no_more_than_its_rate(
+    client: Client, broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = Policy(group="billing", topics=["orders"], strategy=RetryHere(1))
+    ends = {TopicPartition("orders", 0): 40}
+    handled: list[tuple[bytes | None, float]] = []
+
+    def fail(record: Message) -> None:
+        raise ValueError
+
+    def handle(record: Message) -> None:
+        handled.append((record.value, time.time()))
+
+    with MemberThread(broker.bootstrap_servers, policy, fail) as member:
+        member.wait_until(lambda: is_done(client, "billing", ends), "all are dead")
+    sent: list[int] = []
+    begun = time.time()
+    assert LetterBox(client, "billing").redrive(rate=16, delay="3 s", on_sent=sent.append).sent == 40
+    assert sent == [16, 16, 8]
+    letters = records(client, "retry.billing.orders.0s")
+    due = {letter.value: int(dict(letter.headers)["dlq.due"] or b"") / 1000 for letter in letters}
+    assert min(due.values()) >= begun + 3
+    with MemberThread(broker.bootstrap_servers, policy, handle) as member:
+        member.wait_until(lambda: len(handled) == 40, "all are handled")
+    assert all(at >= due[value] for value, at in handled)
+    at = ("-b", broker.bootstrap_servers)
+    for words, error in (
+        (("--delay", "2 d"), "1 day at most"),
+        (("--delay", "1 s", "--to", "main"), "only a group's own retry topic can delay letters"),
+        (("--delay", "soon"), "'soon' is no duration"),
+    ):
+        capsys.readouterr()
+        assert main(["letters", "redrive", "billing", "--yes", *words, *at]) == 2
+        assert error in capsys.readouterr().err
 
 
 def test_care_after_an_unclean_end_is_logged_and_shown_until_it_is_over(
