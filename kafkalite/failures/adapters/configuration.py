@@ -25,7 +25,7 @@ NEEDED: Final = {
 }
 """Setting, with underscores → the values that a member can have."""
 WHY: Final = {
-    "enable_auto_commit": "commits are the policy's",
+    "enable_auto_commit": "the policy commits offsets",
     "isolation_level": "what an aborted transaction has written is not handled",
     "auto_offset_reset": "the first records of a topic would be skipped",
 }

@@ -28,7 +28,7 @@ class Handed:
 @pytest.mark.parametrize(
     ("make", "kind", "error"),
     [
-        (lambda: ConfluentPort({"enable.auto.commit": True}, "x"), ValueError, "commits are the policy's"),
+        (lambda: ConfluentPort({"enable.auto.commit": True}, "x"), ValueError, "the policy commits offsets"),
         (lambda: ConfluentPort({"enable.auto.commit": "true"}, "x"), ValueError, "it has to be false"),
         (lambda: ConfluentPort({"auto.offset.reset": "latest"}, "x"), ValueError, "the first records of a topic"),
         (lambda: ConfluentPort({"transactional.id": "mine"}, "x"), ValueError, "name the member with member="),
