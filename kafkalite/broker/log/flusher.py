@@ -1,8 +1,8 @@
-"""Group commit: one thread that puts appended records on the disk for everybody who waits for it.
+"""Group commit: one thread that puts appended records on the disk and calls back everyone who waits for it.
 
     flush_async(a) ─┐                    ┌─▶ fdatasync(log 1) ─▶ callbacks of log 1
     flush_async(b) ─┼─▶ queue ─▶ one round ─▶ fdatasync(log 2) ─▶ callbacks of log 2
-    flush_async(c) ─┘      (whoever arrives during a round is served by the next one)
+    flush_async(c) ─┘      (a request that arrives during a round waits for the next one)
 
 However many producers wait for a partition, a round syncs each of its unsynced files once. Where a round has several
 logs, the system is first asked to begin writing all of them, so that the syncs overlap.
@@ -48,7 +48,7 @@ class Flusher:
         self._worker.start()
 
     def stop(self) -> None:
-        """Serves who already waits, then ends the thread; later requests are served by the caller's own thread."""
+        """Serve the requests that already wait, then end the thread. Later ones run on the caller's thread."""
         with self._lock:
             self._stopping = True
         self._worker.stop()
@@ -87,7 +87,7 @@ class Flusher:
 
 
 def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]], durations: Histogram) -> None:
-    """One flush, and everybody told who waited for it."""
+    """Flush one log and call back everyone who waits for it."""
     code = 0
     try:
         if log.flushed_offset < max((end for end, _ in waiters), default=log.log_end_offset):
@@ -96,7 +96,7 @@ def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]], durations: Hi
             durations.add(log.services.clock.monotonic() - began)
     except KafkaError as error:
         code = int(error.code)
-    except Exception:  # whatever it was, the records are not known to be on the disk
+    except Exception:  # after any failure, the records may not be on the disk
         logger.exception("flush failed", extra=fields(log=log.name))
         code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     for end_offset, callback in waiters:

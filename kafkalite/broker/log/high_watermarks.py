@@ -1,4 +1,4 @@
-"""replication-offset-checkpoint: up to where each replica's records were known to stand on all replicas in sync.
+"""replication-offset-checkpoint: the high watermark of each replica, as last known.
 
 Kafka's file, in the data directory; partitions that only this broker has are not in it. It is written every few
 seconds, at a stop, and before a log is cut, so that what it says is never above what was seen: a start that believes
@@ -34,7 +34,7 @@ class HighWatermarks:
         self._written = checkpoints.read_offsets(self._path) or {}
 
     def of(self, topic: str, partition: int) -> int | None:
-        """What the file says of a partition."""
+        """Return the checkpointed high watermark of a partition, None if there is none."""
         return self._written.get((topic, partition))
 
     def forget(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:

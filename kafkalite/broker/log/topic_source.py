@@ -1,6 +1,6 @@
-"""Which topics a data directory has: what its own journal says, or the controllers of a cluster.
+"""The source of a data directory's topics: its own journal, or the controllers of a cluster.
 
-`JournalTopics` is a broker's that stands alone. A cluster's are in `kafkalite.broker.log.assigned`.
+`JournalTopics` serves a standalone broker; `kafkalite.broker.log.assigned` serves a broker in a cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TopicSource(Protocol):
-    """Says which topics a data directory has, and which of their partitions are in it."""
+    """The topics of a data directory, and the partitions that it holds."""
 
     def open(self, found: Journal) -> Iterable[Topic]:
         """The topics that are known at a start, with their logs opened; those that come later it publishes itself."""
@@ -32,7 +32,7 @@ class TopicSource(Protocol):
         """The logs of a topic that are here."""
 
     def state_of(self, topic: Topic) -> TopicState:
-        """What the source says of a topic."""
+        """Return the source's state of a topic."""
 
     def went_offline(self, log: PartitionLog) -> None:
         """A log's storage failed. Any thread, maybe under the log's lock; does not block."""
@@ -50,11 +50,11 @@ class JournalTopics:
         return topic.partitions
 
     def state_of(self, topic: Topic) -> TopicState:
-        """What the journal has."""
+        """Return the journal's state of a topic."""
         return self._opener.metadata.state.topics[topic.name]
 
     def went_offline(self, log: PartitionLog) -> None:
-        """Nobody else has to know."""
+        """Do nothing: a standalone broker has no controller to notify."""
 
     def open(self, found: Journal) -> Iterable[Topic]:
         """Sorts out the directories of partitions, and opens those of the topics that there are."""

@@ -1,4 +1,4 @@
-"""`NNN.txnindex`: the aborted transactions whose markers stand in a segment; Apache Kafka's file, byte for byte.
+"""`NNN.txnindex`: the aborted transactions whose markers are in a segment; Apache Kafka's file, byte for byte.
 
     34 bytes an entry, big-endian, markers rising
       0  version i16 = 0        18  marker offset i64 (Kafka's last offset)
@@ -6,7 +6,7 @@
       10 first offset i64
 
 No file means no entries. It is written as a whole, and on the disk before a snapshot of the producers that counts on it
-(see kafkalite.broker.log.snapshots), whose companion says how many entries each file has and what their CRC-32C is.
+(see kafkalite.broker.log.snapshots), whose companion has each file's entry count and CRC-32C.
 One that is missing, torn or not the one meant is made again from the log.
 
 Everything here may block. OSError of a write goes to the caller.
@@ -36,7 +36,7 @@ Row = tuple[int, int, int, int]
 
 
 def path_of(directory: str, base_offset: int) -> str:
-    """Where a segment's entries stand."""
+    """Return the path of a segment's transaction index."""
     return f"{directory}/{files.stem(base_offset)}{files.TRANSACTION_INDEX_SUFFIX}"
 
 
@@ -71,7 +71,7 @@ def mark_of(data: bytes) -> tuple[int, int]:
 
 
 def read(directory: str, base_offset: int) -> bytes:
-    """What a segment's file holds; nothing when there is none, or when it cannot be read, which is reported."""
+    """Return the bytes of a segment's file; empty if it is missing, or unreadable, which is logged."""
     path = path_of(directory, base_offset)
     try:
         return files.read_bytes(path) or b""

@@ -1,4 +1,4 @@
-"""What the threads that keep a data directory in order see of it: the housekeeper and the cleaners."""
+"""The interface of a data directory to its maintenance threads: the housekeeper and the cleaners."""
 
 from __future__ import annotations
 
