@@ -1,11 +1,11 @@
-"""A data directory of a broker that stood alone, on its way to be one of a broker in a cluster.
+"""The migration of a standalone broker's data directory into a cluster.
 
     migration.json            how far it is; gone when it is done
     metadata.journal.alone    the journal as it was, which holds passwords as SCRAM keeps them: kept, for who looks back
 
 PLANNED: topics are being made in the cluster, and nothing is changed here: the broker may still be started alone.
 MOVING: the cluster has all that the journal had, and the directory becomes the cluster's: no broker starts on it until
-it is whole. Each step of `finish` may be repeated, whatever killed the one before. Records are neither copied nor
+it is whole. Each step of `finish` may be repeated, even after a crash in the one before. Records are neither copied nor
 touched.
 
 Everything here may block.
@@ -99,7 +99,7 @@ def check_whole(root: str) -> None:
 
 
 def finish(root: str, handover: Handover) -> None:
-    """The directory becomes the cluster's; nobody else may have it open. StartupError, OSError."""
+    """Turn the directory into a cluster member's; the caller holds it exclusively. StartupError, OSError."""
     lock = directory.DirectoryLock(root)
     try:
         _give_topic_ids(root, {name: uuid_bytes(text) for name, text in handover.ids.items()})

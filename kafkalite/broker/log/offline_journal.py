@@ -1,7 +1,7 @@
-"""The journal of a data directory whose broker does not run, for those who change it from outside.
+"""Open the journal of a data directory whose broker is stopped, so that a command can read or change it.
 
-A directory that is not there, or was never used, is made for those who add something: what is written down before the
-first start holds at it. Who only looks, or takes something away, gets a StartupError: it is the wrong directory.
+A directory that is not there, or was never used, is created if the caller adds something, which then takes effect at
+the first start. A caller that only reads or removes gets a StartupError: it has the wrong directory.
 """
 
 from __future__ import annotations
