@@ -51,41 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     counting = actions.add_parser("count", help="count dead letters that are not resolved, by exception and day")
     show = actions.add_parser("show", help="print all dead letters of a record, with reason and content, oldest first")
     redrive = actions.add_parser("redrive", help="send dead letters back to be processed again")
-    redrive.add_argument("--yes", action="store_true", help="send the letters; without it, only count them")
-    redrive.add_argument(
-        "--to",
-        choices=("retry", "main"),
-        default="retry",
-        help=(
-            "target: the group's retry topic, or main for the source topic, which every group reads (default: retry)"
-        ),
-    )
-    redrive.add_argument("--edit", action="store_true", help="open each value in $EDITOR before sending it")
-    redrive.add_argument(
-        "--patch", metavar="FILE", type=Path, help="file with a JSON Patch (RFC 6902) to apply to each value"
-    )
-    redrive.add_argument(
-        "--edit-with",
-        metavar="MODULE:FUNCTION",
-        help="function that takes a record and returns its new value, or a new record",
-    )
-    redrive.add_argument(
-        "--rate", metavar="N", type=seconds, help="maximum number of letters per second (default: unlimited)"
-    )
-    redrive.add_argument(
-        "--delay",
-        metavar="TIME",
-        type=duration,
-        default="0 s",
-        help="time until the group handles the letters again, such as '10 min' (default: 0 s)",
-    )
-    redrive.add_argument(
-        "--rounds",
-        metavar="N",
-        type=count,
-        default=3,
-        help="maximum number of times that one record is redriven (default: 3)",
-    )
+    add_redrive_arguments(redrive)
     resolve = actions.add_parser("resolve", help="mark the letters of a day or of one record as resolved")
     skip = actions.add_parser("skip", help="make the group skip a record, even one that it has not handled yet")
     skip.add_argument("--reason", metavar="TEXT", default="", help="reason to record in the ledger")
@@ -117,6 +83,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--policy", metavar="FILE", type=Path, required=True)
     for action in (listing, counting, show, redrive, resolve, skip, bury, check):
         add_client_arguments(action)
+
+
+def add_redrive_arguments(redrive: argparse.ArgumentParser) -> None:
+    """Where a redrive sends letters, how it edits them, and its limits."""
+    redrive.add_argument("--yes", action="store_true", help="send the letters; without it, only count them")
+    redrive.add_argument(
+        "--to",
+        choices=("retry", "main"),
+        default="retry",
+        help=(
+            "target: the group's retry topic, or main for the source topic, which every group reads (default: retry)"
+        ),
+    )
+    redrive.add_argument("--edit", action="store_true", help="open each value in $EDITOR before sending it")
+    redrive.add_argument(
+        "--patch", metavar="FILE", type=Path, help="file with a JSON Patch (RFC 6902) to apply to each value"
+    )
+    redrive.add_argument(
+        "--edit-with",
+        metavar="MODULE:FUNCTION",
+        help="function that takes a record and returns its new value, or a new record",
+    )
+    redrive.add_argument(
+        "--rate", metavar="N", type=seconds, help="maximum number of letters per second (default: unlimited)"
+    )
+    redrive.add_argument(
+        "--delay",
+        metavar="DURATION",
+        type=duration,
+        default="0 s",
+        help="time until the group handles the letters again, such as '10 min' (default: 0 s)",
+    )
+    redrive.add_argument(
+        "--rounds",
+        metavar="N",
+        type=count,
+        default=3,
+        help="maximum number of times that one record is redriven (default: 3)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

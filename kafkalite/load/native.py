@@ -116,7 +116,7 @@ def subscription_of(topics: Sequence[str], pattern: str | None) -> Subscription:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise OptionError(f"option pattern is no regular expression: {error}") from None
+        raise OptionError(f"option pattern is not a regular expression: {error}") from None
     return Subscription(pattern=pattern, whole_name=True)
 
 

@@ -82,4 +82,4 @@ def test_files_that_disagree(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 def test_a_directory_without_a_load(capsys: pytest.CaptureFixture[str], tmp_path: Path, action: str) -> None:
     assert main(["load", action, str(tmp_path)]) == EXIT_USAGE
     out, err = capsys.readouterr()
-    assert (out, err) == ("", f"kafkalite: nothing was ever loaded into {tmp_path}\n")
+    assert (out, err) == ("", f"kafkalite: nothing has been loaded into {tmp_path} yet\n")

@@ -83,14 +83,14 @@ def test_an_unknown_argument_is_refused_with_its_place(make: Callable[[], object
         ({"retry": ["1 s"], "strategy": failures.Ignore()}, "pass one of them"),
         ({"retry": "1 s"}, "it is a list of delays, such as ['1 s']"),
         ({"retry": []}, "a list of 1 to"),
-        ({"retry": ["soon"]}, "'soon' is no duration"),
+        ({"retry": ["soon"]}, "'soon' is not a duration"),
         ({"strategy": ["1 s"]}, "strategy has ['1 s'], which is not a strategy"),
         ({"retry": ["1 s"], "fatal": ["LookupError"]}, "fatal has 'LookupError', which is not an exception class"),
         ({"retry": ["1 s"], "rules": {KeyError: "1 s"}}, "rules has '1 s', which is not a strategy"),
         ({"retry": ["1 s"], "limit": failures.Loss(0.1)}, "it is a Limit"),
         ({"retry": ["1 s"], "decode": "json"}, "decode is 'json'; it is a function"),
         ({"retry": ["1 s"], "compat": "spring"}, "compat is 'spring'; it is a list of names"),
-        ({"retry": ["1 s"], "order": "keys"}, "order is 'keys'; it may be 'none', 'key'"),
+        ({"retry": ["1 s"], "order": "keys"}, "order must be one of 'none', 'key', not 'keys'"),
     ],
 )
 def test_a_wrong_value_is_refused(options: dict[str, object], error: str) -> None:
