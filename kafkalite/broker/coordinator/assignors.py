@@ -1,14 +1,14 @@
-"""Who shall read what: the assignors of the newer group protocol (KIP-848), as pure functions.
+"""Assign partitions to the members of a consumer group (KIP-848), as pure functions.
 
-    members (what each may read, what each was meant to read so far) + partitions of each topic ─▶ member ─▶ partitions
+    members (subscribed topics, current target) + partition counts of the topics ─▶ member ─▶ partitions
 
-uniform  the default: every member has as many partitions as the next, give or take one, as far as subscriptions allow;
-         of all such assignments one that moves few partitions
-range    topic by topic: each subscriber of a topic has as many of its partitions as the next, give or take one, and
-         topics with equal partition counts and subscribers are cut alike; it keeps what it can, too
+uniform  the default: partition counts of the members differ by at most one, as far as subscriptions allow; among such
+         assignments it chooses one that moves few partitions
+range    topic by topic: the counts of a topic's subscribers differ by at most one, and topics with equal partition
+         counts and subscribers are split alike; members keep their partitions where possible
 
-Both give every partition of a subscribed topic to exactly one of its subscribers, and depend on nothing but their
-arguments: members are taken in the order of their ids.
+Both assign every partition of a subscribed topic to exactly one of its subscribers. The result depends only on the
+arguments: members are processed in the order of their ids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 Assignment = dict[bytes, frozenset[int]]
-"""Topic id → partitions. Never changed once made, and without empty sets."""
+"""Topic id → partitions. Immutable, without empty sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,16 @@ class Subscriber:
     """A member as an assignor sees it."""
 
     topics: frozenset[bytes]
-    """Ids of the topics it may be given; each of them exists."""
+    """Ids of its subscribed topics; all of them exist."""
     before: Assignment
-    """What it was meant to have until now; may name topics and partitions that are gone."""
+    """Its previous target assignment; may contain topics and partitions that no longer exist."""
 
 
 Partition = tuple[bytes, int]
 
 
 def uniform(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """`counts`: topic id → how many partitions it has."""
+    """Return a balanced assignment. `counts`: topic id → number of partitions."""
     if not members:
         return {}
     subscriptions = {member.topics for member in members.values()}
@@ -50,7 +50,7 @@ def uniform(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> d
 
 
 def by_range(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """`counts`: topic id → how many partitions it has."""
+    """Return a co-partitioned assignment, topic by topic. `counts`: topic id → number of partitions."""
     held: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
     for topic, subscribers in sorted(_subscribers(members).items()):
         for member_id, numbers in _cut(topic, subscribers, members, counts[topic]).items():
@@ -63,11 +63,11 @@ ASSIGNORS: Final[dict[str, Callable[[Mapping[str, Subscriber], Mapping[bytes, in
     "uniform": uniform,
     "range": by_range,
 }
-"""By the name that clients ask for; the first is the default."""
+"""By the name that clients request; the first is the default."""
 
 
 def _cut(topic: bytes, subscribers: list[str], members: Mapping[str, Subscriber], count: int) -> dict[str, set[int]]:
-    """One topic among its subscribers: each keeps its lowest ones up to its share, the others fill up in order."""
+    """Split one topic: each subscriber keeps its lowest partitions up to its share, the others are filled in order."""
     least, left_over = divmod(count, len(subscribers))
     free = set(range(count))
     kept: dict[str, list[int]] = {}
@@ -92,7 +92,7 @@ def _cut(topic: bytes, subscribers: list[str], members: Mapping[str, Subscriber]
 def _uniform_alike(
     members: Mapping[str, Subscriber], topics: frozenset[bytes], counts: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    """All read the same topics: equal shares, the larger ones for those who have most."""
+    """Assign when all members have the same subscription: equal shares, the larger ones to the fullest members."""
     total = sum(counts[topic] for topic in topics)
     least, left_over = divmod(total, len(members))
     before = _still_theirs(members, counts)
@@ -113,7 +113,7 @@ def _uniform_alike(
 
 
 def _uniform_mixed(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Members read different topics: all keep what they may, what is left goes to the emptiest, then loads get even."""
+    """Assign when subscriptions differ: keep what is valid, give free partitions to the emptiest, then balance."""
     subscribers = _subscribers(members)
     held: dict[str, dict[bytes, set[int]]] = {}
     load: dict[str, int] = {}
@@ -139,11 +139,11 @@ def _uniform_mixed(members: Mapping[str, Subscriber], counts: Mapping[bytes, int
 def _even_out(
     held: dict[str, dict[bytes, set[int]]], load: dict[str, int], subscribers: dict[bytes, list[str]]
 ) -> None:
-    """Moves partitions, if need be along a chain of members, until no such move makes two loads more equal.
+    """Move partitions, along a chain of members if necessary, until no such move balances two loads better.
 
-    A chain goes from a member over a topic that it has to somebody who may read that topic, and so on. When none leads
-    from a member to one with two partitions fewer, its load cannot be brought closer to the others', nor can that of
-    anybody who was reached on the way.
+    A chain leads from a member, over a topic it has partitions of, to another subscriber of that topic, and so on. If
+    no chain leads from a member to one with at least two partitions fewer, neither its load nor the load of any member
+    reached on the way can be improved.
     """
     done: set[str] = set()
     while True:
@@ -168,8 +168,8 @@ def _even_out(
 def _chain_down(
     start: str, held: dict[str, dict[bytes, set[int]]], load: dict[str, int], subscribers: dict[bytes, list[str]]
 ) -> tuple[list[tuple[str, bytes, str]], set[str]]:
-    """The shortest chain of (giver, topic, taker) to a member with at least two partitions fewer, empty if there is
-    none; and who was reached."""
+    """Return the shortest chain of (giver, topic, taker) to a member with at least two partitions fewer, or an empty
+    one; and the members that were reached."""
     came: dict[str, tuple[str, bytes]] = {}
     topics_seen: set[bytes] = set()
     waiting = deque([start])
@@ -201,7 +201,7 @@ def _chain_to(end: str, start: str, came: dict[str, tuple[str, bytes]]) -> list[
 
 
 def _subscribers(members: Mapping[str, Subscriber]) -> dict[bytes, list[str]]:
-    """Topic → who may read it, in the order of their ids."""
+    """Return topic → its subscribers, in the order of their ids."""
     found: dict[bytes, list[str]] = {}
     for member_id in sorted(members):
         for topic in members[member_id].topics:
@@ -210,7 +210,7 @@ def _subscribers(members: Mapping[str, Subscriber]) -> dict[bytes, list[str]]:
 
 
 def _still_theirs(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, list[Partition]]:
-    """What each had and may keep, sorted; what two were meant to have is the first one's."""
+    """Return the valid partitions of each member's target, sorted; a partition in two targets goes to the first."""
     kept: dict[str, list[Partition]] = {}
     taken: set[Partition] = set()
     for member_id in sorted(members):

@@ -1,13 +1,13 @@
-"""What groups of both kinds have: a lock, committed offsets, answers that leave when the lock is given back.
+"""Define the base class of groups of both protocols: a lock, committed offsets, and responses delivered after unlock.
 
-    GroupBase ─┬─ group.Group                    the classic protocol: clients agree among themselves
-               └─ consumer_group.ConsumerGroup   the newer one (KIP-848): the broker assigns
+    GroupBase ─┬─ group.Group                    the classic protocol: the members' leader assigns
+               └─ consumer_group.ConsumerGroup   the consumer protocol (KIP-848): the broker assigns
 
-A group's id outlives its kind: an empty group that is joined in the other protocol is taken over by a group of that
-kind, which shares the lock and the offsets with its predecessor, so that a commit on its way to the disk still arrives.
+An empty group that is joined in the other protocol is replaced by a group of that kind under the same id. The successor
+shares lock and offsets with its predecessor, so a commit that is still being written takes effect.
 
-Thread rule: everything under the group's own lock, taken by `changing()`; methods ending in `_locked` need it. Answers
-are collected in an outbox and delivered when the lock is given back.
+Thread rule: everything is guarded by the group's lock, taken by `changing()`; methods ending in `_locked` need it.
+Responses are collected in an outbox and delivered when the lock is released.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TOO_LARGE: Final = frozenset(
 
 
 RECORD_SIZE_MAX: Final = 1 << 20
-"""Bytes of the largest record that `__consumer_offsets` takes by Kafka's default of max.message.bytes."""
+"""Maximum record size of `__consumer_offsets` in bytes, from Kafka's default of max.message.bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class Environment:
     clock: Clock
     timers: TimerQueue
     write: Callable[..., None]
-    """group id, records, callback(code), and perhaps a producer and a watch: see `StateLog.write`."""
+    """group id, records, callback(code), optionally a producer and a watch: see `StateLog.write`."""
     initial_delay_ms: int
     size_max: int
     pending_max: int
     record_size_max: Callable[[], int] = lambda: RECORD_SIZE_MAX
-    """Bytes of the largest record that the groups' log takes."""
+    """Maximum record size of the groups' log in bytes."""
     memory: MemoryCeiling | None = None
-    """What members are charged to; None: they are not counted."""
+    """Where members' memory is charged; None: it is not counted."""
     home: ShardEpoch | None = None
-    """In a cluster: where these groups are kept, and the one leader epoch in which `write` writes."""
+    """In a cluster: the partition of these groups, and the only leader epoch in which `write` writes."""
 
 
 _ELSEWHERE: Final = frozenset(
@@ -70,13 +70,13 @@ _ELSEWHERE: Final = frozenset(
 
 
 def is_too_large(code: int) -> bool:
-    """Whether a group could not be written down because its records are larger than its log takes."""
+    """Return whether a group could not be written because its records exceed the log's maximum record size."""
     return code in _TOO_LARGE
 
 
 def write_error(code: int) -> int:
-    """What a member is told when the group could not be written down (CoordinatorOperationExceptionHelper of Kafka 4.1,
-    and TransactionStateManager for transactions)."""
+    """Return the code a member gets when the group could not be written (CoordinatorOperationExceptionHelper of Kafka
+    4.1, and TransactionStateManager for transactions)."""
     if code == 0:
         return 0
     if code in _ELSEWHERE:
@@ -88,19 +88,19 @@ class GroupBase(Outbox, ABC):
     """One group and its committed offsets."""
 
     kind: ClassVar[str]
-    """As ListGroups names it (KIP-848)."""
+    """The group type in ListGroups (KIP-848)."""
 
     def __init__(self, group_id: str, environment: Environment, predecessor: GroupBase | None = None) -> None:
         super().__init__(predecessor)
         self.group_id = group_id
         self.holder: Holder | None = None if predecessor is None else predecessor.holder
-        """Who began the group, and is charged for it; None: it was read from the log."""
+        """The client that created the group and is charged for it; None: it was read from the log."""
         self._environment = environment
         if predecessor is None:
             self._memory = MemberMemory(environment.memory)
             self.offsets = GroupOffsets()
             self.open_commits: Counter[TopicPartition] = Counter()
-            """Commits handed over and not durable yet."""
+            """Commits that were passed to the log and are not durable yet."""
         else:
             self._memory = MemberMemory(environment.memory, predecessor._memory)  # noqa: SLF001 - the same group
             self.offsets = predecessor.offsets
@@ -108,33 +108,33 @@ class GroupBase(Outbox, ABC):
 
     @property
     def environment(self) -> Environment:
-        """What it shares with the groups that were read or begun with it."""
+        """What it shares with other groups of the same shard epoch."""
         return self._environment
 
     @property
     @abstractmethod
     def protocol_type(self) -> str | None:
-        """What its members speak, as clients name it: `consumer`; None: it never had members."""
+        """The protocol type that its members use, such as `consumer`; None: it never had members."""
 
     @property
     @abstractmethod
     def state_name(self) -> str:
-        """Kafka's name for where the group is."""
+        """Kafka's name for the group's state."""
 
     @property
     @abstractmethod
     def dead(self) -> bool:
-        """Whether it is no more: deleted, or taken over by a group of the other kind."""
+        """Whether it was deleted, or replaced by a group of the other protocol."""
 
     @property
     @abstractmethod
     def member_count(self) -> int:
-        """Its members now."""
+        """The current number of members."""
 
     @property
     @abstractmethod
     def empty(self) -> bool:
-        """Whether it lives and has no members."""
+        """Whether it exists and has no members."""
 
     @abstractmethod
     def commit_error_locked(
@@ -146,53 +146,53 @@ class GroupBase(Outbox, ABC):
         *,
         transactional: bool = False,
     ) -> int:
-        """Why these may not commit now, 0 when they may. `version` is OffsetCommit's: the newer protocol wants 9.
+        """Return why this member may not commit now, or 0. `version` is OffsetCommit's: KIP-848 needs 9 or later.
 
-        In a transaction (TxnOffsetCommit) those who name nobody always may.
+        In a transaction (TxnOffsetCommit) a commit without a member id is always allowed.
         """
 
     def knows_offset_locked(self, partition: TopicPartition) -> bool:
-        """Whether there is a commit of a partition: one that holds, is pending, or is being written."""
+        """Return whether the partition has a committed or pending offset, or one that is being written."""
         offsets = self.offsets
         return offsets.get(*partition) is not None or partition in self.open_commits or offsets.is_pending(partition)
 
     @abstractmethod
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:
-        """Why these may not ask for offsets (OffsetFetch 9+), 0 when they may."""
+        """Return why this member may not fetch offsets (OffsetFetch 9+), or 0."""
 
     @abstractmethod
     def offset_delete_error_locked(self) -> int:
-        """Why no offset may be deleted by an administrator, 0 when those of topics nobody reads may."""
+        """Return why an administrator may not delete any offset, or 0 if those of unsubscribed topics may be."""
 
     @abstractmethod
     def subscribes_locked(self, topic: str) -> bool:
-        """Whether members read a topic, or may read it."""
+        """Return whether members subscribe to a topic, or might."""
 
     @abstractmethod
     def kept_since_locked(self, topic: str, committed: Committed) -> int | None:
-        """When the retention of a commit begins, in ms; None while it has to stay."""
+        """Return when the retention of a committed offset begins, in ms; None while the offset must be kept."""
 
     @property
     @abstractmethod
     def expendable(self) -> bool:
-        """Whether it may go when it has no offsets left: nobody is in it, and nobody is about to be."""
+        """Whether it can be deleted once it has no offsets: it has no members and none is about to join."""
 
     @abstractmethod
     def tombstones_locked(self) -> list[Record]:
-        """What erases the group, but for its offsets, from the log."""
+        """Return the tombstones that delete the group, without its offsets, from the log."""
 
     @abstractmethod
     def bury_locked(self) -> None:
-        """The group is no more; what still arrives is told to look again."""
+        """Mark the group as dead; later requests get an error that makes clients look up the group again."""
 
     @abstractmethod
     def exhume_locked(self) -> None:
-        """The end of the group could not be written down: it lives, empty."""
+        """Revive the group, empty, because its deletion could not be written."""
 
     @abstractmethod
     def wake(self) -> None:
-        """Members of a loaded group have a session timeout to be heard of."""
+        """Start the session timeouts of a loaded group's members."""
 
     @abstractmethod
     def stop(self) -> None:
-        """The broker stops: everybody who waits is told to look for another coordinator."""
+        """Refuse all waiting requests because the broker stops; clients look for another coordinator."""

@@ -1,9 +1,9 @@
-"""Groups of the newer protocol (KIP-848) out of their records, in the order of the log.
+"""Rebuild consumer groups (KIP-848) from their records, in the order of the log.
 
-Compaction leaves of each key the newest record, in the place where that stands; so a member's position may come before
-the member. What has no member in the end is dropped: the end of its group was being written when the broker died.
+Compaction keeps the newest record of each key at its offset, so a member's position may precede the member itself.
+Entries without a member at the end are dropped: the broker died while it was deleting the group.
 
-Thread rule: belongs to whoever loads.
+Thread rule: belongs to the loading thread.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _STATES: Final = {int(state): state for state in MemberState}
 
 
 class ConsumerReplay:
-    """Fed with records; `finish` gives the groups they come to."""
+    """Collects records; `finish` returns the resulting groups."""
 
     def __init__(self) -> None:
         self._states: dict[str, ConsumerState] = {}
         self._described: set[tuple[str, str]] = set()
 
     def drop(self, group_id: str) -> None:
-        """The group is of the other kind from here on."""
+        """Drop what was read of a group: a later record makes it a classic group."""
         self._states.pop(group_id, None)
         self._described = {(group, member) for group, member in self._described if group != group_id}
 
     def take(self, kind: int, key: bytes, value: bytes | None) -> str | None:
-        """One record of a kind in KINDS; the group's id if it says that there is such a group. CodecError."""
+        """Apply a record of a kind in KINDS; return the group's id if the record shows that it exists. CodecError."""
         group_id, member_id = stored.read_key(key)
         if kind == stored.TOPICS:
             return None
@@ -77,7 +77,7 @@ class ConsumerReplay:
         return state.members.get(member_id) or ConsumerMember(member_id=member_id)
 
     def finish(self) -> dict[str, ConsumerState]:
-        """Group id → group."""
+        """Return group id → state."""
         for group_id, state in self._states.items():
             for member_id in [name for name in state.members if (group_id, name) not in self._described]:
                 state.remove(member_id)

@@ -1,19 +1,19 @@
-"""What a group of the newer protocol (KIP-848) is at one moment, and how a member gets from what it has to its target.
+"""Hold the state of a consumer group (KIP-848), and reconcile its members with their target assignments.
 
     group epoch          rises when members, subscriptions or their topics change
-    assignment epoch     the group epoch for which the target assignment was made
-    member epoch         the assignment epoch that a member has arrived at
+    assignment epoch     the group epoch for which the target assignment was computed
+    member epoch         the assignment epoch that a member has reached
 
     Stable ──target is newer──▶ has something to give up? ──yes──▶ Unrevoked ──gave it up──┐
       ▲                                   │ no ◀──────────────────────────────────────────┘
       │                                   ▼
       └──────all of it is free── takes what is free ──some is not──▶ Unreleased ──somebody let go──▶ (again)
 
-A partition has one owner at a time: a member's from when it is assigned until the member has given it up, or is out.
+A partition has one owner at a time, from its assignment until that member has revoked it or left.
 
-A member that speaks the classic protocol takes the same steps, one with each join; its generation is its epoch.
+A classic member takes the same steps, one with each join; its generation is its epoch.
 
-Thread rule: members never change; a state belongs to its group and is guarded by the group's lock. `reconciled` is a
+Thread rule: members are immutable; a state belongs to its group and is guarded by the group's lock. `reconciled` is a
 pure function.
 """
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.assignors import Assignment, Partition
 
 AWAY_EPOCH: Final = -2
-"""The member epoch of a static member that left for now."""
+"""The member epoch of a static member that left temporarily."""
 
 
 class MemberState(IntEnum):
-    """Where a member is on its way to its target, numbered as Kafka's records number it."""
+    """A member's reconciliation state, numbered as in Kafka's records."""
 
     STABLE = 0
     UNREVOKED = 1
@@ -48,13 +48,13 @@ class MemberState(IntEnum):
 
 
 class ClassicMember(NamedTuple):
-    """What is known of a member that speaks the classic protocol in a group of the newer one."""
+    """The classic protocol's data about a classic member of a consumer group."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
     def metadata(self) -> stored.ClassicMemberMetadata:
-        """As kind 5 keeps it."""
+        """Return its part of a kind-5 record."""
         return stored.ClassicMemberMetadata(
             session_timeout_ms=self.session_timeout_ms,
             supported_protocols=[stored.ClassicProtocol(name=name, metadata=data) for name, data in self.protocols],
@@ -81,14 +81,14 @@ class ConsumerMember:
     assigned: Assignment = field(default_factory=dict)
     revoking: Assignment = field(default_factory=dict)
     assignment_epochs: stored.AssignmentEpochs = field(default_factory=dict)
-    """Those of `assigned` and `revoking`."""
+    """Assignment epochs of the partitions in `assigned` and `revoking`."""
 
     def arrived_at(self, epoch: int) -> bool:
-        """Whether it has all that a target assignment gave it, and nothing else."""
+        """Return whether it has exactly its target assignment of an epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def identity(self) -> stored.MemberValue:
-        """As kind 5 keeps it."""
+        """Return its kind-5 record value."""
         return stored.MemberValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
@@ -102,7 +102,7 @@ class ConsumerMember:
         )
 
     def position(self) -> stored.CurrentValue:
-        """As kind 8 keeps it."""
+        """Return its kind-8 record value."""
         return stored.CurrentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -112,7 +112,7 @@ class ConsumerMember:
         )
 
     def holding(self, assigned: Assignment, revoking: Assignment, epoch: int) -> ConsumerMember:
-        """The member with other partitions. Those that it was not assigned before are assigned at this epoch."""
+        """Return the member with other partitions. Newly assigned ones get this assignment epoch."""
         before, epochs = self.assignment_epochs, {}
         for topic, numbers in assigned.items():
             had = self.assigned.get(topic, frozenset())
@@ -122,12 +122,12 @@ class ConsumerMember:
         return replace(self, assigned=assigned, revoking=revoking, assignment_epochs=epochs)
 
     def away(self) -> ConsumerMember:
-        """A static member that has left for now: it keeps its partitions, with the assignment epoch 0."""
+        """Return a static member as temporarily gone: it keeps its partitions, with assignment epoch 0."""
         return replace(self, epoch=AWAY_EPOCH, assigned={}).holding(self.assigned, {}, 0)
 
 
 def partitions_in(*assignments: Assignment) -> Iterator[Partition]:
-    """Every partition of some assignments."""
+    """Yield every partition of some assignments."""
     for assignment in assignments:
         for topic, numbers in assignment.items():
             for number in numbers:
@@ -135,7 +135,7 @@ def partitions_in(*assignments: Assignment) -> Iterator[Partition]:
 
 
 def contains(assignment: Assignment, part: Assignment) -> bool:
-    """Whether an assignment has all of another one."""
+    """Return whether an assignment includes all of another one."""
     return all(numbers <= assignment.get(topic, frozenset()) for topic, numbers in part.items())
 
 
@@ -149,7 +149,7 @@ class MemberChanges(NamedTuple):
 
 
 class ConsumerState:
-    """All of a group but its offsets."""
+    """The state of a group without its offsets."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -160,11 +160,11 @@ class ConsumerState:
         self.owners: dict[Partition, str] = {}
         self.static_ids: dict[str, str] = {}
         self.expressions: dict[str, frozenset[str]] = {}
-        """Regular expression → the topics it means."""
+        """Regular expression → the topics it matches."""
         self._subscribed: frozenset[str] | None = None
 
     def copy(self) -> ConsumerState:
-        """One that may be changed without this one noticing."""
+        """Return an independent copy."""
         copy = ConsumerState()
         copy.epoch, copy.metadata_hash, copy.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
         copy.members, copy.targets = dict(self.members), dict(self.targets)
@@ -174,7 +174,7 @@ class ConsumerState:
         return copy
 
     def changes_since(self, before: ConsumerState) -> MemberChanges:
-        """Return the members that an earlier state did not have, or had otherwise."""
+        """Return the members that differ from an earlier state, or are new."""
         updated: list[tuple[ConsumerMember | None, ConsumerMember]] = []
         for member_id, member in self.members.items():
             old = before.members.get(member_id)
@@ -183,7 +183,7 @@ class ConsumerState:
         return MemberChanges(before.members.keys() - self.members.keys(), updated)
 
     def put(self, member: ConsumerMember) -> None:
-        """A member as it is now."""
+        """Add a member, or replace it."""
         before = self.members.get(member.member_id)
         if before is not None:
             self._disown(before)
@@ -195,7 +195,7 @@ class ConsumerState:
         self._subscribed = None
 
     def remove(self, member_id: str) -> None:
-        """A member is out, with what it was to have."""
+        """Remove a member and its target assignment."""
         member = self.members.pop(member_id)
         self.targets.pop(member_id, None)
         self._disown(member)
@@ -209,7 +209,7 @@ class ConsumerState:
                 del self.owners[partition]
 
     def set_expression(self, expression: str, topics: frozenset[str] | None) -> None:
-        """What an expression means; None when nobody uses it any more."""
+        """Set the topics that an expression matches; None when no member uses it any more."""
         if topics is None:
             self.expressions.pop(expression, None)
         else:
@@ -217,39 +217,39 @@ class ConsumerState:
         self._subscribed = None
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """The names that a member subscribes to, in both ways; whether such topics exist is another question."""
+        """Return the topic names that a member subscribes to, by name or expression; they need not exist."""
         return member.topics | self.expressions.get(member.expression, frozenset())
 
     def subscribed(self) -> frozenset[str]:
-        """The names that anybody subscribes to."""
+        """Return the topic names that any member subscribes to."""
         if self._subscribed is None:
             self._subscribed = frozenset().union(*(self.topics_of(member) for member in self.members.values()))
         return self._subscribed
 
     def uses(self, expression: str) -> bool:
-        """Whether a member subscribes by an expression."""
+        """Return whether a member subscribes by an expression."""
         return any(member.expression == expression for member in self.members.values())
 
     def must_join_again(self, member: ConsumerMember) -> bool:
-        """Whether a classic member has something to learn that only a join tells it: a newer target, partitions to
-        give up, or that all it waits for is free."""
+        """Return whether a classic member has to rejoin: for a newer target, for partitions to revoke, or because all
+        partitions it waits for are free."""
         if member.epoch < self.epoch or member.state is MemberState.UNREVOKED:
             return True
         return member.state is MemberState.UNRELEASED and not self._waits_for_others(member)
 
     def _waits_for_others(self, member: ConsumerMember) -> bool:
-        """Whether somebody has a partition that a member is to get."""
+        """Return whether another member has a partition of this member's target."""
         missing = set(partitions_in(self.targets.get(member.member_id, {}))) - set(partitions_in(member.assigned))
         return not missing.isdisjoint(self.owners)
 
     def assignor(self, default: str) -> str:
-        """The one that most members ask for."""
+        """Return the assignor that most members request."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return min(votes, key=lambda name: (-votes[name], name)) if votes else default
 
     @property
     def name(self) -> str:
-        """Kafka's name for how far the group is."""
+        """Return Kafka's name for the group's state."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch:
@@ -259,13 +259,13 @@ class ConsumerState:
 
 
 def spoken_by(members: Iterable[ConsumerMember]) -> set[str]:
-    """The classic protocols that all of these have, as far as they speak the classic protocol."""
+    """Return the classic protocols that all classic members among these support."""
     spoken = [{name for name, _ in member.classic.protocols} for member in members if member.classic is not None]
     return set.intersection(*spoken) if spoken else set()
 
 
 def topic_ids(names: Iterable[str], topics: Mapping[str, Topic]) -> frozenset[bytes]:
-    """The ids of those that exist."""
+    """Return the ids of the topics that exist."""
     return frozenset(topics[name].id for name in names if name in topics)
 
 
@@ -279,10 +279,10 @@ def reconciled(
     owned: Assignment | None,
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """The member's next step towards its target; itself when there is nothing it can do now.
+    """Return the member after its next step towards its target; the same object if there is no step now.
 
-    `owned` is what the client says it has, None when it did not say; `readable` the ids of the topics it subscribes to:
-    what else it has is taken from it at once, whatever the target says.
+    `owned` is what the client reports to own, None if it did not report. `readable` has the ids of its subscribed
+    topics: partitions of other topics are revoked at once, regardless of the target.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return _without_unread(member, readable, owned) if subscription_changed else member
@@ -299,7 +299,7 @@ def reconciled(
         kept[topic], revoking[topic], taken[topic] = keeps, has - keeps, keeps | free
     revoking = _filled(revoking)
     if revoking and _still_has(owned, revoking):
-        # One that has given up what it was asked to, and is asked for more, is one epoch further on the way.
+        # A member that has revoked its partitions and has to revoke more advances by one epoch.
         epoch = member.epoch + (member.state is MemberState.UNREVOKED)
         return _moved(member, MemberState.UNREVOKED, epoch, member.holding(_filled(kept), revoking, target_epoch))
     state = MemberState.UNRELEASED if missing else MemberState.STABLE
@@ -312,7 +312,7 @@ def _moved(member: ConsumerMember, state: MemberState, epoch: int, holder: Consu
 
 
 def _without_unread(member: ConsumerMember, readable: frozenset[bytes], owned: Assignment | None) -> ConsumerMember:
-    """A member that changed its subscription gives up what it no longer reads, before there is a new target."""
+    """Revoke what a member no longer subscribes to, before there is a new target."""
     unread = {topic: numbers for topic, numbers in member.assigned.items() if topic not in readable}
     if not unread:
         return member
@@ -326,7 +326,7 @@ def _without_unread(member: ConsumerMember, readable: frozenset[bytes], owned: A
 
 
 def _still_has(owned: Assignment | None, given_up: Assignment) -> bool:
-    """Whether the client has, or may have, something that it is to give up."""
+    """Return whether the client still owns, or may own, a partition that it has to revoke."""
     return owned is None or any(numbers & given_up.get(topic, frozenset()) for topic, numbers in owned.items())
 
 

@@ -1,11 +1,11 @@
-"""Groups that change their protocol while members are in them (KIP-848): what one of a kind is as one of the other.
+"""Convert the state of a group between the classic and the consumer protocol while it has members (KIP-848).
 
-    classic group  ──somebody heartbeats in the newer protocol──▶  consumer group, whose other members are classic
-    consumer group ──the last one who heartbeats in it is gone──▶  classic group, whose members join again
+    classic group  ──a member heartbeats in the consumer protocol──▶  consumer group, whose other members are classic
+    consumer group ──its last such member is gone──▶  classic group, whose members rejoin
 
-On the way up every member keeps what the last rebalance gave it, as its target too; generation and epochs are one
-number. On the way down it keeps its target as its assignment. Members see neither: they are asked to join again, as
-ever. What both kinds have in common, offsets and commits in flight, goes along by itself (`base`).
+An upgrade makes each member's last assignment its target, too; the generation becomes the epochs. A downgrade makes the
+target the assignment. Members only see a normal request to rejoin. Offsets and commits in flight are shared by both
+kinds (`base`).
 
 Thread rule: functions hold no state; they are called under the group's lock.
 """
@@ -43,7 +43,7 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) -> ConsumerState:
-    """A classic group's members as those of a consumer group. GroupIdNotFound says why it cannot become one."""
+    """Return a classic group's members as those of a consumer group. GroupIdNotFound if it cannot be converted."""
     state = ConsumerState()
     state.epoch = state.target_epoch = group.generation
     holding: list[tuple[ConsumerMember, Assignment]] = []
@@ -57,7 +57,7 @@ def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) 
         state.put(mixed)
         if not member.assignment and owned:
             holding.append((mixed, owned))
-    for mixed, owned in holding:  # a rebalance has ended before it gave anybody anything: they have what they had
+    for mixed, owned in holding:  # the rebalance ended before it assigned anything: members keep their partitions
         state.put(mixed.holding(_without(owned, state.owners), {}, state.epoch))
     state.targets = {member_id: member.assigned for member_id, member in state.members.items()}
     state.metadata_hash = hashes.of_topics(state.subscribed(), topics)
@@ -65,13 +65,13 @@ def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) 
 
 
 def not_converted(group: Group, why: str) -> GroupIdNotFound:
-    """Return the error for a classic group that does not become one of the newer protocol."""
+    """Return the error for a classic group that cannot be converted to a consumer group."""
     return GroupIdNotFound(f"classic group {group.group_id} cannot be converted: {why}")
 
 
 def _upgraded(member: Member, group: Group, topics: Mapping[str, Topic]) -> tuple[ConsumerMember, Assignment]:
-    """A member, and what it said to have when it joined. ValueError for what cannot be read. One that joined after the
-    group's protocol was chosen may not have it."""
+    """Return a converted member, and the partitions it reported to own when it joined. ValueError if its bytes are
+    malformed. A member that joined after the group's protocol was chosen may not support it."""
     spoken = {name for name, _ in member.protocols}
     metadata = member.metadata(group.protocol) if group.protocol in spoken else member.protocols[0][1]
     subscription = decode_subscription(metadata)
@@ -100,7 +100,7 @@ def _without(assignment: Assignment, taken: Collection[Partition]) -> Assignment
 
 
 def by_topic_id(partitions: Iterable[TopicPartition], topics: Mapping[str, Topic]) -> Assignment:
-    """Partitions by the ids of their topics; those that do not exist are left out."""
+    """Return partitions grouped by topic id, without those that do not exist."""
     found: dict[bytes, set[int]] = {}
     for name, number in partitions:
         topic = topics.get(name)
@@ -110,7 +110,7 @@ def by_topic_id(partitions: Iterable[TopicPartition], topics: Mapping[str, Topic
 
 
 def encoded(assignment: Assignment, topics: Mapping[str, Topic], metadata: bytes) -> bytes:
-    """An assignment as a classic member reads it, in the version that its own subscription has."""
+    """Encode an assignment for a classic member, in the version of the member's subscription."""
     names = sorted((topic.name, topic.id) for topic in topics.values() if topic.id in assignment)
     partitions = [TopicPartition(name, number) for name, topic_id in names for number in sorted(assignment[topic_id])]
     try:
@@ -121,7 +121,7 @@ def encoded(assignment: Assignment, topics: Mapping[str, Topic], metadata: bytes
 
 
 def creation_records(group_id: str, state: ConsumerState) -> list[Record]:
-    """What says all of a group, in Kafka's order."""
+    """Return the records that describe a whole group, in Kafka's order."""
     members = state.members.values()
     records = [stored.record(group_id, member.member_id, member.identity()) for member in members]
     value = stored.GroupValue(epoch=state.epoch, metadata_hash=state.metadata_hash)
@@ -134,7 +134,7 @@ def creation_records(group_id: str, state: ConsumerState) -> list[Record]:
 
 
 def erasing_records(group_id: str, state: ConsumerState) -> list[Record]:
-    """What erases all of a group, in Kafka's order."""
+    """Return the tombstones that delete a whole group, in Kafka's order."""
     records = [
         stored.tombstone(kind, group_id, member_id)
         for kind in (stored.CURRENT, stored.TARGET_MEMBER)
@@ -155,9 +155,9 @@ def downgraded(
     environment: Environment,
     topics: Mapping[str, Topic],
 ) -> Group:
-    """The classic group of a consumer group's members but those that are gone, all of which speak the classic protocol.
+    """Return the classic group of a consumer group's remaining members, all of which use the classic protocol.
 
-    It is stable and has no timers yet: `Group.begin_locked`.
+    It is stable and has no timers until `Group.begin_locked`.
     """
     group = Group(predecessor.group_id, environment, predecessor)
     inherited = []

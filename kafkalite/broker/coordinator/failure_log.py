@@ -1,4 +1,4 @@
-"""What fails again and again, told now and then: at the first failure, ever more rarely after it, and once it is over.
+"""Limit the log lines for repeated failures: the first one, then ever fewer, and one when the failure is over.
 
 Thread rule: any thread; the lock is a leaf.
 """
@@ -18,14 +18,14 @@ INTERVAL_S_MAX: Final = 3600.0
 
 
 class Trouble(NamedTuple):
-    """How often something failed, and for how many seconds it has."""
+    """How often something failed, and for how many seconds."""
 
     failures: int
     seconds: float
 
 
 class _Row:
-    """One trouble: how often it was, since when, when it is told next and how long after that (monotonic s)."""
+    """One failure: its count, its start, its next report and the interval after that (monotonic s)."""
 
     __slots__ = ("count", "interval", "next", "since")
 
@@ -34,7 +34,7 @@ class _Row:
 
 
 class Troubles:
-    """See the module."""
+    """The current failures by key."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class Troubles:
         self._rows: dict[Hashable, _Row] = {}  # guarded by _lock
 
     def failed(self, key: Hashable) -> Trouble | None:
-        """It failed once more; what there is to tell, None where it was told lately."""
+        """Count a failure; return what to log, or None if it was logged recently."""
         now = self._clock.monotonic()
         with self._lock:
             row = self._rows.get(key)
@@ -55,7 +55,7 @@ class Troubles:
             return Trouble(row.count, now - row.since)
 
     def over(self, key: Hashable) -> Trouble | None:
-        """It worked; what there was, None where nothing was."""
+        """Forget a failure that is over; return what to log, or None if there was none."""
         with self._lock:
             row = self._rows.pop(key, None)
         return None if row is None else Trouble(row.count, self._clock.monotonic() - row.since)

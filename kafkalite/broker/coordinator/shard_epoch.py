@@ -1,4 +1,4 @@
-"""Where something that a coordinator knows is kept, and for how long it may be written there."""
+"""Identify the partition and leader epoch in which a coordinator keeps a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ NO_EPOCH: Final = -1
 
 
 class ShardEpoch(NamedTuple):
-    """A partition, and the leader epoch in which what is known of it was read or begun."""
+    """A partition, and the leader epoch in which its state was read or begun."""
 
     partition: int
     epoch: int
-    """NO_EPOCH: it is not served, or by a broker that stands alone."""
+    """NO_EPOCH: the partition is not served, or the broker is standalone."""
