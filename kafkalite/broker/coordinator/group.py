@@ -1,29 +1,29 @@
-"""One group of the classic protocol: who is in it and how they agree on who reads what (KIP-62, 134, 345, 394, 814).
+"""Manage one group of the classic protocol: members, rebalances and assignment (KIP-62, 134, 345, 394, 814).
 
               join                 all joined, or timeout              leader's sync is durable
     Empty ─────────▶ PreparingRebalance ─────────▶ CompletingRebalance ─────────▶ Stable
       ▲                 │    ▲ ▲                        │ join, leave, timeout       │
-      └── nobody left ──┘    │ └────────────────────────┘                            │
+      └─── last left ───┘    │ └────────────────────────┘                            │
       │                      └───────────────────────────────────────────────────────┘
       └─▶ Dead (deleted, or nothing left to keep)
 
-Metadata and assignments are bytes that only the clients understand; only for protocol type `consumer` the subscribed
-topics are read out of them, so that their offsets are kept.
+Metadata and assignments are opaque bytes of the clients. Only for protocol type `consumer` the broker reads the
+subscribed topics from them, because offsets of subscribed topics do not expire.
 
-A member is *dynamic*, or *static* when it has a group.instance.id: a static one that comes back takes its old place
-without a rebalance, and the older holder of the id is fenced. An id that was promised (MEMBER_ID_REQUIRED) and not used
-yet is *pending*; it goes after a session timeout, or with the connection it was promised to.
+A member is *dynamic*, or *static* if it has a group.instance.id. A static member that returns takes its old place
+without a rebalance, and the older holder of the id is fenced. A member id that was issued (MEMBER_ID_REQUIRED) and has
+not joined yet is *pending*; it is dropped after a session timeout, or when the connection it was issued to closes.
 
     Group ─┬─ Joins ── StaticMembers        JoinGroup
            ├─ Syncs                         SyncGroup
            ├─ Rebalance                     from the first join to the next generation
-           ├─ PendingMembers                ids that were promised
-           ├─ MemberSessions                members' sessions, waits and memory
-           ├─ MemberAnswers                 answers to joins and syncs
-           └─ ClassicState                  what all of these read and change
+           ├─ PendingMembers                issued ids that have not joined
+           ├─ MemberSessions                members' sessions, waiting requests and memory
+           ├─ MemberAnswers                 responses to joins and syncs
+           └─ ClassicState                  the state that all of these read and change
 
-Thread rule: everything under the group's own lock, taken by `changing()`; methods ending in `_locked` need it. Answers
-are collected in an outbox and delivered when the lock is given back. Writes are handed over under the lock, so their
+Thread rule: everything is guarded by the group's lock, taken by `changing()`; methods ending in `_locked` need it.
+Responses are collected in an outbox and delivered when the lock is released. Writes are queued under the lock, so their
 order is that of the changes; their callbacks take the lock again.
 """
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class Inherited(NamedTuple):
-    """A member of a group that was of the newer protocol. Timeouts in ms."""
+    """A member of a consumer group that became this classic group. Timeouts in ms."""
 
     member_id: str
     instance_id: str | None
@@ -80,7 +80,7 @@ class Group(GroupBase):
         answers = MemberAnswers(classic, self.later_locked)
         self._sessions = MemberSessions(classic, answers, memory, environment.timers, changing, self._timed_out_locked)
         self.pending = PendingMembers(environment, self.forget_pending)
-        """Ids that were promised and are not used yet."""
+        """Ids that were issued and have not joined yet."""
         parts = ClassicParts(classic, answers, self._sessions, self.pending, memory, environment, changing)
         self._rebalance = Rebalance(parts)
         self._joins = Joins(parts, self._rebalance)
@@ -114,7 +114,7 @@ class Group(GroupBase):
 
     @property
     def state(self) -> State:
-        """Its state in the drawing above."""
+        """Its state, as in the module's drawing."""
         return self._classic.state
 
     @property
@@ -128,12 +128,12 @@ class Group(GroupBase):
 
     @property
     def protocol(self) -> str | None:
-        """What the members chose: with protocol type `consumer`, an assignor."""
+        """The protocol that the members chose; for protocol type `consumer`, an assignor."""
         return self._classic.protocol
 
     @property
     def leader(self) -> str | None:
-        """The member id of the one that assigns."""
+        """The member id of the leader, which assigns."""
         return self._classic.leader
 
     @property
@@ -149,15 +149,15 @@ class Group(GroupBase):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> Deferred[JoinGroupResponse]:
-        """JoinGroup: answered when the rebalance it belongs to has everybody."""
+        """Handle JoinGroup; the response waits until every member has joined."""
         return self._joins.join(request, caller)
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
-        """SyncGroup: answered when the leader's assignment is durable."""
+        """Handle SyncGroup; the response waits until the leader's assignment is durable."""
         return self._syncs.request(request)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> int:
-        """Heartbeat: keeps the member; the code tells it whether to join again."""
+        """Handle Heartbeat: extend the session; return a code that may ask the member to rejoin."""
         with self.changing():
             code = self._classic.member_error(member_id, instance_id, generation)
             if code:
@@ -168,7 +168,7 @@ class Group(GroupBase):
             return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else 0
 
     def leave(self, member_id: str, instance_id: str | None) -> int:
-        """LeaveGroup of one member, by member id, or by instance id alone."""
+        """Handle LeaveGroup for one member, by member id, or by instance id alone."""
         with self.changing():
             if self.state is State.DEAD:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -183,7 +183,7 @@ class Group(GroupBase):
             return code
 
     def forget_pending(self, member_id: str) -> None:
-        """An id that was promised is not used any more."""
+        """Drop an issued id that has not joined."""
         with self.changing():
             self._forget_pending_locked(member_id)
 
@@ -191,7 +191,7 @@ class Group(GroupBase):
         if self.pending.remove(member_id):
             self._rebalance.try_complete_locked()
 
-    # --- who may ------------------------------------------------------------------------------------------------------
+    # --- checks -------------------------------------------------------------------------------------------------------
 
     def commit_error_locked(
         self,
@@ -202,11 +202,11 @@ class Group(GroupBase):
         *,
         transactional: bool = False,
     ) -> int:
-        """Why these may not commit now, 0 when they may; a commit keeps the member as a heartbeat does.
+        """Return why this member may not commit now, or 0; a commit extends the session as a heartbeat does.
 
-        Without generation, member and instance it is an administrator or a consumer outside the group protocol: fine
-        as long as nobody is in the group. In a transaction it is always fine, since older producers do not say for
-        whom they commit; and neither does a rebalance keep a producer from committing, nor its commit the member.
+        A commit without generation, member and instance comes from an administrator or a consumer without a group
+        membership: it is allowed while the group is empty. In a transaction it is always allowed, since older producers
+        do not send the member. A rebalance does not refuse a transactional commit, nor does one extend the session.
         """
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -223,7 +223,7 @@ class Group(GroupBase):
         return 0
 
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:  # noqa: ARG002 - see below
-        """0: in this protocol anybody may ask."""
+        """Return 0: the classic protocol has no check."""
         return 0
 
     def offset_delete_error_locked(self) -> int:
@@ -232,7 +232,7 @@ class Group(GroupBase):
         return 0 if self.empty or self.protocol_type == CONSUMER_PROTOCOL else ErrorCode.NON_EMPTY_GROUP
 
     def subscribes_locked(self, topic: str) -> bool:
-        """Whether members read a topic; a consumer group whose subscriptions cannot be read may read any."""
+        """Return whether members subscribe to a topic; if subscriptions cannot be decoded, every topic counts."""
         if self.empty:
             return False
         if self._classic.subscribed is None:
@@ -251,9 +251,9 @@ class Group(GroupBase):
     # --- what outlives the broker -------------------------------------------------------------------------------------
 
     def inherit_locked(self, generation: int, members: Iterable[Inherited]) -> None:
-        """Takes over the members of a group of the newer protocol, before anybody knows this one: it is stable.
+        """Take over the members of a consumer group, before this group is in the table; it is stable.
 
-        Assignments are for the caller to fill in. Sessions begin with `begin_locked`.
+        The caller fills in the assignments. `begin_locked` starts the sessions.
         """
         self._classic.generation = generation
         self._classic.protocol_type = CONSUMER_PROTOCOL
@@ -274,11 +274,11 @@ class Group(GroupBase):
         self._classic.enter(State.STABLE)
 
     def inherited_record_locked(self) -> Record:
-        """What says all that was inherited."""
+        """Return the record with everything that was inherited."""
         return self._classic.record({member.member_id: member.assignment for member in self.members.values()})
 
     def begin_locked(self, rebalances: str | None) -> None:
-        """What was inherited is durable: sessions begin, and a rebalance if there is a reason for one."""
+        """Start sessions once the inherited state is durable, and a rebalance if there is a reason for one."""
         if self.dead:
             return  # it was dropped meanwhile
         for member in self.members.values():
@@ -287,12 +287,12 @@ class Group(GroupBase):
             self._rebalance.start_locked(rebalances)
 
     def hand_over_locked(self) -> None:
-        """A group of the newer protocol goes on with these members: who waits is told to join again."""
+        """Ask waiting members to rejoin, because a consumer group replaces this one."""
         for member in self.members.values():
             self._sessions.end_waits_locked(member, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Takes over what the log says, before anybody knows the group. Sessions begin with `wake`."""
+        """Take over the state from the log, before the group is in the table. `wake` starts the sessions."""
         with self.changing():
             self._classic.generation = value.generation
             self._classic.protocol_type = value.protocol_type or None

@@ -1,11 +1,10 @@
-"""The offsets that one group has committed, and when they go.
+"""Keep the committed offsets of one group, and find the expired ones.
 
-    commit ─▶ written to `__consumer_offsets` ─▶ durable ─▶ apply ─▶ seen by OffsetFetch
+    commit ─▶ written to `__consumer_offsets` ─▶ durable ─▶ apply ─▶ visible to OffsetFetch
     in a transaction ─▶ written ─▶ durable ─▶ pending ─▶ its marker is durable ─▶ apply, or dropped
 
-What is not durable is not visible, so an answer never takes back what another answer said. Of two commits for a
-partition the one that stands later in the log counts, also when the earlier one's marker comes after both; `order`
-says where each stands.
+Only durable offsets are visible, so no response contradicts an earlier one. Of two commits for a partition the later
+one in the log wins, even if the earlier one's marker comes after both; `order` gives their positions.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Committed(NamedTuple):
-    """One partition's committed offset. Times in ms since 1970; expire_ms is -1 unless the client named a time; order
-    rises with the place in the log, within a group."""
+    """One partition's committed offset. Times in ms since 1970; expire_ms is -1 unless the client set it; `order`
+    rises with the log position, within a group."""
 
     offset: int
     leader_epoch: int
@@ -37,7 +36,7 @@ class Committed(NamedTuple):
 
     @classmethod
     def of(cls, value: OffsetCommitValue, order: int = 0) -> Committed:
-        """As read from the log."""
+        """Return a committed offset from its record value."""
         return cls(
             value.offset,
             value.leader_epoch,
@@ -49,7 +48,7 @@ class Committed(NamedTuple):
         )
 
     def stored(self) -> OffsetCommitValue:
-        """As the log keeps it."""
+        """Return its record value."""
         return OffsetCommitValue(
             offset=self.offset,
             leader_epoch=self.leader_epoch,
@@ -60,25 +59,25 @@ class Committed(NamedTuple):
         )
 
     def belongs_to(self, topic_id: bytes | None) -> bool:
-        """False for an offset of another topic that had the same name before. None: there is no topic now."""
+        """Return False for an offset of a deleted topic of the same name. None: there is no such topic now."""
         return topic_id is None or self.topic_id in (ZERO_UUID, topic_id)
 
 
 UNSTABLE: Final = Committed(-1, -1, "", -1)
-"""Stands for an offset that an open transaction may still replace, where only stable ones were asked for."""
+"""Result for an offset that an open transaction may still replace, when the client requires stable offsets."""
 
 
 class GroupOffsets:
-    """Partition → committed offset, and what open transactions may make of it."""
+    """Partition → committed offset, and the pending offsets of open transactions."""
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[int, Committed]] = {}
         self._pending: dict[int, dict[TopicPartition, Committed]] = {}  # producer id → what it commits
         self._pending_count: Counter[TopicPartition] = Counter()  # producers that have one pending
         self.open_transactional: Counter[TopicPartition] = Counter()
-        """Commits in transactions that were handed over and are not durable yet."""
+        """Transactional commits that were passed to the log and are not durable yet."""
         self.order = 0
-        """Of the newest commit handed over."""
+        """Position of the newest commit passed to the log."""
 
     def __len__(self) -> int:
         return sum(map(len, self._committed.values()))
@@ -89,46 +88,46 @@ class GroupOffsets:
                 yield TopicPartition(topic, partition), committed
 
     def get(self, topic: str, partition: int) -> Committed | None:
-        """What is committed for a partition."""
+        """Return the committed offset of a partition."""
         return self._committed.get(topic, {}).get(partition)
 
     def of_topic(self, topic: str) -> list[int]:
-        """The partitions of a topic that have a commit."""
+        """Return the partitions of a topic that have a committed offset."""
         return list(self._committed.get(topic, ()))
 
     def producers(self) -> list[int]:
-        """Producers whose transactions have commits open."""
+        """Return the ids of producers with pending offsets."""
         return list(self._pending)
 
     def pending(self) -> list[TopicPartition]:
-        """Partitions for which a transaction has a commit open."""
+        """Return the partitions with pending offsets."""
         return list(self._pending_count)
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Whether an open transaction may replace a partition's offset."""
+        """Return whether an open transaction may replace a partition's offset."""
         return partition in self._pending_count or partition in self.open_transactional
 
     def is_pending(self, partition: TopicPartition) -> bool:
-        """Whether a transaction has a commit open for a partition."""
+        """Return whether a partition has a pending offset."""
         return partition in self._pending_count
 
     def topics(self) -> list[str]:
-        """Topics with a commit."""
+        """Return the topics with a committed offset."""
         return list(self._committed)
 
     def apply(self, partition: TopicPartition, committed: Committed) -> None:
-        """Takes over a commit that is durable."""
+        """Make a durable commit visible."""
         self._committed.setdefault(partition.topic, {})[partition.partition] = committed
 
     def put_pending(self, producer_id: int, partition: TopicPartition, committed: Committed) -> None:
-        """Takes over a commit that is durable and holds once its transaction is committed."""
+        """Keep a durable transactional commit until its transaction ends."""
         partitions = self._pending.setdefault(producer_id, {})
         if partition not in partitions:
             self._pending_count[partition] += 1
         partitions[partition] = committed
 
     def end(self, producer_id: int, *, commit: bool) -> None:
-        """A producer's transaction has ended: what it had open holds, unless a later commit does; or it is dropped."""
+        """Apply a producer's pending offsets, unless a later commit exists, or drop them if it aborted."""
         for partition, committed in self._pending.pop(producer_id, {}).items():
             self._uncount(partition)
             there = self.get(*partition)
@@ -150,7 +149,7 @@ class GroupOffsets:
                     del self._pending[producer_id]
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forgets commits whose tombstones are written, those of open transactions too."""
+        """Forget commits, pending ones included, whose tombstones are written."""
         for topic, partition in partitions:
             self._drop_pending(TopicPartition(topic, partition))
             left = self._committed.get(topic)
@@ -160,7 +159,7 @@ class GroupOffsets:
     def expired(
         self, now_ms: int, retention_ms: int, since_ms: Callable[[str, Committed], int | None]
     ) -> list[TopicPartition]:
-        """Commits that may go: past the time the client named, else `retention_ms` after `since_ms` (None: stays)."""
+        """Return expired commits: past the client's expiry, else `retention_ms` after `since_ms` (None: kept)."""
         gone = []
         for partition, committed in self:
             if partition in self._pending_count:

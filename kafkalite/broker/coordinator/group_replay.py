@@ -1,8 +1,8 @@
-"""What the records of one partition of `__consumer_offsets` come to, while it is read.
+"""Rebuild groups and offsets from the records of one partition of `__consumer_offsets`.
 
-    take(entry) for each, in order ─▶ settle ─▶ offsets, values of classic groups, groups of the newer protocol
+    take(entry) for each, in order ─▶ settle ─▶ offsets, values of classic groups, consumer groups
 
-Thread rule: belongs to who reads.
+Thread rule: belongs to the reading thread.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.state_log import Stored
 
 OFFSET_PREFIXES: Final = frozenset(kind.to_bytes(2, "big") for kind in OFFSET_KINDS)
-"""How the keys of committed offsets begin."""
+"""Prefix of the keys of committed offsets."""
 
 
 class GroupReplay:
-    """See the module.
+    """The state of one partition while it is replayed.
 
-    Most records of a log that was not compacted lately are commits with a later one of the same key after them. Those
-    are not decoded: the newest of each key is kept as it stands until a transaction's commit or marker comes, or the
-    end.
+    Most records of a log that has not been compacted lately are commits that a later one of the same key replaces. They
+    are not decoded: only the newest entry of each key is kept, until a transactional commit, a marker or the end of the
+    log comes.
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class GroupReplay:
         self._newest: dict[bytes, Stored] = {}  # commits outside transactions that are not decoded yet, by key
 
     def group_ids(self) -> set[str]:
-        """Groups that there are."""
+        """Return the ids of the groups that exist."""
         return {group_id for group_id, kept in self.offsets.items() if kept or kept.pending()} | self.values.keys()
 
     def take(self, entry: Stored | Marker) -> None:
-        """CodecError for a record that is not one of ours."""
+        """Apply an entry. CodecError for a record that is malformed."""
         if isinstance(entry, Marker):
             self.settle()
             for offsets in self._open.pop(entry.producer_id, ()):
@@ -82,7 +82,7 @@ class GroupReplay:
             self.consumers.drop(key.group)
 
     def settle(self) -> None:
-        """Decodes what waits; to be called once more at the end. CodecError."""
+        """Decode the deferred commits; call it once more at the end. CodecError."""
         newest, self._newest = self._newest, {}
         for entry in newest.values():
             key = read_key(entry.key)

@@ -1,7 +1,7 @@
-"""Which groups there are, in memory: found, begun (as max.groups allows), forgotten.
+"""Keep the groups of this broker in memory: find them, create them within max.groups, and forget them.
 
-Thread rule: any thread. `lock` guards the table and what others keep in step with it, and is a leaf: a group's lock may
-be held when it is taken, never the other way round.
+Thread rule: any thread. `lock` guards the table and what other modules keep consistent with it. It is a leaf: it may be
+taken under a group's lock, never the other way round.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ class GroupTable:
     def __init__(self, shards: Shards, environment: Environment, groups_max: int) -> None:
         self.lock = threading.Lock()
         self.groups: dict[str, GroupBase] = {}
-        """Guarded by `lock`; a glance needs none."""
+        """Guarded by `lock`; a single lookup needs none."""
         self._shards = shards
         self._environment = environment
         self._groups_max = groups_max
         self._shares = Shares()  # guarded by lock
 
     def error_of(self, group_id: str, *, may_be_empty: bool = False) -> int:
-        """Why nothing can be said of a group now, 0 when it can."""
+        """Return why a group cannot be served now, or 0."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
         return self._shards.error_of(group_id)
 
     def get(self, group_id: str) -> GroupBase | None:
-        """A group that exists."""
+        """Return a group, or None."""
         return self.groups.get(group_id)
 
     def all(self) -> list[GroupBase]:
-        """Every group, in no order."""
+        """Return every group, in no order."""
         with self.lock:
             return list(self.groups.values())
 
     def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
-        """A group that exists, or None, and why nothing can be said of it now."""
+        """Return a group or None, and the code if it cannot be served now."""
 
         def ask() -> tuple[GroupBase | None, int]:
             code = int(self.error_of(group_id, may_be_empty=may_be_empty))
@@ -62,8 +62,8 @@ class GroupTable:
     def lookup_or_new(
         self, group_id: str, holder: Holder | None, make: Callable[[str, Environment], GroupBase]
     ) -> tuple[GroupBase | None, int]:
-        """A group that exists, or is made; None, and why: max.groups has no room for another of this holder, or it is
-        not served now. GROUP_MAX_SIZE_REACHED ends consumers of both protocols at once, with a message."""
+        """Return a group, created if needed; or None and a code: max.groups has no room for another group of this
+        holder, or it is not served. GROUP_MAX_SIZE_REACHED ends consumers of both protocols at once, with a message."""
         with self.lock:
             group = self.groups.get(group_id)
             if group is not None:
@@ -81,13 +81,13 @@ class GroupTable:
         return None, int(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def environment_in(self, home: ShardEpoch | None) -> Environment:
-        """That of groups which are read or begun there."""
+        """Return the environment of groups of a shard epoch."""
         if home is None:
             return self._environment
         return replace(self._environment, write=partial(self._shards.log.write, home=home), home=home)
 
     def put(self, group: GroupBase) -> GroupBase | None:
-        """Takes in a group that was read; returns the one of this id that was there before."""
+        """Add a group that was read; return the previous one of this id."""
         with self.lock:
             early = self.groups.get(group.group_id)
             if early is not None:
@@ -96,17 +96,17 @@ class GroupTable:
         return early
 
     def forget(self, group: GroupBase) -> None:
-        """Takes a group out, unless another has its place."""
+        """Remove a group, unless another has replaced it."""
         with self.lock:
             if self.groups.get(group.group_id) is group:
                 self.remove_locked(group)
 
     def remove_locked(self, group: GroupBase) -> None:
-        """Takes out a group that is in the table."""
+        """Remove a group that is in the table."""
         del self.groups[group.group_id]
         self._shares.remove(group.holder)
 
     def of_partition_locked(self, number: int) -> list[GroupBase]:
-        """In a cluster: the groups that were read or begun in a partition of `__consumer_offsets`."""
+        """Return, in a cluster, the groups of a partition of `__consumer_offsets`."""
         homes = ((group, group.environment.home) for group in self.groups.values())
         return [group for group, home in homes if home is not None and home.partition == number]

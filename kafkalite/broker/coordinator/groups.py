@@ -1,18 +1,18 @@
-"""The coordinator of all groups: hands requests to them, loads them at start, lets them go.
+"""Coordinate all groups of this broker: dispatch requests, load groups at start, expire offsets and groups.
 
-    GroupCoordinator ─┬─▶ GroupTable         which groups there are
-                      ├─▶ CommittedOffsets   what they have committed
-                      └─▶ Shards             which of their partitions are served
+    GroupCoordinator ─┬─▶ GroupTable         the groups
+                      ├─▶ CommittedOffsets   their committed offsets
+                      └─▶ Shards             the partitions that are served
 
-A partition of `__consumer_offsets` that cannot be read keeps its groups from being served (`shards`): better no answer
-than one that forgets what was committed.
+If a partition of `__consumer_offsets` cannot be read, its groups are not served (`shards`): an error is better than a
+response that ignores committed offsets.
 
-Offsets go after offsets.retention.minutes, counted from when the group became empty; for a group that never had
-members, from the commit; in a stable consumer group, from the commit and only for topics that nobody reads. They go at
-once with their topic. A group that is empty and has no offsets left goes too.
+Offsets expire offsets.retention.minutes after the group became empty; in a group that never had members, after the
+commit; in a stable consumer group, after the commit and only for unsubscribed topics. Deleting a topic deletes its
+offsets at once. An empty group without offsets is deleted.
 
-Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the promised ids and is a leaf,
-as the table's is: a group's lock may be held when it is taken, never the other way round.
+Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the issued ids and is a leaf,
+like the table's lock: it may be taken under a group's lock, never the other way round.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ DOWNGRADING: Final = frozenset({"bidirectional", "downgrade"})
 """Values of group.consumer.migration.policy."""
 MINUTE_MS: Final = 60_000
 PROMISES_PRUNED_AT: Final = 64
-"""Ids promised to one connection before those that are settled are dropped from its list."""
+"""Ids issued to one connection before the ones that are no longer pending are removed from its list."""
 
 
 class GroupCoordinator:
@@ -98,7 +98,7 @@ class GroupCoordinator:
         executors: Executors = THREADS,
         memory: MemoryCeiling | None = None,
     ) -> None:
-        """`memory` is the ceiling that members are charged to."""
+        """`memory` is the memory ceiling for members."""
         self._config = config
         self._logs = logs
         self._clock = clock
@@ -143,7 +143,7 @@ class GroupCoordinator:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to load; groups are served as soon as that is done."""
+        """Start loading; groups are served as soon as that is done."""
         self._logs.on_topic_deleted = self.offsets.topic_deleted
         self._logs.topic_listeners.append(self.topic_changed)
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
@@ -151,7 +151,7 @@ class GroupCoordinator:
             self.shards.start_loading("kafkalite-group-loader", self._load)
 
     def stop(self) -> None:
-        """Answers everybody who waits; from then on nothing is served."""
+        """Answer all waiting requests; nothing is served afterwards."""
         self.shards.stop()
         self._logs.on_topic_deleted = None
         if self.topic_changed in self._logs.topic_listeners:
@@ -161,11 +161,11 @@ class GroupCoordinator:
         self.timers.stop()
 
     def error_of(self, group_id: str, *, may_be_empty: bool = False) -> int:
-        """Why nothing can be said of a group now, 0 when it can."""
+        """Return why a group cannot be served now, or 0."""
         return self.table.error_of(group_id, may_be_empty=may_be_empty)
 
     def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
-        """A group that exists, or None, and why nothing can be said of it now."""
+        """Return a group or None, and the code if it cannot be served now."""
         return self.table.lookup(group_id, may_be_empty=may_be_empty)
 
     # --- members ------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class GroupCoordinator:
     def join(
         self, request: JoinGroupRequest, caller: Caller, connection: Hashable = None
     ) -> Deferred[JoinGroupResponse]:
-        """JoinGroup. The connection is where an id may be promised to."""
+        """Handle JoinGroup. A member id that is issued is bound to the connection."""
         code = self.table.error_of(request.group_id)
         config = self._config
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
@@ -192,8 +192,8 @@ class GroupCoordinator:
         return group.join(request, replace(caller, promised=promised))
 
     def _size_error(self, request: JoinGroupRequest, caller: Caller) -> int:
-        """0, or the code for a member that says more of itself than could ever be written down: that of Kafka's answer
-        to the sync, which comes when the member's metadata is already held for a session timeout."""
+        """Return 0, or the code for a member whose metadata exceeds the log's record size. Kafka returns the same code
+        to the sync, after it has held the metadata for a session timeout."""
         size = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
         size_max = self.log.record_size_max()
         if size <= size_max:
@@ -208,8 +208,8 @@ class GroupCoordinator:
         return write_error(ErrorCode.MESSAGE_TOO_LARGE)
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
-        """SyncGroup. While the group is read, its members begin anew, as by Kafka until 3.9 (GroupCoordinator.scala);
-        GroupCoordinatorService.syncGroup of 4.x answers COORDINATOR_LOAD_IN_PROGRESS."""
+        """Handle SyncGroup. While the group is loading, members have to rejoin, as in Kafka until 3.9
+        (GroupCoordinator.scala); GroupCoordinatorService.syncGroup of 4.x returns COORDINATOR_LOAD_IN_PROGRESS."""
         group, code = self.table.lookup(request.group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             code = ErrorCode.REBALANCE_IN_PROGRESS  # clients do not expect the other one here
@@ -220,7 +220,7 @@ class GroupCoordinator:
         return group.sync(request)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
-        """Heartbeat: an error code. While the group is read all is well (Kafka's GroupCoordinatorService.heartbeat)."""
+        """Handle Heartbeat. While the group is loading the code is 0 (Kafka's GroupCoordinatorService.heartbeat)."""
         group, code = self.table.lookup(group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return 0  # clients do not expect it here, and some end
@@ -233,7 +233,7 @@ class GroupCoordinator:
         return group.heartbeat(member_id, instance_id, generation)
 
     def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> Deferred[list[int]]:
-        """LeaveGroup of members by member id and instance id: a code for each."""
+        """Handle LeaveGroup of members by member id and instance id; one code for each."""
         group, code = self.table.lookup(group_id)
         if isinstance(group, ConsumerGroup):
             return group.leave(leaving, lambda: self.leave(group_id, leaving))
@@ -242,7 +242,7 @@ class GroupCoordinator:
         return completed([int(code or ErrorCode.UNKNOWN_MEMBER_ID)] * len(leaving))
 
     def _timing(self, group_id: str) -> Timing:
-        """How a group's members report: by its own settings, or the broker's."""
+        """Return a group's heartbeat interval and session timeout: its own settings, or the broker's."""
         own, config = self._logs.metadata.group_configs.get(group_id), self._config
         if own is not None:
             return Timing(own.consumer_heartbeat_interval_ms, own.consumer_session_timeout_ms)
@@ -251,8 +251,8 @@ class GroupCoordinator:
     def _to_join(
         self, group_id: str, holder: Holder | None, *, may_be_new: bool
     ) -> tuple[Group | ConsumerGroup | None, int]:
-        """The group that a client may join in the classic protocol, or why there is none; an empty one of the newer
-        protocol becomes a classic one."""
+        """Return the group that a client may join in the classic protocol, or an error; an empty consumer group is
+        converted to a classic group."""
         group, code = self.table.lookup_or_new(group_id, holder, Group) if may_be_new else self.table.lookup(group_id)
         if group is None:
             return None, code or ErrorCode.UNKNOWN_MEMBER_ID
@@ -274,7 +274,7 @@ class GroupCoordinator:
         return successor, 0
 
     def _succeed_locked(self, group: GroupBase, successor: GroupBase) -> None:
-        """Under the lock that both share: one group takes the place, the offsets and the transactions of another."""
+        """Let one group take over another's place, offsets and transactions, under the lock that both share."""
         group.bury_locked()
         with self.table.lock:
             if self.table.groups.get(group.group_id) is not group:
@@ -288,12 +288,12 @@ class GroupCoordinator:
         if code:
             repeats.warning("could not write the tombstones of a converted group", extra=fields(error=code))
 
-    # --- members of the newer protocol --------------------------------------------------------------------------------
+    # --- members of consumer groups -----------------------------------------------------------------------------------
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat (KIP-848), whose fields the handler has checked."""
+        """Handle ConsumerGroupHeartbeat (KIP-848), whose fields the handler has checked."""
         code = self.table.error_of(request.group_id)
         if code:
             return completed(refusal(code, "the coordinator cannot serve the group now"))
@@ -304,17 +304,17 @@ class GroupCoordinator:
         return group.heartbeat(request, caller, lambda: self.consumer_heartbeat(request, caller))
 
     def assigns_next(self, group_id: str) -> bool:
-        """Whether the next heartbeat of a group may take a while."""
+        """Return whether a group's next heartbeat computes an assignment, which may take a while."""
         group = self.table.get(group_id)
         return isinstance(group, ConsumerGroup) and group.assigns_next
 
     def is_of_newer_protocol(self, group_id: str) -> bool:
-        """Whether who joins it makes it assign partitions, which may take a while."""
+        """Return whether it is a consumer group, where a join computes an assignment, which may take a while."""
         return isinstance(self.table.get(group_id), ConsumerGroup)
 
     def _to_consume(self, request: ConsumerGroupHeartbeatRequest, holder: Holder | None) -> ConsumerGroup:
-        """The group of the newer protocol; a KafkaError says why there is none. A classic one becomes it, if it is
-        empty or may be upgraded."""
+        """Return the consumer group; raise KafkaError if there is none. A classic group is converted if it is empty or
+        may be upgraded."""
         group_id, may_be_new = request.group_id, request.member_epoch == JOIN_EPOCH
         if may_be_new:
             group, code = self.table.lookup_or_new(group_id, holder, self._new_consumers)
@@ -343,7 +343,7 @@ class GroupCoordinator:
         return successor
 
     def _upgrade_locked(self, group: Group, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-        """A classic group with members becomes one of the newer protocol, as a member of that joins (KIP-848)."""
+        """Convert a classic group with members, because a member of the consumer protocol joins (KIP-848)."""
         size_max, count = self._consumers.size_max, len(group.members)
         policy = self._config.group_consumer_migration_policy
         if policy not in UPGRADING:
@@ -370,14 +370,14 @@ class GroupCoordinator:
         return ConsumerGroup(group_id, environment, self._consumers)
 
     def topic_changed(self, name: str) -> None:
-        """A topic came, went, has more partitions, or, in a cluster, other replicas."""
+        """Handle a topic that was created or deleted, has more partitions, or, in a cluster, other replicas."""
         self.hashes.forget(name)
         for group in self.table.all():
             if isinstance(group, ConsumerGroup):
                 group.topic_changed(name)
 
     def connection_closed(self, connection: Hashable) -> None:
-        """Ids promised to a client that is gone are not waited for any longer."""
+        """Drop the pending ids of a client that disconnected."""
         if connection not in self._promised:
             return
         with self._lock:
@@ -396,19 +396,19 @@ class GroupCoordinator:
 
     @property
     def count(self) -> int:
-        """Groups there are."""
+        """The number of groups."""
         return len(self.table.groups)
 
     def groups(self) -> list[GroupBase]:
-        """Every group, in no order."""
+        """Return every group, in no order."""
         return self.table.all()
 
     def find(self, group_id: str) -> GroupBase | None:
-        """A group that exists."""
+        """Return a group, or None."""
         return self.table.get(group_id)
 
     def delete(self, group_id: str) -> Deferred[int]:
-        """DeleteGroups of one group; completed with a code when it is gone for good."""
+        """Handle DeleteGroups for one group; completed with a code when the deletion is durable."""
         group, code = self.table.lookup(group_id, may_be_empty=True)
         if group is None:
             return completed(code or int(ErrorCode.GROUP_ID_NOT_FOUND))
@@ -425,7 +425,7 @@ class GroupCoordinator:
         return answer
 
     def _bury_locked(self, group: GroupBase, callback: Callable[[int], object]) -> None:
-        """An empty group goes with all its offsets; it is dead at once, and forgotten once that is durable."""
+        """Delete an empty group with its offsets; it is dead at once, and forgotten when that is durable."""
         partitions = {partition for partition, _ in group.offsets} | group.open_commits.keys()
         partitions.update(group.offsets.pending())
         records: list[Record] = [offset_record(group.group_id, *partition, None) for partition in sorted(partitions)]
@@ -456,7 +456,7 @@ class GroupCoordinator:
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
 
     def expire_now(self) -> int:
-        """Lets go of offsets and groups whose time is over; how many groups were touched."""
+        """Delete expired offsets and groups; return how many groups were affected."""
         now_ms = self._logs.expiry_time.time_ms()
         retention_ms = self._config.offsets_retention_minutes * MINUTE_MS
         count = 0
@@ -490,12 +490,12 @@ class GroupCoordinator:
         )
 
     def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
-        """See `ShardState`."""
+        """Implement `ShardState`."""
         groups = self._read(log, self.table.environment_in(home))
         return lambda: self._install(groups)
 
     def begin_partition(self, number: int) -> None:
-        """See `ShardState`."""
+        """Implement `ShardState`."""
         with self.table.lock:
             begun = self.table.of_partition_locked(number)
         for group in begun:
@@ -503,7 +503,7 @@ class GroupCoordinator:
             self.offsets.erase_foreign(group)
 
     def drop_partition(self, number: int) -> None:
-        """See `ShardState`."""
+        """Implement `ShardState`."""
         with self.table.lock:
             dropped = self.table.of_partition_locked(number)
             for group in dropped:
@@ -513,7 +513,7 @@ class GroupCoordinator:
             group.stop()
 
     def _read(self, log: PartitionLog, environment: Environment) -> list[GroupBase]:
-        """Replays a partition."""
+        """Replay a partition."""
         loading = GroupReplay()
         try:
             for entry in self.log.entries(log):
@@ -539,7 +539,7 @@ class GroupCoordinator:
         return groups
 
     def _install(self, groups: Iterable[GroupBase]) -> None:
-        """Groups appear in the table when all of their partition was read."""
+        """Add groups to the table, once their whole partition was read."""
         for group in groups:
             early = self.table.put(group)
             if early is not None:

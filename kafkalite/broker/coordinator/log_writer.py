@@ -1,21 +1,20 @@
-"""Writes to one partition in order, many of them with one flush, without anybody waiting.
+"""Append to one partition in order, with many writes per flush, without blocking the callers.
 
-    write(append, callback) ─▶ queue ─▶ one job on the I/O pool does all appends that wait
+    write(append, callback) ─▶ queue ─▶ one job on the I/O pool does all queued appends
                                   └─▶ safe ─▶ callbacks, in the order of the writes
 
-What is written is safe when it is on this disk, or, where others have replicas in sync, when all of these have it: when
-the high watermark has passed it in the leader epoch in which it was appended. If that is over first, by another
-leader's election, nobody knows whether it stays: NOT_LEADER_OR_FOLLOWER. There is no other end to that wait: what
-stands in the log may hold at any time, so that who waits cannot be told that it does not.
+A write is *safe* when it is on this disk, or, with other in-sync replicas, when all of them have it: the high watermark
+has passed it in the leader epoch of the append. If another leader is elected first, the outcome is unknown and the code
+is NOT_LEADER_OR_FOLLOWER. The wait has no other end, because an appended record may take effect at any time.
 
-An append that failed is told so by its own callback; those after it are tried all the same, since a record that is too
-large is its own fault alone. A refusal is an answer, too: what the log knows, and refuses by, is durable before it is
-told (a marker is not needed where the log has it already, but a killed process may have left that one unsynced). One
-that rests on nothing in the log, since too few are in sync or another leads, does not wait for what may take as long.
+A failed append is reported to its own callback; later appends are still tried, since a record can be too large by
+itself. A refusal waits for a flush, too, if it depends on the log: its reason must be durable before it is reported (a
+marker is unnecessary if the log has it, but a killed process may have left that one unsynced). A refusal that does not
+depend on the log, such as too few in-sync replicas or another leader, is reported at once.
 
-Thread rule: `write` from any thread, it does not wait. Callbacks run on the flusher, on the I/O pool, or on the thread
-that serves a follower's fetch, one at a time and in order, with no lock of ours held; they must not block. The writer's
-lock is a leaf.
+Thread rule: `write` from any thread, without waiting. Callbacks run on the flusher, on the I/O pool, or on the thread
+that serves a follower's fetch, one at a time and in order, without any lock of this module; they must not block. The
+writer's lock is a leaf.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 _MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR})
-"""Refusals of a coordinator that has moved to another broker, where clients then ask."""
+"""Refusals of a coordinator that has moved to another broker; clients retry there."""
 _WHATEVER_IT_HAS: Final = _MOVED | {ErrorCode.NOT_ENOUGH_REPLICAS}
-"""Refusals that do not depend on what stands in the log."""
+"""Refusals that do not depend on the content of the log."""
 
 
 class _Write:
-    """Something to append, and who is told."""
+    """A queued append and its callback."""
 
     __slots__ = ("append", "callback", "code", "done")
 
@@ -56,10 +55,10 @@ class _Write:
 
 
 class LogWriter:
-    """The writes of one partition. `find` gives its log, or raises; it runs on the I/O pool.
+    """The writes of one partition. `find` returns its log, or raises; it runs on the I/O pool.
 
-    `flush`: what nobody else has is put on the disk before it is told. `in_sync`: nothing is appended where fewer
-    replicas are in sync than min.insync.replicas, as by a producer with acks=all (NOT_ENOUGH_REPLICAS).
+    `flush`: a record without other replicas is synced before its callback. `in_sync`: appends are refused with
+    NOT_ENOUGH_REPLICAS when fewer replicas are in sync than min.insync.replicas, as for a producer with acks=all.
     """
 
     def __init__(
@@ -78,12 +77,12 @@ class LogWriter:
 
     @property
     def idle(self) -> bool:
-        """Whether every write was told how it went."""
+        """Return whether every write has been reported."""
         return not self._in_order
 
     def write(self, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
-        """`append` gets the log and returns its end after what it appended. callback(0) when that is durable, or the
-        code of the KafkaError it raised, or of the flush that failed."""
+        """Queue an append. `append` gets the log and returns its end offset after the append. callback(0) when that is
+        durable, or the code of the KafkaError that it raised, or of a failed flush."""
         write = _Write(append, callback)
         with self._lock:
             self._waiting.append(write)
@@ -96,11 +95,11 @@ class LogWriter:
     def _schedule(self) -> None:
         try:
             self._pool.submit(self._append_waiting)
-        except RuntimeError:  # the broker stops; whoever waits loses its connection with everybody else
+        except RuntimeError:  # the broker stops; the connections of waiting clients are closed
             logger.info("dropped records that arrived while the broker was stopping", extra=fields(log=self.name))
 
     def _append_waiting(self) -> None:
-        """One turn: appends what waits, flushes once, and comes again when more has arrived."""
+        """Append what is queued and flush once; schedule another turn if more has arrived."""
         with self._lock:
             writes, self._waiting = self._waiting, []
         end_offset = epoch = -1
@@ -110,12 +109,12 @@ class LogWriter:
                 log = self._find()
                 if (
                     epoch < 0
-                ):  # the first one's: where leadership came back between two of them, neither is told it is safe
+                ):  # the first epoch of the turn: if leadership returned in between, no write is reported as safe
                     epoch = log.leader_epoch
                 if self._in_sync:
                     check_in_sync(log)
                 end_offset = max(end_offset, write.append(log))
-            except Exception as error:  # noqa: BLE001 - each write is told of its own failure
+            except Exception as error:  # noqa: BLE001 - reported to the callback of this write
                 write.code = self._code_of(error)
                 if log is not None and write.code not in _WHATEVER_IT_HAS:
                     end_offset = max(end_offset, log.log_end_offset)
@@ -124,7 +123,7 @@ class LogWriter:
         else:
             try:
                 when_safe(log, end_offset, epoch, lambda code: self._finish(writes, code), flush=self._flush)
-            except Exception as error:  # noqa: BLE001 - who waits is told, and the next write goes on
+            except Exception as error:  # noqa: BLE001 - reported to the callbacks; later writes continue
                 self._finish(writes, self._code_of(error))
         with self._lock:
             if not self._waiting:
@@ -133,7 +132,7 @@ class LogWriter:
         self._schedule()
 
     def _finish(self, writes: list[_Write], code: int) -> None:
-        """Calls back for everything that is done, in order, whichever thread it was that finished last."""
+        """Call back for all completed writes, in order, on whichever thread finished last."""
         with self._lock:
             for write in writes:
                 write.code = code or write.code
@@ -164,7 +163,7 @@ class LogWriter:
 
 
 def check_in_sync(log: PartitionLog) -> None:
-    """KafkaError (NOT_ENOUGH_REPLICAS) where fewer replicas of a log are in sync than its topic wants."""
+    """Raise KafkaError (NOT_ENOUGH_REPLICAS) if a log has fewer in-sync replicas than its topic requires."""
     followers = log.core.followers if log.REPLICATED else None
     if followers is not None and followers.under_min:
         raise error_for(
@@ -176,10 +175,10 @@ def check_in_sync(log: PartitionLog) -> None:
 def when_safe(
     log: PartitionLog, end_offset: int, leader_epoch: int, callback: Callable[[int], object], *, flush: bool
 ) -> None:
-    """callback(0) when what ends there, appended in this leader epoch, cannot be lost by one broker's end; else a code.
+    """Call callback(0) when an append that ends there, in this leader epoch, survives the loss of one broker; else a
+    code.
 
-    That fewer are in sync than should be, when it is on all of these, does not count: there were enough when the high
-    watermark passed it.
+    A shrinking in-sync set does not matter after that: enough replicas had it when the high watermark passed it.
     """
 
     def flush_alone(code: int) -> None:
@@ -190,7 +189,7 @@ def when_safe(
         elif flush and alone:
             try:
                 log.flush_async(end_offset, callback)
-            except Exception as error:  # who waits is told, whatever it was
+            except Exception as error:  # any error is reported to the callback
                 logger.exception("could not flush records to the disk", extra=fields(log=log.name))
                 callback(int(error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR))
         else:

@@ -1,5 +1,5 @@
-"""What a coordinator and the leader of a partition ask of each other: the marker that ends a transaction there, and
-whether a transaction may have the partition.
+"""Define what a coordinator and a partition leader send each other: the marker that ends a transaction there, and
+the check whether a transaction may write to it.
 
 Thread rule: immutable; appending as PartitionLog.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RemoteMarker(NamedTuple):
-    """What a marker says."""
+    """The content of a transaction marker."""
 
     producer_id: int
     producer_epoch: int
@@ -25,7 +25,7 @@ class RemoteMarker(NamedTuple):
     transaction_version: int
 
     def append(self, log: PartitionLog) -> int:
-        """Writes it; the log's end after it. The refusals of `PartitionLog.append_marker`."""
+        """Append it; return the log's end offset. Refusals as of `PartitionLog.append_marker`."""
         return log.append_marker(
             self.producer_id,
             self.producer_epoch,
@@ -35,7 +35,7 @@ class RemoteMarker(NamedTuple):
         )
 
     def append_as_only_coordinator(self, log: PartitionLog) -> int:
-        """As append, in the name of a later coordinator that the partition has seen."""
+        """Append it under a later coordinator's epoch, if the partition has seen one."""
         try:
             return self.append(log)
         except TransactionCoordinatorFenced:
@@ -44,7 +44,7 @@ class RemoteMarker(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """May a transaction have a partition? `only_verify`: it has to have it already."""
+    """A request to add a partition to a transaction, or, with `only_verify`, to check that it was added."""
 
     transactional_id: str
     producer_id: int
@@ -52,4 +52,4 @@ class Ask(NamedTuple):
     partition: TopicPartition
     only_verify: bool
     abortable: bool
-    """Whether who asked knows TRANSACTION_ABORTABLE."""
+    """Whether the requester supports TRANSACTION_ABORTABLE."""

@@ -1,20 +1,20 @@
-"""Brings the outcome of a transaction into the logs of its partitions: one marker each.
+"""Write a transaction's outcome to its partitions, one marker each, and retry until all are durable.
 
     write(marker, partitions, done) ─┬─▶ writer of a partition ─▶ append, flush ─┬─▶ all of them durable ─▶ done()
                                      └─▶ the groups, for __consumer_offsets     ─┘
                                             a failure ─▶ once more, after a while
 
-A partition whose topic is gone needs no marker. Neither does one that knows a later epoch of the producer, since that
-epoch ended whatever was open before. One that was ended by a coordinator of a later epoch (its files come from a Kafka
-cluster) gets the marker in that epoch's name, as there is no other coordinator now. Everything else, a full disk, a
-partition that is offline, is tried again until it works, ever more slowly: what was decided is never given up. What
-fails is told once, then ever more rarely, and when it is over.
+A partition whose topic is deleted needs no marker. Neither does one that has seen a later epoch of the producer, since
+that epoch ended the open transaction. A partition that has seen a later coordinator epoch (its files come from a Kafka
+cluster) gets the marker under that epoch, as there is no other coordinator now. All other failures, such as a full disk
+or an offline partition, are retried with increasing delays until they succeed. A repeated failure is logged once, then
+ever more rarely, and when it is over.
 
-In a cluster there are other coordinators and other leaders: markers for what others lead go to them, and one in the
-name of an earlier epoch than a partition has seen is given up, since its successor writes it.
+In a cluster there are other coordinators and leaders: markers for partitions with another leader are sent to it. A
+marker of an older coordinator epoch than the partition has seen is dropped, since the later coordinator writes it.
 
-Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, with no
-lock held. The lock is a leaf.
+Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, without a
+lock. The lock is a leaf.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 5.0
 
 _NOTHING_OPEN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""Refusals that mean that the partition has nothing of the transaction open."""
+"""Refusals that mean that the partition has no open transaction of the producer."""
 
 _NOT_SERVED: Final = frozenset(
     {
@@ -57,13 +57,13 @@ _NOT_SERVED: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""What a groups' partition says that is not led or read here (any more): as of any other, the marker is sent again.
-Source: TransactionMarkerRequestCompletionHandler of Kafka, to which these codes are illegal."""
+"""Codes of a partition of `__consumer_offsets` that is not led or not loaded here: the marker is retried, as for other
+partitions. Source: TransactionMarkerRequestCompletionHandler of Kafka, where these codes are illegal."""
 _OUTDATED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
 class MarkerWriter:
-    """Writes markers for the transaction coordinator, and for whoever sends WriteTxnMarkers."""
+    """Writes markers for the transaction coordinator, and for WriteTxnMarkers requests."""
 
     def __init__(self, logs: LogManager, groups: GroupCoordinator, pool: IoPool, timers: TimerQueue) -> None:
         self._logs = logs
@@ -74,10 +74,10 @@ class MarkerWriter:
         self._writers: dict[TopicPartition, LogWriter] = {}  # guarded by _lock
         self._troubles = Troubles(timers.clock)
         self.remote: Remote | None = None
-        """In a cluster: who brings markers to partitions that others lead."""
+        """In a cluster: sends markers to other leaders."""
 
     def write(self, mark: RemoteMarker, partitions: Iterable[TopicPartition], done: Callable[[], object]) -> None:
-        """Calls `done` once, when no partition waits for its marker any longer."""
+        """Write a marker to each partition, and call `done` once when none is left."""
         wanted = sorted(partitions)  # a set of them has another order in each process
         left = len(wanted)
 
@@ -123,7 +123,7 @@ class MarkerWriter:
             self.remote.write_marker(leader, mark, partition, written)
 
     def _led_elsewhere(self, partition: TopicPartition) -> int | None:
-        """Which other broker leads a partition, -1 nobody; None: this one, or it is gone."""
+        """Return the other broker that leads a partition, -1 without a leader; None: this one, or it was deleted."""
         topic = self._logs.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.partitions):
             return None
@@ -131,14 +131,14 @@ class MarkerWriter:
         return None if log.led else int(log.core.leader_id)
 
     def _settles(self, partition: TopicPartition) -> frozenset[ErrorCode]:
-        """What ends the attempts for a partition in a cluster: a later epoch of the producer or of this coordinator;
-        that the partition is gone, which this broker has to know itself: another may not have heard of it yet."""
+        """Return the codes that end the attempts for a partition in a cluster: a later epoch of the producer or of this
+        coordinator; or a deleted partition, if this broker knows that itself: another may not know the topic yet."""
         topic = self._logs.topics.get(partition.topic)
         gone = topic is None or partition.partition >= len(topic.partitions)  # made again with fewer
         return _OUTDATED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if gone else _OUTDATED
 
     def write_one(self, mark: RemoteMarker, partition: TopicPartition, callback: Callable[[int], object]) -> None:
-        """One marker, tried once; callback(0) when it is durable, or the code of what went wrong."""
+        """Write a marker once; callback(0) when it is durable, or an error code."""
         self._append(mark, mark.append, partition, callback)
 
     def _append(

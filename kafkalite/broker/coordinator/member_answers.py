@@ -1,6 +1,6 @@
-"""What members of a classic group are answered to JoinGroup and SyncGroup.
+"""Answer JoinGroup and SyncGroup requests of a classic group's members.
 
-Thread rule: guarded by the group's lock; answers are delivered after it is given back.
+Thread rule: guarded by the group's lock; responses are delivered after its release.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 class MemberAnswers:
-    """The answers of one group."""
+    """The responses of one group."""
 
     __slots__ = ("_classic", "defer")
 
     def __init__(self, classic: ClassicState, defer: Callable[[Callable[[], object]], None]) -> None:
         self._classic = classic
         self.defer = defer
-        """Takes what is to be called when the group's lock is given back."""
+        """Takes a call to run when the group's lock is released."""
 
     def refuse_join(self, answer: Deferred[JoinGroupResponse], code: int, member_id: str) -> None:
-        """Answer a JoinGroup with an error, or with the id that it has to be repeated with."""
+        """Answer a JoinGroup with an error, or with the member id to retry with."""
         response = JoinGroupResponse(error_code=code, member_id=member_id)
         self.defer(lambda: answer.complete(response))
 
     def answer_join(self, answer: Deferred[JoinGroupResponse], member: Member) -> None:
-        """Answer a JoinGroup with the present generation."""
+        """Answer a JoinGroup with the current generation."""
         response = self.generation(member, with_members=member.member_id == self._classic.leader)
         self.defer(lambda: answer.complete(response))
 
     def generation(self, member: Member, *, with_members: bool) -> JoinGroupResponse:
-        """The present generation as a member sees it; the leader gets to see the members."""
+        """Return the current generation as a member's response; only the leader gets the list of members."""
         listed = self._classic.members.values() if with_members and self._classic.state is not State.EMPTY else ()
         return JoinGroupResponse(
             generation_id=self._classic.generation,

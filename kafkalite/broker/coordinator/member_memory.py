@@ -1,8 +1,8 @@
-"""Charge what a group keeps of each member to the client that said it.
+"""Charge the memory of each member to the client that sent its metadata.
 
-Metadata and subscriptions stay until the member leaves, so waiting does not make room for more of them: a join that
-does not fit is refused with GROUP_MAX_SIZE_REACHED, as by the other limits of groups. Members that a start reads from
-the log are charged to no client.
+Metadata and subscriptions stay until the member leaves, so waiting does not free memory: a join that does not fit is
+refused with GROUP_MAX_SIZE_REACHED, like other group limits. Members that are loaded from the log are charged to no
+client.
 
 Thread rule: guarded by the lock of the group that it belongs to.
 """
@@ -40,17 +40,17 @@ class MemberMemory:
     __slots__ = ("_ceiling", "_charges", "_known")
 
     def __init__(self, ceiling: MemoryCeiling | None, before: MemberMemory | None = None) -> None:
-        """`ceiling` None: nothing is counted. `before` is that of the group whose members this one takes over."""
+        """`ceiling` None: nothing is counted. `before` belongs to the group whose members this one takes over."""
         self._ceiling = ceiling
         self._charges: dict[str, tuple[Charge, Holder | None]] = {}
         self._known = {} if before is None else before.holders()
 
     def holders(self) -> dict[str, Holder | None]:
-        """Return who each member is charged to."""
+        """Return the client that each member is charged to."""
         return {member_id: holder for member_id, (_, holder) in self._charges.items()}
 
     def admits(self, member_id: str, size: int, holder: Holder | None) -> bool:
-        """Return whether a member may be of so many bytes; a refusal is logged, at most once a minute."""
+        """Return whether a member may take `size` bytes; a refusal is logged, at most once a minute."""
         if self._ceiling is None:
             return True
         found = self._charges.get(member_id)
@@ -71,7 +71,7 @@ class MemberMemory:
         return fits
 
     def put(self, member_id: str, size: int, holder: Holder | None = None) -> None:
-        """Charge a member that is of so many bytes now; a new one to `holder`."""
+        """Charge a member for `size` bytes; a new member is charged to `holder`."""
         if self._ceiling is None:
             return
         found = self._charges.get(member_id)
@@ -82,17 +82,17 @@ class MemberMemory:
         self._charges[member_id] = self._ceiling.of(holder).charge(KIND_GROUPS, size), holder
 
     def rename(self, old_id: str, new_id: str) -> None:
-        """Keep the charge of a member under its new id."""
+        """Move the charge of a member to its new id."""
         found = self._charges.pop(old_id, None)
         if found is not None:
             self._charges[new_id] = found
 
     def drop(self, member_id: str) -> None:
-        """Give back what a member held."""
+        """Release a member's charge."""
         self._charges.pop(member_id, None)
 
     def keep(self, member_ids: Iterable[str]) -> None:
-        """Give back what all other members held."""
+        """Release the charges of all other members."""
         kept = frozenset(member_ids)
         for member_id in [known for known in self._charges if known not in kept]:
             self.drop(member_id)
@@ -129,7 +129,7 @@ class ConsumerMemory:
             self._memory.put(member.member_id, consumer_size(member))
 
     def release(self) -> None:
-        """Give back what all members held."""
+        """Release the charges of all members."""
         self._memory.keep(())
 
 
@@ -144,7 +144,7 @@ def classic_size(member: Member) -> int:
 
 
 def consumer_size(member: ConsumerMember) -> int:
-    """Return about how many bytes a member of the newer protocol takes."""
+    """Return about how many bytes a member of the consumer protocol takes."""
     names = sum(map(len, member.topics)) + NAME_SIZE * len(member.topics) + len(member.expression)
     partitions = sum(map(len, member.assigned.values())) + sum(map(len, member.revoking.values()))
     classic = 0 if member.classic is None else protocols_size(member.classic.protocols)

@@ -1,4 +1,4 @@
-"""Members of a classic group from the first join to the end: their ids, sessions, waits and memory.
+"""Track the members of a classic group from first join to departure: ids, sessions, waiting requests and memory.
 
 Thread rule: `make` and methods ending in `_locked` need the group's lock; the sessions' timers take it.
 """
@@ -80,7 +80,7 @@ class MemberSessions:
     def await_join_locked(
         self, member: Member, request: JoinGroupRequest, protocols: Protocols, answer: Deferred[JoinGroupResponse]
     ) -> None:
-        """A member waits in a join, with what it says of itself now; an earlier join of its own is ended."""
+        """Let a member wait in a join with its new metadata; an earlier join of it is refused."""
         if member.awaiting_join is not None:
             self._answers.refuse_join(member.awaiting_join, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         member.protocols = protocols
@@ -90,7 +90,7 @@ class MemberSessions:
         member.awaiting_join = answer
 
     def rename_locked(self, old_id: str, new_id: str) -> Member:
-        """Gives a static member another id; whoever waits under the old one is fenced."""
+        """Give a static member another id, and fence requests that wait under the old one."""
         member = self._classic.members.pop(old_id)
         self.end_waits_locked(member, ErrorCode.FENCED_INSTANCE_ID)
         self._classic.unsynced.pop(old_id, None)
@@ -104,7 +104,7 @@ class MemberSessions:
         return member
 
     def drop_locked(self, member: Member) -> None:
-        """Takes a member out, without thinking of the others."""
+        """Remove a member, without a rebalance."""
         member.session_timer.cancel()
         self.end_waits_locked(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self._classic.unsynced.pop(member.member_id, None)
@@ -125,7 +125,7 @@ class MemberSessions:
             self._answers.answer_sync(sync, code, b"")
 
     def end_syncs_locked(self, code: int) -> None:
-        """Answers all who wait in a sync with an error; nobody has an assignment."""
+        """Refuse all waiting syncs; no member has an assignment."""
         for member in self._classic.members.values():
             member.assignment = b""
             answer, member.awaiting_sync = member.awaiting_sync, None
@@ -134,11 +134,11 @@ class MemberSessions:
                 self._answers.answer_sync(answer, code, b"")
 
     def touch_locked(self, member: Member) -> None:
-        """Begin a member's session timeout again."""
+        """Restart a member's session timeout."""
         member.session_timer.set(member.session_timeout_ms / 1000)
 
     def heard_locked(self, member_id: str, *, one_at_a_time: bool) -> None:
-        """See Timer.heard."""
+        """Restart a session timeout after a request: see `Timer.heard`."""
         member = self._classic.members[member_id]
         member.session_timer.heard(member.session_timeout_ms / 1000, one_at_a_time=one_at_a_time)
 
@@ -147,7 +147,7 @@ class MemberSessions:
             if member.session_timer.armed or self._classic.members.get(member.member_id) is not member:
                 return
             if not member.is_new and (member.awaiting_join is not None or member.awaiting_sync is not None):
-                return  # it waits for us; its time begins again with the answer
+                return  # its request waits here; the response restarts the timeout
             logger.info(
                 "member's session timed out", extra=fields(group=self._classic.group_id, member=member.member_id)
             )

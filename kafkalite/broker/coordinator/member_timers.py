@@ -4,8 +4,8 @@
     revocation   no heartbeat without the revoked partitions within the member's rebalance timeout
     join, sync   no JoinGroup or SyncGroup of a classic member within its rebalance timeout
 
-A timer that runs out adds an operation to the queue (`operation_queue`), which fences the member unless it was in time
-after all. When the fencing cannot be written, the timer is set again.
+An expired timer adds an operation to the queue (`operation_queue`), which fences the member unless its request has
+arrived meanwhile. If the fencing cannot be written, the timer is set again.
 
 Thread rule: guarded by the group's lock; the timers' thread calls without it.
 """
@@ -29,7 +29,7 @@ NO_JOIN: Final = "did not rejoin in time"
 NO_SYNC: Final = "did not sync in time"
 
 Overdue: TypeAlias = "Callable[[], ConsumerMember | None]"
-"""Return the member whose timer ran out, under the lock; None if it was in time after all."""
+"""Return the member whose timer expired, under the lock; None if its request has arrived meanwhile."""
 
 
 class MemberTimers:
@@ -55,7 +55,7 @@ class MemberTimers:
         changes: StagedChanges,
         timed_out: Callable[[Overdue, str], None],
     ) -> None:
-        """`timed_out` is called without the lock, with what finds the member, and why it is to be fenced."""
+        """`timed_out` is called without the lock, with a function that finds the member, and the reason."""
         self._group_id = group_id
         self._timer = partial(timers.timer, awaits_client=True)
         self._timing = timing
@@ -64,9 +64,9 @@ class MemberTimers:
         self._sessions: dict[str, Timer] = {}
         self._revocations: dict[str, Timer] = {}
         self._joins: dict[str, Timer] = {}
-        """Of classic members that were asked to join again."""
+        """Timers of classic members that were asked to rejoin."""
         self._syncs: dict[str, Timer] = {}
-        """Of classic members that have joined."""
+        """Timers of classic members that have joined and not synced."""
 
     def update(self, changes: MemberChanges) -> None:
         """Set and cancel timers for members that changed in the durable state."""
@@ -86,7 +86,7 @@ class MemberTimers:
             self._end_waits()
 
     def rearm(self) -> None:
-        """Set timers that ran out again, after their members could not be fenced."""
+        """Set expired timers again, after their members could not be fenced."""
         for member_id, timer in self._sessions.items():
             if not timer.armed:
                 self.touch(member_id)
@@ -108,7 +108,7 @@ class MemberTimers:
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     def touch(self, member_id: str) -> None:
-        """Begin a member's session timeout again; the client was heard."""
+        """Restart a member's session timeout after a request."""
         timer = self._sessions.get(member_id)
         if timer is not None:
             timer.set(self._session_s(self._changes.durable.members[member_id]))
@@ -144,7 +144,7 @@ class MemberTimers:
     # --- joins and syncs of classic members ---------------------------------------------------------------------------
 
     def await_join(self, member: ConsumerMember) -> None:
-        """Give a member its rebalance timeout to join again; asking it twice does not prolong that."""
+        """Give a member its rebalance timeout to rejoin; a repeated call does not extend it."""
         if member.member_id not in self._joins:
             self._wait(self._joins, member.member_id, NO_JOIN).set(_rebalance_s(member))
 
@@ -155,7 +155,7 @@ class MemberTimers:
         timer.set(_rebalance_s(member))
 
     def end_sync(self, member_id: str) -> None:
-        """Stop to wait for a member's SyncGroup."""
+        """Stop waiting for a member's SyncGroup."""
         self._end(self._syncs, member_id)
 
     def _wait(self, waits: dict[str, Timer], member_id: str, why: str) -> Timer:
@@ -167,7 +167,7 @@ class MemberTimers:
         return timer
 
     def _end_waits(self) -> None:
-        """Stop to wait for members that have left or speak the consumer protocol now."""
+        """Stop waiting for members that have left or switched to the consumer protocol."""
         for waits in (self._joins, self._syncs):
             for member_id in list(waits):
                 member = self._changes.durable.members.get(member_id)

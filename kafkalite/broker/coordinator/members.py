@@ -1,4 +1,4 @@
-"""What a group knows of one member, and of a client that asks to join.
+"""Describe one member of a classic group, and a client that asks to join.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafkalite.wire.protocol.messages.sync_group import SyncGroupResponse
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""What a member can do, best first: (name, metadata that only the clients understand)."""
+"""A member's protocols in order of preference: (name, metadata that only the clients understand)."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -39,20 +39,20 @@ class Member:
     session_timer: Timer
     assignment: bytes = b""
     is_new: bool = False
-    """It joined for the first time and does not know its id yet, so it cannot send heartbeats."""
+    """Its first join is waiting: the client does not know its member id yet, so it cannot send heartbeats."""
     awaiting_join: Deferred[JoinGroupResponse] | None = field(default=None)
     awaiting_sync: Deferred[SyncGroupResponse] | None = field(default=None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said under a protocol's name."""
+        """Return its metadata for a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """Its favourite among protocols that everybody has."""
+        """Return its preferred protocol among the candidates."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def stored(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
-        """As `__consumer_offsets` keeps it."""
+        """Return its part of the group's record."""
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.instance_id,
@@ -67,29 +67,29 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks to join, and what its version of JoinGroup understands."""
+    """A client that asks to join, and what its version of JoinGroup supports."""
 
     client_id: str
     client_host: str
     takes_member_id: bool
     """v4+: a first join without an id is answered with one (KIP-394)."""
     skips_assignment: bool
-    """v9+: a returning static leader is told to assign nothing (KIP-814)."""
+    """v9+: the response can tell a returning static leader to skip the assignment (KIP-814)."""
     promised: Callable[[str], object] | None = None
-    """Told of an id that was promised and is pending now."""
+    """Called with a member id that was issued and is pending now."""
     holder: Holder | None = None
-    """Whom a group or a pending id that this begins is charged to."""
+    """The client that a new group or pending id is charged to."""
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """v0 has none: the session's is meant."""
+    """Return a request's rebalance timeout; v0 has only the session timeout."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:
-    """The topics in a consumer's subscription (protocol type `consumer`): int16 version, then an array of strings.
+    """Return the topics in a consumer's subscription (protocol type `consumer`): int16 version, then a string array.
 
-    None when it is no such thing; whatever follows the topics is the clients' business.
+    None if it cannot be decoded. Bytes after the topics are ignored.
     """
     try:
         (count,) = struct.unpack_from(">i", metadata, 2)

@@ -1,9 +1,9 @@
-"""What all groups have committed: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and ends of transactions.
+"""Handle OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete and transaction markers, for all groups.
 
     commit ─▶ checked ─▶ under the group's lock: allowed? ─▶ written ─▶ durable ─▶ holds, or is pending until the
                                                                                  marker of its transaction is durable
 
-The offsets themselves are with their group (`offsets.GroupOffsets`). They go at once with their topic.
+Each group keeps its offsets (`group_offsets.GroupOffsets`). Deleting a topic deletes its offsets at once.
 
 Source: OffsetMetadataManager of Kafka 4.1.
 Thread rule: any thread may call anything; nothing here waits for a disk. Transactions and watches are guarded by the
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Offset(NamedTuple):
-    """One partition of a commit: what the client asks to keep."""
+    """One partition of a commit."""
 
     partition: TopicPartition
     offset: int
@@ -79,11 +79,11 @@ class CommittedOffsets:
         watch: Watch | None = None,
         holder: Holder | None = None,
     ) -> Deferred[list[int]]:
-        """Completed when durable, with the code of each of `offsets`, in their order.
+        """Commit offsets; completed when durable, with a code for each of `offsets`, in their order.
 
-        Offsets of partitions that do not exist are left out before the group is asked; `version` is OffsetCommit's.
-        With a producer they belong to its transaction and hold when that is committed; whether it is open is for the
-        caller to know, or was when `watch` began. A group that does not exist yet is charged to `holder`.
+        Partitions that do not exist are refused before the group is checked. `version` is OffsetCommit's. With a
+        producer the offsets belong to its transaction and take effect when it commits; the caller has checked that the
+        transaction is open, or was when `watch` began. A group that does not exist yet is charged to `holder`.
         """
         codes = self._unknown(offsets)
         if all(codes):
@@ -100,7 +100,7 @@ class CommittedOffsets:
         answer: Deferred[list[int]] = Deferred()
         accepted: dict[TopicPartition, Committed] = {}
         if group is not None:
-            # Before the lock, which other members' heartbeats wait for. Under a transaction's lock there is no rest.
+            # Before taking the lock that other members' heartbeats wait for. No checkpoint under a transaction's lock.
             wanted, refused = self._acceptable(offsets, codes, retention_ms, rests=producer is None)
             records = [
                 offset_record(group_id, partition.topic, partition.partition, committed.stored())
@@ -125,7 +125,7 @@ class CommittedOffsets:
         return answer
 
     def _unknown(self, offsets: Sequence[Offset]) -> list[int]:
-        """The codes of partitions that do not exist; 0 for the others."""
+        """Return UNKNOWN_TOPIC_OR_PARTITION for partitions that do not exist, 0 for the others."""
         topics = self._logs.topics
         codes = []
         for asked in offsets:
@@ -137,8 +137,8 @@ class CommittedOffsets:
     def _acceptable(
         self, offsets: Sequence[Offset], codes: list[int], retention_ms: int, *, rests: bool
     ) -> tuple[dict[TopicPartition, Committed], list[int]]:
-        """The partitions that may be committed, without their order, and the codes of all; between two of them there is
-        a checkpoint if it `rests`."""
+        """Return the offsets that may be committed, without their order, and the codes of all. If it `rests`, there is
+        a checkpoint between two of them."""
         now_ms = self._timers.clock.time_ms()
         expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
         topics = self._logs.topics
@@ -168,7 +168,7 @@ class CommittedOffsets:
         producer: Producer | None,
         watch: Watch | None,
     ) -> None:
-        """Under the group's lock, so that commits are written in the order in which they were allowed."""
+        """Write a commit. The group's lock is held, so commits are written in the order in which they were allowed."""
         overdue = self._answer_later(codes, answer) if self._log.waits_for_others(group.group_id) else None
         group.open_commits.update(accepted.keys())
         if producer is not None:
@@ -197,7 +197,7 @@ class CommittedOffsets:
         group.environment.write(group.group_id, records, stored, producer, watch)
 
     def _answer_later(self, codes: list[int], answer: Deferred[list[int]]) -> Timer:
-        """Tells the client to try again when the replicas take too long; what it has asked for may hold all the same.
+        """Refuse the commit with a retriable error if the replicas take too long; it may still take effect.
 
         Source: offsets.commit.timeout.ms of Kafka 4.1, as GroupCoordinatorService uses it.
         """
@@ -208,19 +208,19 @@ class CommittedOffsets:
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def installed(self, group: GroupBase) -> None:
-        """A group that was read is in the table: its open transactions are known."""
+        """Note the open transactions of a group that was read."""
         for producer_id in group.offsets.producers():
             self._note_transaction(group, producer_id)
 
     def succeed_locked(self, group: GroupBase, successor: GroupBase) -> None:
-        """Under the table's lock: one group takes the place of another."""
+        """Let one group replace another. The table's lock is held."""
         for groups in self._in_transactions.values():
             if group in groups:
                 groups.remove(group)
                 groups.add(successor)
 
     def drop_partition_locked(self, number: int) -> None:
-        """Under the table's lock: a partition of `__consumer_offsets` is served elsewhere."""
+        """Forget the transactions of an unloaded partition of `__consumer_offsets`. The table's lock is held."""
         for key in [key for key in self._in_transactions if key[0] == number]:
             del self._in_transactions[key]
 
@@ -233,8 +233,8 @@ class CommittedOffsets:
                 self._in_transactions.setdefault(key, set()).add(present)
 
     def watch(self, partition: int, producer_id: int, ended_by: int) -> Watch:
-        """In a cluster: begins to see whether a producer's transaction ends in a partition of `__consumer_offsets`, by
-        a marker of epoch `ended_by` or a later one; for one commit, or until `unwatch`."""
+        """Start, in a cluster, to watch for the end of a producer's transaction in a partition of `__consumer_offsets`
+        by a marker of epoch `ended_by` or later; for one commit, or until `unwatch`."""
         assert self._log.led is not None, "in a cluster alone"
         watch = Watch(self._log.led.home(partition), producer_id, ended_by)
         with self._table.lock:
@@ -242,7 +242,7 @@ class CommittedOffsets:
         return watch
 
     def unwatch(self, watch: Watch | None) -> None:
-        """It is not asked any more."""
+        """Stop watching."""
         if watch is None:
             return
         key = watch.home.partition, watch.producer_id
@@ -263,9 +263,9 @@ class CommittedOffsets:
         commit: bool,
         callback: Callable[[int], object],
     ) -> None:
-        """Ends a producer's transaction in a partition of `__consumer_offsets`. `append` writes the marker, after all
-        commits that were handed over before; what it says of them holds when it is durable, and then callback(0). While
-        the partition is not served, NOT_LEADER_OR_FOLLOWER: it would not hold of what is being read."""
+        """End a producer's transaction in a partition of `__consumer_offsets`. `append` writes the marker after all
+        commits queued before. When it is durable it takes effect on the pending offsets; then callback(0). While the
+        partition is not served, NOT_LEADER_OR_FOLLOWER: the marker would miss offsets that are still being read."""
         led = self._log.led
         home = ShardEpoch(partition, NO_EPOCH) if led is None else led.home(partition)
         if led is not None and home.epoch == NO_EPOCH:
@@ -281,7 +281,7 @@ class CommittedOffsets:
 
         def stored(code: int) -> None:
             if code == 0:
-                with self._table.lock:  # what is read anew has the marker, and perhaps the next transaction
+                with self._table.lock:  # a later load has the marker, and perhaps the next transaction
                     now = led is None or led.epoch_of(partition) == home.epoch
                     groups = self._in_transactions.pop((partition, producer_id), set()) if now else set()
                 for group in groups:
@@ -291,10 +291,10 @@ class CommittedOffsets:
 
         self._log.append(home, append_seen, stored)
 
-    # --- what holds ---------------------------------------------------------------------------------------------------
+    # --- fetch and delete ---------------------------------------------------------------------------------------------
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> int:
-        """Why a group's offsets cannot be told to this member now, 0 when they can."""
+        """Return why this member may not fetch a group's offsets now, or 0."""
         group, code = self._table.lookup(group_id, may_be_empty=True)
         if group is None:
             return code
@@ -304,9 +304,9 @@ class CommittedOffsets:
     def fetch(
         self, group_id: str, topic: str, partitions: Iterable[int], *, stable: bool = False
     ) -> list[Committed | None]:
-        """What a group has committed for some partitions of a topic. `error_of` is asked before.
+        """Return a group's committed offsets for some partitions of a topic. Check `error_of` first.
 
-        With `stable`, UNSTABLE stands for each that an open transaction may replace (KIP-447).
+        With `stable`, offsets that an open transaction may replace are UNSTABLE (KIP-447).
         """
         group = self._table.get(group_id)
         if group is None:
@@ -323,7 +323,7 @@ class CommittedOffsets:
         return [item if item is not None and item.belongs_to(topic_id) else None for item in found]
 
     def committed_partitions(self, group_id: str) -> dict[str, list[int]]:
-        """Topic → partitions for which a group has committed."""
+        """Return topic → partitions that have committed offsets in a group."""
         group = self._table.get(group_id)
         if group is None:
             return {}
@@ -331,7 +331,7 @@ class CommittedOffsets:
             return {topic: group.offsets.of_topic(topic) for topic in group.offsets.topics()}
 
     def delete(self, group_id: str, partitions: list[TopicPartition]) -> Deferred[tuple[int, dict[str, int]]]:
-        """OffsetDelete: (code for all, topic → its code); a topic that members read keeps its offsets."""
+        """Handle OffsetDelete: (code for all, topic → its code); subscribed topics keep their offsets."""
         group, code = self._table.lookup(group_id)
         if group is None:
             return completed((code or int(ErrorCode.GROUP_ID_NOT_FOUND), {}))
@@ -358,7 +358,7 @@ class CommittedOffsets:
     def erase_locked(
         self, group: GroupBase, partitions: list[TopicPartition], callback: Callable[[int], object] | None = None
     ) -> None:
-        """Writes tombstones; the offsets go when those are durable. callback(code) then, without the group's lock."""
+        """Write tombstones, and drop the offsets when they are durable; then callback(code), without the lock."""
 
         def erased(code: int) -> None:
             if code == 0:
@@ -371,7 +371,7 @@ class CommittedOffsets:
         group.environment.write(group.group_id, records, erased)
 
     def topic_deleted(self, name: str) -> None:
-        """The offsets of a topic go with it."""
+        """Delete the offsets of a deleted topic."""
         for group in self._table.all():
             with group.changing():
                 numbers = {*group.offsets.of_topic(name)}
@@ -380,7 +380,7 @@ class CommittedOffsets:
                     self.erase_locked(group, [TopicPartition(name, number) for number in sorted(numbers)])
 
     def erase_foreign(self, group: GroupBase) -> None:
-        """Offsets of a topic that was deleted and made again while its tombstones were not yet written."""
+        """Delete offsets of an earlier topic of the same name, whose tombstones had not been written."""
         topics = self._logs.topics
         with group.changing():
             foreign = [
@@ -393,5 +393,5 @@ class CommittedOffsets:
 
 
 def _filled(codes: list[int], code: int) -> list[int]:
-    """Each code, and this one for those that had none."""
+    """Return the codes, with zeros replaced by this code."""
     return [known or int(code) for known in codes]
