@@ -3,12 +3,12 @@
     JoinGroup   changes a member as a ConsumerGroupHeartbeat does, and waits for no other member. The response has the
                 member epoch as generation
     SyncGroup   returns the assignment; there is no leader
-    Heartbeat   returns REBALANCE_IN_PROGRESS when the member has to join again (`ConsumerState.must_join_again`)
+    Heartbeat   returns REBALANCE_IN_PROGRESS when the member has to rejoin (`ConsumerState.must_join_again`)
 
-A JoinGroup is an operation of a batch. A SyncGroup and a Heartbeat change nothing: the durable state answers them at
-once. Timeouts are in `member_timers`.
+A JoinGroup is an operation of a batch. A SyncGroup and a Heartbeat change nothing, so they are answered at once from
+the durable state. Timeouts are in `member_timers`.
 
-Thread rule: as `base` says.
+Thread rule: as in `base`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ClassicMembers:
     def join(
         self, request: JoinGroupRequest, caller: Caller, again: Callable[[], Deferred[JoinGroupResponse]] | None
     ) -> Deferred[JoinGroupResponse]:
-        """JoinGroup: answered when its changes are durable, without waiting for other members.
+        """Handle JoinGroup; the response waits until its changes are durable, but for no other member.
 
         `again`: see `Operation`.
         """
@@ -85,13 +85,13 @@ class ClassicMembers:
             raise KafkaError(f"the subscription of member {member_id} is invalid: {error}") from error
         after = self._as_said(before.member, request, caller, subscription, protocols)
         parts.memory.charge(after, caller.holder)
-        # From here on nothing is refused.
+        # No errors are raised from here on.
         ends_mixture = before.replaces is not None and self._speaks_alone(before.replaces)
         generation, settled = state.epoch, self._are_settled(before.replaces)
         owned = by_topic_id(subscription.owned, parts.consumers.topics())
         member, changed = parts.membership.update(before, after, owned)
         if ends_mixture and parts.downgrade.is_possible(()):
-            # Where all have what they are to have, nobody has to join again: not for one that came back.
+            # If all members have reached the target, none has to rejoin. A returning member is an exception.
             reason = (
                 None
                 if settled and not changed
@@ -115,7 +115,7 @@ class ClassicMembers:
             )
 
     def _joining(self, member_id: str, request: JoinGroupRequest) -> Recognised:
-        """Return the member that joins, as it was. A static one without a member id replaces itself."""
+        """Return the joining member as it was before. A static one without a member id replaces itself."""
         state, instance_id = self._changes.staged, request.group_instance_id
         known = state.members.get(member_id) or ConsumerMember(member_id=member_id)
         if instance_id is None:
@@ -128,7 +128,7 @@ class ClassicMembers:
         return Recognised(replace(holder, member_id=member_id, epoch=0, previous_epoch=0), holder)
 
     def _speaks_alone(self, member: ConsumerMember) -> bool:
-        """Return whether a member is the only one that speaks the consumer protocol."""
+        """Return whether a member is the only one that uses the consumer protocol."""
         return [other for other in self._changes.staged.members.values() if other.classic is None] == [member]
 
     def _are_settled(self, but: ConsumerMember | None) -> bool:
@@ -141,7 +141,7 @@ class ClassicMembers:
     def _as_said(
         member: ConsumerMember, request: JoinGroupRequest, caller: Caller, said: Subscription, protocols: Protocols
     ) -> ConsumerMember:
-        """Return a member with what a join says of it, without an expression: classic members name their topics."""
+        """Return a member with the data of a join, without an expression: classic members list their topics."""
         return replace(
             member,
             instance_id=request.group_instance_id or member.instance_id,
@@ -155,7 +155,7 @@ class ClassicMembers:
         )
 
     def _joined_locked(self, response: JoinGroupResponse) -> None:
-        """Give a member whose join is durable its rebalance timeout to sync."""
+        """Start the rebalance timeout within which a member has to sync after its durable join."""
         member = self._changes.durable.members.get(response.member_id)
         if response.error_code == 0 and member is not None and member.classic is not None:
             self._parts.timers.await_sync(member)
@@ -163,7 +163,7 @@ class ClassicMembers:
     # --- sync and heartbeat -------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        """SyncGroup: answered with what the member is assigned."""
+        """Handle SyncGroup; the response has the member's assignment."""
         with self._parts.group.changing():
             code = self._error_locked(request.member_id, request.group_instance_id, request.generation_id)
             if code:
@@ -174,7 +174,7 @@ class ClassicMembers:
             name, metadata = member.classic.protocols[0]
             if request.protocol_type not in {None, CONSUMER_PROTOCOL} or request.protocol_name not in {None, name}:
                 return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            # One that has partitions to revoke has joined already, and gets its assignment in any case.
+            # A member with partitions to revoke has joined already, and gets its assignment in any case.
             if durable.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
                 timers.await_join(member)
                 return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
@@ -187,7 +187,7 @@ class ClassicMembers:
             )
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> int:
-        """Heartbeat: keeps the session; return REBALANCE_IN_PROGRESS if the member has to join again."""
+        """Handle Heartbeat: extend the session; return REBALANCE_IN_PROGRESS if the member has to rejoin."""
         with self._parts.group.changing():
             code = self._error_locked(member_id, instance_id, generation)
             if code:

@@ -1,4 +1,4 @@
-"""What the parts of a classic group share."""
+"""Bundle what the parts of a classic group share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClassicParts:
-    """One for each group, handed to those of its parts that answer requests and rebalance."""
+    """The shared objects of one group, used by the parts that answer requests and rebalance."""
 
     classic: ClassicState
     answers: MemberAnswers

@@ -1,4 +1,4 @@
-"""What a group of the classic protocol is at one moment: its members, leader, generation and protocol.
+"""Hold the state of a classic group: its members, leader, generation and protocol.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """Where a group is; the values are Kafka's names for clients to see."""
+    """A group's state; the values are Kafka's names, as clients see them."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -33,7 +33,7 @@ class State(Enum):
 
 
 class ClassicState:
-    """See the module. All parts of a `Group` share one."""
+    """The state of one group, shared by all parts of a `Group`."""
 
     __slots__ = (
         "_clock",
@@ -65,17 +65,17 @@ class ClassicState:
         self.static_ids: dict[str, str] = {}
         """group.instance.id → member id."""
         self.unsynced: dict[str, None] = {}
-        """Member ids of this generation that did not ask for their assignment yet. An empty set is 152 bytes larger."""
+        """Members of this generation that have not synced yet. An empty set takes 152 bytes more."""
         self.subscribed: AbstractSet[str] | None = None
-        """Topics that the members read; None when that cannot be told."""
+        """Topics that the members subscribe to; None if unknown."""
 
     def enter(self, state: State) -> None:
-        """Change the state, and note when."""
+        """Change the state, and note the time."""
         self.state = state
         self.state_ms = self._clock.time_ms()
 
     def enlist(self, member: Member) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first one becomes the leader."""
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
@@ -83,13 +83,13 @@ class ClassicState:
             self.leader = member.member_id
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member that speaks these would leave the group with a protocol that all speak."""
+        """Return whether all members would still share a protocol if a member with these protocols joined."""
         if not self.members:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(name in self.candidates() for name, _ in protocols)
 
     def candidates(self) -> set[str]:
-        """Protocols that every member has."""
+        """Return the protocols that all members support."""
         members = iter(self.members.values())
         candidates = {name for name, _ in next(members).protocols}
         for member in members:
@@ -97,7 +97,7 @@ class ClassicState:
         return candidates
 
     def elect_leader(self) -> bool:
-        """Keeps the leader if it has joined, else takes any member that has; False when none has."""
+        """Keep the leader if it has joined, else elect another joined member; return False if there is none."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.awaiting_join is None:
             leader = next((member for member in self.members.values() if member.awaiting_join is not None), None)
@@ -107,13 +107,13 @@ class ClassicState:
         return True
 
     def select_protocol(self) -> str:
-        """The one with most votes among those that all have; each member votes for its first. Ties: the first name."""
+        """Return the common protocol with most votes; members vote for their first. A tie goes to the first name."""
         candidates = self.candidates()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return min(votes, key=lambda name: (-votes[name], name))
 
     def read_subscriptions(self) -> None:
-        """Which topics the members read, where that can be told."""
+        """Decode the subscribed topics of the members, if possible."""
         self.subscribed = None
         if self.protocol_type != CONSUMER_PROTOCOL or self.protocol is None:
             return
@@ -130,7 +130,7 @@ class ClassicState:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def identity_error(self, member_id: str, instance_id: str | None) -> int:
-        """Return 0 for a member under its present id, else why it is none."""
+        """Return 0 for a member under its current id, else the error code."""
         if instance_id is not None:
             holder = self.static_ids.get(instance_id)
             if holder is None:
@@ -140,7 +140,7 @@ class ClassicState:
         return 0 if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def member_error(self, member_id: str, instance_id: str | None, generation: int) -> int:
-        """Return 0 for a member of the present generation of a group that lives, else why it is none."""
+        """Return 0 for a member in the current generation of a live group, else the error code."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         code = self.identity_error(member_id, instance_id)
@@ -149,7 +149,7 @@ class ClassicState:
         return code
 
     def record(self, assignments: dict[str, bytes]) -> Record:
-        """Return the group as `__consumer_offsets` keeps it."""
+        """Return the group's record for `__consumer_offsets`."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,

@@ -1,4 +1,4 @@
-"""The environment that all consumer groups (KIP-848) share."""
+"""Define the environment that all consumer groups (KIP-848) share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.metadata_hash import MetadataHashes
 
 Describes: TypeAlias = "Callable[[frozenset[str]], frozenset[str]]"
-"""Of topics, those that somebody may describe, at any time; no lock of a group's is taken."""
+"""Return those of some topics that a client may describe. Callable at any time; takes no group's lock."""
 
 
 class Timing(NamedTuple):
-    """How often members of a group report, and after which silence one is out, both in ms."""
+    """The heartbeat interval and the session timeout of a group, both in ms."""
 
     heartbeat_interval_ms: int
     session_timeout_ms: int
@@ -26,18 +26,18 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerEnvironment:
-    """What all groups of this protocol share."""
+    """What all consumer groups share."""
 
     topics: Callable[[], Mapping[str, Topic]]
     hashes: MetadataHashes
     run_soon: Callable[[Callable[[], None]], object]
-    """Runs something on a thread that may work for a while, not at once: `IoPool.submit`."""
+    """Runs a longer task later on another thread: `IoPool.submit`."""
     timing: Callable[[str], Timing]
-    """What holds for a group, by its id, at this moment."""
+    """Returns the current timing of a group, by its id."""
     size_max: int
     assignors: tuple[str, ...]
-    """Those that members may ask for; the first is the default."""
+    """Assignors that members may request; the first is the default."""
     downgrades: bool
-    """Whether a group becomes a classic one when nobody is left in it but classic members."""
+    """Whether a group becomes a classic one when only classic members are left."""
     succeed: Callable[[GroupBase, GroupBase], None]
-    """Under the lock of both: a group takes the place of another, which is dead from then on."""
+    """Lets a group replace another, which is dead afterwards. The lock of both is held."""

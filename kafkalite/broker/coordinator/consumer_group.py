@@ -1,21 +1,21 @@
-"""One consumer group (KIP-848): members say what they read, and the broker assigns partitions.
+"""Manage one consumer group (KIP-848): members subscribe to topics, and the broker assigns their partitions.
 
     Empty ──join──▶ Assigning ──assignment──▶ Reconciling ──all members done──▶ Stable       (Dead: deleted, replaced)
 
-A heartbeat computes the target assignment when the group epoch is ahead of it, and takes its member one step towards
-its target (`consumer_state.reconciled`). The change is an operation of a batch, and answered when it is durable.
+A heartbeat computes the target assignment if the group epoch is newer, and takes its member one step towards its target
+(`consumer_state.reconciled`). The change is an operation of a batch, and its response waits until it is durable.
 
     ConsumerGroup ─┬─ ConsumerHeartbeats    ConsumerGroupHeartbeat
                    ├─ ClassicMembers        JoinGroup, SyncGroup and Heartbeat of classic members
                    ├─ Membership            members join, change, are reconciled, leave and are fenced
-                   ├─ Subscriptions         the topics that members read
+                   ├─ Subscriptions         the subscribed topics
                    ├─ Downgrade             the conversion to a classic group
-                   ├─ OperationQueue        what requests and timeouts change, in batches of one write
+                   ├─ OperationQueue        changes of requests and timeouts, in batches of one write
                    ├─ MemberTimers          sessions, revocations, joins and syncs
-                   ├─ ConsumerMemory        what members are charged
+                   ├─ ConsumerMemory        members' memory
                    └─ StagedChanges         the state that all of these read and change, and its records
 
-Thread rule: as `base` says. Batches run under the lock, on the thread of a request, or on the I/O pool.
+Thread rule: as in `base`. Batches run under the lock, on the thread of a request, or on the I/O pool.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ConsumerGroup(GroupBase):
         predecessor: GroupBase | None = None,
         preface: Sequence[Record] = (),
     ) -> None:
-        """`preface` are records that erase the predecessor. The first write of the group begins with them."""
+        """`preface` has records that erase the predecessor. The first write of the group begins with them."""
         super().__init__(group_id, environment, predecessor)
         self._consumers = consumers
         self._changes = changes = StagedChanges(group_id, preface)
@@ -101,11 +101,11 @@ class ConsumerGroup(GroupBase):
         state = self.state
         return f"<ConsumerGroup {self.group_id!r} {self.state_name}, {len(state.members)} members, epoch {state.epoch}>"
 
-    # --- what others see ----------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ConsumerState:
-        """What is durable. Read it under the lock, or for a glance."""
+        """The durable state. Read it under the lock, except for a single look-up."""
         return self._changes.durable
 
     @property
@@ -131,11 +131,11 @@ class ConsumerGroup(GroupBase):
 
     @property
     def assigns_next(self) -> bool:
-        """Whether the next heartbeat has to make a target assignment, which may take a while."""
+        """Whether the next heartbeat computes a target assignment, which may take a while."""
         return self._changes.staged.epoch > self._changes.staged.target_epoch
 
     def assignor_locked(self) -> str:
-        """The assignor in use."""
+        """Return the assignor in use."""
         return self._changes.durable.assignor(self._consumers.assignors[0])
 
     def commit_error_locked(
@@ -147,9 +147,10 @@ class ConsumerGroup(GroupBase):
         *,
         transactional: bool = False,
     ) -> int:
-        """Why these may not commit now, 0 when they may: the epoch has to be the member's own, or the generation.
+        """Return why this member may not commit now, or 0: the epoch, or generation, has to be the member's.
 
-        Without epoch it is an administrator or a consumer outside the protocol: fine as long as nobody is in the group.
+        A commit without an epoch comes from an administrator or a consumer without a group membership: it is allowed
+        while the group is empty.
         """
         if self._operations.closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -196,7 +197,7 @@ class ConsumerGroup(GroupBase):
         caller: HeartbeatCaller,
         again: Callable[[], Deferred[ConsumerGroupHeartbeatResponse]] | None = None,
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat, whose fields the handler has checked; answered when its changes are durable.
+        """Handle ConsumerGroupHeartbeat, whose fields the handler has checked; answered when its changes are durable.
 
         `again`: see `Operation`.
         """
@@ -208,21 +209,21 @@ class ConsumerGroup(GroupBase):
     def join(
         self, request: JoinGroupRequest, caller: Caller, again: Callable[[], Deferred[JoinGroupResponse]] | None = None
     ) -> Deferred[JoinGroupResponse]:
-        """JoinGroup: answered when its changes are durable. `again`: see `Operation`."""
+        """Handle JoinGroup; the response waits until its changes are durable. `again`: see `Operation`."""
         return self._classic.join(request, caller, again)
 
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        """SyncGroup: answered with what the member is assigned."""
+        """Handle SyncGroup; the response has the member's assignment."""
         return self._classic.sync(request)
 
     def classic_heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> int:
-        """Heartbeat: keeps the session; return REBALANCE_IN_PROGRESS if the member has to join again."""
+        """Handle Heartbeat: extend the session; return REBALANCE_IN_PROGRESS if the member has to rejoin."""
         return self._classic.heartbeat(member_id, instance_id, generation)
 
     def leave(
         self, leaving: Sequence[tuple[str, str | None]], again: Callable[[], Deferred[list[int]]] | None = None
     ) -> Deferred[list[int]]:
-        """LeaveGroup: members by member id and instance id, or by instance id alone; an error code for each of them.
+        """Handle LeaveGroup of members by member id and instance id, or by instance id alone; one code for each.
 
         `again`: see `Operation`.
         """
@@ -232,7 +233,7 @@ class ConsumerGroup(GroupBase):
         return answer
 
     def topic_changed(self, name: str) -> None:
-        """A topic was created or deleted, or has more partitions."""
+        """Handle a topic that was created or deleted, or has more partitions."""
         with self.changing():
             operations, subscriptions = self._operations, self._subscriptions
             if not operations.closed and (operations.busy or subscriptions.may_read(name)):
@@ -251,7 +252,7 @@ class ConsumerGroup(GroupBase):
     # --- from load to stop --------------------------------------------------------------------------------------------
 
     def restore(self, state: ConsumerState) -> None:
-        """Take over what the log has, before the group is in the table. Sessions begin with `wake`."""
+        """Take over the state from the log, before the group is in the table. `wake` starts the sessions."""
         with self.changing():
             self._changes.restore(state)
 
@@ -267,7 +268,7 @@ class ConsumerGroup(GroupBase):
     def take_over_locked(self, group: Group, state: ConsumerState) -> None:
         """Replace a classic group, with its members as `conversion.upgraded` returns them.
 
-        The records are written with the first change: that of the heartbeat which has caused the upgrade.
+        The records are written with the first change: that of the heartbeat that caused the upgrade.
         """
         self._changes.replace_classic(group, state)
         self._operations.members_changed_locked(ConsumerState())

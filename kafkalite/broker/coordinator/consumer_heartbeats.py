@@ -33,13 +33,13 @@ LEAVE_EPOCH: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCaller:
-    """Who sends a heartbeat."""
+    """The client that sends a heartbeat."""
 
     client_id: str
     client_host: str
     describes: Describes | None = None
     holder: Holder | None = None
-    """Whom a group that this begins is charged to."""
+    """The client that a new group is charged to."""
 
 
 class ConsumerHeartbeats:
@@ -56,7 +56,7 @@ class ConsumerHeartbeats:
         self._subscriptions = parts.subscriptions
 
     def run(self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller) -> ConsumerGroupHeartbeatResponse:
-        """Run a heartbeat as an operation of the group; raise KafkaError with nothing changed."""
+        """Run a heartbeat as an operation of the group; on a KafkaError nothing has changed."""
         if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
             return self._leave(request)
         owned = None
@@ -70,7 +70,7 @@ class ConsumerHeartbeats:
             topic_regex.check(after.expression)
         if after != before.member or before.replaces is not None:
             self._memory.charge(after, caller.holder)
-        # From here on nothing is refused.
+        # No errors are raised from here on.
         if after.expression and caller.describes is not None:
             self._subscriptions.authorize(after.expression, caller.describes)
         member, _ = self._membership.update(before, after, owned)
@@ -87,7 +87,7 @@ class ConsumerHeartbeats:
     def _recognised(
         self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Assignment | None
     ) -> Recognised:
-        """Return the member that sent a heartbeat, as it was; raise KafkaError if it is fenced or unknown."""
+        """Return the member that sent a heartbeat, as it was before; raise KafkaError if it is fenced or unknown."""
         state = self._changes.staged
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
@@ -111,10 +111,10 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def _check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-        """Raise FencedMemberEpoch unless the epoch is the member's, 0 (it joins again), or, after a lost response, the
+        """Raise FencedMemberEpoch unless the epoch is the member's, 0 (it rejoins), or, after a lost response, the
         previous one.
 
-        A classic member does not join by the consumer protocol under its id: the id is another process's.
+        A classic member cannot switch to the consumer protocol under its id, which belongs to another process.
         """
         if epoch == member.epoch or (epoch == JOIN_EPOCH and member.classic is None):
             return
@@ -128,7 +128,7 @@ class ConsumerHeartbeats:
     def _described(
         self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller, recognised: Recognised
     ) -> ConsumerMember:
-        """Return the member with what a heartbeat says of it; null fields have not changed."""
+        """Return the member with the data of a heartbeat; null fields mean no change."""
         news: dict[str, Any] = {
             "instance_id": request.instance_id,
             "rack_id": request.rack_id,
@@ -156,7 +156,7 @@ class ConsumerHeartbeats:
 
 
 def member_of(response: ConsumerGroupHeartbeatResponse) -> str:
-    """Return the id of the member that a response is for."""
+    """Return the member id in a response."""
     return response.member_id or ""
 
 
@@ -166,7 +166,7 @@ def refusal(code: int, message: str | None = None) -> ConsumerGroupHeartbeatResp
 
 
 def answered(assignment: Assignment) -> AnsweredAssignment:
-    """Return an assignment as a response has it; an empty one is not null, which means unchanged."""
+    """Return an assignment as a response field; an empty assignment is not null, because null means unchanged."""
     return AnsweredAssignment(
         topic_partitions=[
             ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=sorted(numbers))

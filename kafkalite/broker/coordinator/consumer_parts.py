@@ -1,4 +1,4 @@
-"""The parts of a consumer group (KIP-848) that serve its members' requests."""
+"""Bundle the parts of a consumer group (KIP-848) that serve its members' requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerParts:
-    """One of each for a group."""
+    """The parts of one group."""
 
     group: GroupBase
     consumers: ConsumerEnvironment

@@ -1,15 +1,15 @@
-"""The records of `__consumer_offsets` that belong to the newer group protocol (KIP-848), in Kafka's own schemas.
+"""Encode and decode the `__consumer_offsets` records of consumer groups (KIP-848), in Kafka's own schemas.
 
-    kind  key               value                                          version
-    3     group             its epoch, and a hash of the topics it reads   0
-    4     group             (Kafka 4.0: those topics; read over)
-    5     group, member     who it is and what it subscribes to            0
-    6     group             epoch of the target assignment                 0
-    7     group, member     what it shall have                             0
-    8     group, member     what it has, and what it is to give up         0
-    16    group, expression the topics it means                            0
+    kind  key               value                                                version
+    3     group             group epoch, and a hash of the subscribed topics     0
+    4     group             (Kafka 4.0: those topics; ignored)
+    5     group, member     the member's identity and subscription               0
+    6     group             epoch of the target assignment                       0
+    7     group, member     target assignment                                    0
+    8     group, member     current assignment, and partitions being revoked     0
+    16    group, expression the topics it matches                                0
 
-All values are flexible; a tombstone deletes its key. Assignments are kept sorted, so that equal ones have equal bytes.
+All values are flexible; a tombstone deletes its key. Assignments are sorted, so that equal ones have equal bytes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ KINDS: Final = frozenset({GROUP, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT,
 VERSION: Final = 0
 
 AssignmentEpochs = dict[bytes, dict[int, int]]
-"""Topic id → partition → the epoch at which its member was assigned it. Never changed once made."""
+"""Topic id → partition → the epoch at which it was assigned to its member. Immutable."""
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupKey:
-    """Kinds 3, 4 and 6: which group."""
+    """The key of kinds 3, 4 and 6: a group."""
 
     group_id: str = ""
 
@@ -47,7 +47,7 @@ class GroupKey:
 
 @dataclass(slots=True, kw_only=True)
 class MemberKey:
-    """Kinds 5, 7 and 8: which member; kind 16: which expression, in the place of the member's id."""
+    """The key of kinds 5, 7 and 8: a member; of kind 16: an expression instead of the member's id."""
 
     group_id: str = ""
     member_id: str = ""
@@ -77,7 +77,7 @@ class ClassicProtocol:
 
 @dataclass(slots=True, kw_only=True)
 class ClassicMemberMetadata:
-    """Part of MemberValue: there for a member that speaks the classic protocol in a group of the newer one."""
+    """Part of MemberValue: present for a classic member of a consumer group."""
 
     session_timeout_ms: int = 0
     supported_protocols: list[ClassicProtocol] = field(default_factory=list)
@@ -92,8 +92,8 @@ class ClassicMemberMetadata:
 class MemberValue:
     """Kind 5. Timeout in ms.
 
-    As in Kafka's schema the classic metadata is empty by default, not null; so null is written, and one that has no
-    protocols, or was not written, stands for null too.
+    In Kafka's schema the classic metadata defaults to an empty value, not to null. So null is written explicitly, and
+    metadata that has no protocols, or is absent, is read as null.
     """
 
     instance_id: str | None = None
@@ -149,8 +149,8 @@ class TargetMemberValue:
 
 @dataclass(slots=True, kw_only=True)
 class CurrentPartitions:
-    """Part of CurrentValue. The epochs, one for each partition, are those at which it was assigned (KIP-1251). Releases
-    before Kafka 4.4 write none and skip them."""
+    """Part of CurrentValue. The epochs, one per partition, tell when each was assigned (KIP-1251). Releases before
+    Kafka 4.4 write none and skip them."""
 
     topic_id: bytes = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
@@ -184,7 +184,7 @@ class CurrentValue:
 
 @dataclass(slots=True, kw_only=True)
 class ExpressionValue:
-    """Kind 16. Version counts Kafka's metadata, which has no likeness here; the timestamp is in ms."""
+    """Kind 16. The version is that of Kafka's metadata, which kafkalite does not have; the timestamp is in ms."""
 
     topics: list[str] = field(default_factory=list)
     version: int = 0
@@ -222,26 +222,26 @@ def _key(kind: int, group_id: str, member_id: str) -> bytes:
 
 
 def record(group_id: str, member_id: str, value: Value) -> Record:
-    """A record of the kind that its value tells. `member_id`: an expression for kind 16, nothing for a group's own."""
+    """Return a record; its kind follows from the value. `member_id`: an expression for kind 16, empty for the group."""
     message = type(value)
     key = _key(_KINDS_OF[message], group_id, member_id)
     return key, VERSION.to_bytes(2, "big") + _program(message).encode(value)  # type: ignore[arg-type]  # as above
 
 
 def tombstone(kind: int, group_id: str, member_id: str = "") -> Record:
-    """What deletes a record of a kind."""
+    """Return the tombstone of a record of a kind."""
     return _key(kind, group_id, member_id), None
 
 
 def kind_of(key: bytes) -> int:
-    """The kind of any record of the topic; CodecError when the key is shorter than that."""
+    """Return the kind of any key of the topic; CodecError if the key is too short."""
     if len(key) < 2:
         raise CodecError("the record is shorter than its 2-byte version")
     return int.from_bytes(key[:2], "big", signed=True)
 
 
 def read_key(key: bytes) -> tuple[str, str]:
-    """(group id, member id or expression or nothing) of a key of one of our kinds. CodecError."""
+    """Return (group id, member id or expression or "") of a key of one of these kinds. CodecError."""
     if kind_of(key) in _OF_A_GROUP:
         return _program(GroupKey).decode(key[2:]).group_id, ""
     decoded = _program(MemberKey).decode(key[2:])
@@ -249,7 +249,7 @@ def read_key(key: bytes) -> tuple[str, str]:
 
 
 def read_value(kind: int, data: bytes) -> Value:
-    """The value of a record of a kind that is kept (not 4). CodecError."""
+    """Return the value of a record of any of these kinds except 4. CodecError."""
     version = kind_of(data)
     if version != VERSION:
         raise CodecError(f"unsupported version {version} of record type {kind}")
@@ -257,7 +257,7 @@ def read_value(kind: int, data: bytes) -> Value:
 
 
 def topic_partitions(assignment: Assignment) -> list[TopicPartitions]:
-    """As records keep an assignment."""
+    """Return an assignment as record fields."""
     return [
         TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
         for topic_id, numbers in sorted(assignment.items())
@@ -265,7 +265,7 @@ def topic_partitions(assignment: Assignment) -> list[TopicPartitions]:
 
 
 def current_partitions(assignment: Assignment, epochs: AssignmentEpochs) -> list[CurrentPartitions]:
-    """As records keep what a member has."""
+    """Return a member's current assignment as record fields."""
     rows = []
     for topic_id, numbers in sorted(assignment.items()):
         partitions = sorted(numbers)
@@ -275,12 +275,12 @@ def current_partitions(assignment: Assignment, epochs: AssignmentEpochs) -> list
 
 
 def assignment_of(rows: Sequence[TopicPartitions | CurrentPartitions]) -> Assignment:
-    """As records kept it."""
+    """Return an assignment from record fields."""
     return {row.topic_id: frozenset(row.partitions) for row in rows if row.partitions}
 
 
 def epochs_of(value: CurrentValue) -> AssignmentEpochs:
-    """The assignment epochs of a member's partitions: where the record has none, the member's epoch, as in Kafka."""
+    """Return the assignment epochs of a member's partitions: the member's epoch if the record has none, as in Kafka."""
     epochs: AssignmentEpochs = {}
     for row in (*value.partitions_pending_revocation, *value.assigned_partitions):
         known = row.assignment_epochs or []

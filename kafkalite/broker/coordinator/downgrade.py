@@ -33,7 +33,7 @@ class Downgrade:
         self._changes = changes
 
     def is_possible(self, gone: Collection[str]) -> bool:
-        """Return whether the group without these members may be a classic group."""
+        """Return whether the group without these members can be a classic group."""
         left = [member for member_id, member in self._changes.staged.members.items() if member_id not in gone]
         if not left or any(member.classic is None for member in left) or not spoken_by(left):
             return False

@@ -1,4 +1,4 @@
-"""JoinGroup in a classic group: who may join, under which id, and whether the group rebalances for it.
+"""Handle JoinGroup in a classic group: admit members, issue member ids, and start rebalances.
 
 Thread rule: methods ending in `_locked` need the group's lock; `join` takes it.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 NEW_MEMBER_TIMEOUT_S: Final = 300.0
-"""How long a member that waits in its first join is kept: it has no id to send heartbeats with (Kafka's own value)."""
+"""How long a waiting first join keeps its member, which has no id to send heartbeats with (Kafka's value)."""
 
 
 class Joins:
@@ -38,7 +38,7 @@ class Joins:
         self._static = StaticMembers(parts, rebalance)
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> Deferred[JoinGroupResponse]:
-        """JoinGroup: answered when the rebalance it belongs to has everybody."""
+        """Handle JoinGroup; the response waits until every member has joined."""
         answer: Deferred[JoinGroupResponse] = Deferred()
         with self._parts.changing():
             code = self._join_locked(request, caller, answer)
@@ -48,7 +48,7 @@ class Joins:
         return answer
 
     def _join_locked(self, request: JoinGroupRequest, caller: Caller, answer: Deferred[JoinGroupResponse]) -> int:
-        """0, or the code to answer with."""
+        """Return 0, or the code to answer with."""
         if self._classic.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._has_room_locked(request.member_id):
@@ -84,12 +84,12 @@ class Joins:
         return member is not None or len(self._classic.members) < size_max
 
     def _admits_locked(self, request: JoinGroupRequest, protocols: Protocols, caller: Caller) -> bool:
-        """Whether there is memory for what a member says of itself."""
+        """Return whether there is memory for a member's metadata."""
         member_id = request.member_id or self._classic.static_ids.get(request.group_instance_id or "", "")
         return self._parts.memory.admits(member_id, MEMBER_SIZE + protocols_size(protocols), caller.holder)
 
     def _fits_locked(self, request: JoinGroupRequest, protocols: Protocols) -> bool:
-        """Whether the group with this member could be written down, by the protocol in which each says least."""
+        """Return whether the group with this member fits in a record, with each member's smallest metadata."""
         replaced = request.member_id or self._classic.static_ids.get(request.group_instance_id or "")
         others = (member.protocols for member in self._classic.members.values() if member.member_id != replaced)
         size = sum(min(len(metadata) for _, metadata in each) for each in (protocols, *others))

@@ -1,10 +1,10 @@
-"""What coordinators of a broker that stood alone have written, made fit for a cluster, whose topics have other ids.
+"""Convert the coordinator logs of a standalone broker for a cluster, where topics have other ids.
 
-A group's position tells the id of its topic, and would count as that of a topic that is gone: it is written again
-without one. Members of the newer protocol have partitions by such ids: they are taken out, as if their sessions had
-ended, and join again; the groups stay, with their epochs and positions. Groups of the older protocol know names alone.
+A committed offset with the old topic id would count as that of a deleted topic, so it is rewritten without an id.
+Members of consumer groups have partitions by topic id: they are removed as if their sessions had ended, and rejoin. The
+groups keep their epochs and offsets. Classic groups refer to topics by name only.
 
-Blocks. Nobody else writes to these logs.
+Blocks. These logs must have no other writer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.log.partition_log import PartitionLog
 
 MEMBERSHIP: Final = (consumer_records.CURRENT, consumer_records.TARGET_MEMBER, consumer_records.MEMBER)
-"""Kinds of records about one member, in the order in which Kafka takes them away."""
+"""Kinds of records about one member, in the order in which Kafka deletes them."""
 UNDER_WAY: Final = frozenset(
     {
         TransactionState.ONGOING,
@@ -42,26 +42,26 @@ UNDER_WAY: Final = frozenset(
 
 @dataclass(slots=True)
 class Groups:
-    """What `__consumer_offsets` has."""
+    """The content of `__consumer_offsets`."""
 
     names: set[str] = field(default_factory=set)
     positions: int = 0
-    """Committed offsets of partitions."""
+    """Number of committed offsets."""
 
 
 @dataclass(slots=True)
 class Transactions:
-    """What `__transaction_state` has."""
+    """The content of `__transaction_state`."""
 
     ids: int = 0
-    """How many transactional ids there are."""
+    """Number of transactional ids."""
     producer_ids: set[int] = field(default_factory=set)
     under_way: list[str] = field(default_factory=list)
-    """Transactional ids whose transaction has not ended."""
+    """Transactional ids with an open transaction."""
 
 
 def look_at_groups(partitions: Iterable[PartitionLog]) -> Groups:
-    """KafkaError, or StartupError, for what cannot be read."""
+    """Count groups and offsets. KafkaError or StartupError if a log cannot be read."""
     found = Groups()
     for log in partitions:
         with _readable(log):
@@ -71,7 +71,7 @@ def look_at_groups(partitions: Iterable[PartitionLog]) -> Groups:
 
 
 def fit_groups(partitions: Iterable[PartitionLog], now_ms: int) -> None:
-    """Writes what has to be said anew, durably; nothing where that was done. KafkaError, StartupError."""
+    """Write the conversion durably; a repeated call writes nothing. KafkaError, StartupError."""
     for log in partitions:
         with _readable(log):
             changes = _changes(_latest(log))
@@ -81,7 +81,7 @@ def fit_groups(partitions: Iterable[PartitionLog], now_ms: int) -> None:
 
 
 def look_at_transactions(partitions: Iterable[PartitionLog]) -> Transactions:
-    """KafkaError, or StartupError, for what cannot be read."""
+    """Count transactional ids. KafkaError or StartupError if a log cannot be read."""
     found = Transactions()
     for log in partitions:
         with _readable(log):
@@ -104,7 +104,7 @@ def _readable(log: PartitionLog) -> Iterator[None]:
 
 
 def _latest(log: PartitionLog) -> dict[bytes, bytes]:
-    """The value of each key, as all that was committed has it."""
+    """Return the newest committed value of each key."""
     present: dict[bytes, bytes] = {}
     pending: dict[int, list[Record]] = {}
     for entry in entries_of(log):

@@ -7,7 +7,7 @@
 
 An operation that changes nothing is answered at once. One that changes something is answered when the change is
 durable, so a crash takes nothing back. Operations that arrive meanwhile wait for the next batch, so a burst of joins
-needs few writes. If the write fails, the batch has not happened, and its requests are answered with an error.
+An operation that changes nothing is answered at once. One with a change is answered when the change is
 
 Thread rule: guarded by the group's lock. Batches run on the thread of a request, or on the I/O pool.
 """
@@ -39,19 +39,19 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 @dataclass(slots=True)
 class Operation:
-    """A request, or, without an answer, work of the broker itself: a timeout, a changed topic."""
+    """A request, or, without a response, internal work: a timeout, a changed topic."""
 
     run: Callable[[], Any]
     """Reads and changes the staged state, under the lock; returns the response or raises a KafkaError."""
     answer: Deferred[Any] | None = None
     refuse: Callable[[int, str | None], Any] | None = None
-    """Return the response for an error code and a message. Every operation with an answer has it."""
+    """Return the response for an error code and a message. Set for every operation with a response."""
     member_of: Callable[[Any], str] | None = None
-    """Return the id of the member that was heard of, from a response without an error."""
+    """Return the id of the member that sent the request, from a response without an error."""
     again: Callable[[], Deferred[Any]] | None = None
     """Sends the request to the group that has replaced this one."""
     committed: Callable[[Any], None] | None = None
-    """Called with a response without an error when it is durable, under the lock."""
+    """Called under the lock with a response without an error, when it is durable."""
     redirected: bool = False
     """`run` found that the request is for a classic group: it is sent again."""
     response: Any = None
@@ -110,13 +110,13 @@ class OperationQueue:
                 self.submit_locked(operation)
 
     def submit(self, run: Callable[[], None]) -> None:
-        """Run work of the broker itself in the next batch, unless the queue is closed."""
+        """Run internal work in the next batch, unless the queue is closed."""
         with self._group.changing():
             if not self.closed:
                 self.submit_locked(Operation(run))
 
     def submit_locked(self, operation: Operation) -> None:
-        """Run an operation in the next batch, which is now if nothing is being written."""
+        """Run an operation in the next batch, which starts now if nothing is being written."""
         self._queued.append(operation)
         if not self._writing:
             self._run_batch()
@@ -128,7 +128,7 @@ class OperationQueue:
         self._end(operations, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def members_changed_locked(self, before: ConsumerState) -> None:
-        """Charge members for what they hold now, and set their timers, after the durable state changed."""
+        """Update the members' charges and timers, after the durable state changed."""
         changes = self._changes.durable.changes_since(before)
         self._memory.update(changes)
         self._timers.update(changes)
@@ -140,7 +140,7 @@ class OperationQueue:
         try:
             for place, operation in enumerate(operations, 1):
                 self._run(operation)
-                if self._changes.successor is not None:  # what follows is for the group that replaces this one
+                if self._changes.successor is not None:  # later operations are for the group that replaces this one
                     operations, self._queued = operations[:place], operations[place:]
                     break
         except Exception:
@@ -179,7 +179,7 @@ class OperationQueue:
                     self.members_changed_locked(before)
             for operation in () if code else operations:
                 self._touch(operation)  # the write may have taken a while
-            if code and len(operations) > 1:  # any of them may be the reason: each can try again, alone if need be
+            if code and len(operations) > 1:  # any of them may be the reason: each can be retried, alone if necessary
                 self._end(operations, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             elif is_too_large(code):  # Kafka returns UNKNOWN_SERVER_ERROR, which does not name the reason
                 self._end(
@@ -204,7 +204,7 @@ class OperationQueue:
         self._memory.recount(self._changes.durable.members)
 
     def _give_way(self, successor: Successor) -> None:
-        """Let the classic group take over, and send it what was asked meanwhile."""
+        """Let the classic group take over, and send it the requests that arrived meanwhile."""
         self._downgrade.complete_locked(successor)
         operations, self._queued = self._queued, []
         for operation in operations:

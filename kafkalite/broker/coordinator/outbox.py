@@ -1,4 +1,4 @@
-"""A lock whose holder's answers are delivered once it is free again, so that what they call may take any lock.
+"""Deliver responses after a lock is released, so that their callbacks may take any lock.
 
 Thread rule: any thread; `later_locked` needs the lock.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """What a group, and a transactional id, has of this. `same` is another one whose lock it shares."""
+    """A lock with deferred calls, for a group or a transactional id. `same`: another one whose lock it shares."""
 
     def __init__(self, same: Outbox | None = None) -> None:
         self._lock: threading.Lock = threading.Lock() if same is None else same._lock  # noqa: SLF001 - of this class
@@ -22,7 +22,7 @@ class Outbox:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock; then call what was put off meanwhile."""
+        """Hold the lock; then run the deferred calls."""
         self._lock.acquire()
         try:
             yield
@@ -33,5 +33,5 @@ class Outbox:
                 deliver()
 
     def later_locked(self, deliver: Callable[[], object]) -> None:
-        """Put a call off until the lock is free."""
+        """Defer a call until the lock is released."""
         self._deliveries.append(deliver)

@@ -1,4 +1,4 @@
-"""Member ids that were promised (MEMBER_ID_REQUIRED, KIP-394) and are not used yet.
+"""Track member ids that were issued (MEMBER_ID_REQUIRED, KIP-394) and have not joined yet.
 
 Thread rule: guarded by the group's lock; its timers call `forget` without it.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class PendingMembers:
-    """The pending ids of one group, at most group.max.pending.members, of which each client has its share."""
+    """The pending ids of one group, at most group.max.pending.members, of which each client has a fair share."""
 
     __slots__ = ("_environment", "_forget", "_ids", "_shares")
 
     def __init__(self, environment: Environment, forget: Callable[[str], None]) -> None:
-        """`forget` is called with an id that was not used within its session timeout."""
+        """`forget` is called with an id that did not join within its session timeout."""
         self._environment = environment
         self._forget = forget
         self._ids: dict[str, tuple[Timer, Holder | None]] = {}
@@ -36,7 +36,7 @@ class PendingMembers:
         return len(self._ids)
 
     def admits(self, holder: Holder | None) -> bool:
-        """Return whether a client may be promised one more id; a refusal is logged."""
+        """Return whether a client may get one more id; a refusal is logged."""
         limit = self._environment.pending_max
         if self._shares.admits(holder, len(self._ids), limit):
             return True
@@ -44,20 +44,20 @@ class PendingMembers:
         return False
 
     def add(self, member_id: str, timeout_ms: int, holder: Holder | None) -> None:
-        """Promise an id to a client, for as long as its session timeout."""
+        """Issue an id to a client, valid for its session timeout."""
         timer = self._environment.timers.timer(lambda: self._forget(member_id), awaits_client=True)
         timer.set(timeout_ms / 1000)
         self._ids[member_id] = timer, holder
         self._shares.add(holder)
 
     def remove(self, member_id: str) -> bool:
-        """Take an id out of the pending ones; return whether it was one."""
+        """Remove an id; return whether it was pending."""
         found = self._ids.pop(member_id, None)
         if found is not None:
             self._shares.remove(found[1])
         return found is not None
 
     def clear(self) -> None:
-        """Take all ids out."""
+        """Remove all ids."""
         for member_id in list(self._ids):
             self.remove(member_id)

@@ -1,7 +1,7 @@
-"""Producer ids, none of them given twice.
+"""Allocate producer ids, each of them once.
 
-Ids come from a block that was made durable before its first id is handed out; what is left of it at a stop is lost,
-which costs nothing.
+Ids come from a block that was made durable before its first id is handed out. A stop loses the rest of the block, which
+costs nothing.
 
 Thread rule: any thread. `next` may wait for the disk once in BLOCK_SIZE calls, `take` never does. The lock is held
 while a block is made durable, and taken under no other.
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from kafkalite.broker.log.manager import LogManager
 
 BLOCK_SIZE: Final = 1000
-"""Producer ids made durable at once; as many as Kafka's brokers take."""
+"""Producer ids made durable at once; the block size of Kafka's brokers."""
 
 
 class IdSource(Protocol):
-    """Where new producers' ids come from: the data directory's own, or those that a cluster's controller gives."""
+    """A source of producer ids: the data directory, or a cluster's controller."""
 
     def next(self) -> int:
-        """An id nobody else gets; KafkaError when there is none now. May block."""
+        """Return a unique id; KafkaError if there is none now. May block."""
 
     def take(self) -> int | None:
-        """An id if there is one at hand, without waiting."""
+        """Return an id without waiting, or None."""
 
 
 class ProducerIds:
@@ -38,7 +38,7 @@ class ProducerIds:
         self._block = range(0)  # replaced as a whole, under the lock
 
     def next(self) -> int:
-        """An id nobody else gets. Blocks when a new block has to be made durable; StorageError when it cannot be."""
+        """Return a unique id. Blocks to make a new block durable; StorageError if that fails."""
         with self._lock:
             if not self._block:
                 first = self._logs.metadata.allocate_producer_ids(BLOCK_SIZE)
@@ -46,7 +46,7 @@ class ProducerIds:
             return self._pop_locked()
 
     def take(self) -> int | None:
-        """An id if there is one at hand, without waiting."""
+        """Return an id without waiting, or None."""
         if not self._lock.acquire(blocking=False):
             return None
         try:

@@ -1,4 +1,4 @@
-"""The rebalance of a classic group: when it begins, for whom it waits, and the generation that comes of it.
+"""Rebalance a classic group: ask members to rejoin, wait for them, and form the next generation.
 
     start ─▶ PreparingRebalance ──all joined, or the timeout──▶ next generation: CompletingRebalance ─▶ `syncs`
 
@@ -39,7 +39,7 @@ class Rebalance:
         self._sync_timer = parts.environment.timers.timer(self._sync_due, awaits_client=True)
 
     def start_locked(self, reason: str) -> None:
-        """Everybody has to join again; nothing to do when they are asked to already."""
+        """Ask all members to rejoin, unless they have been asked already."""
         if self._classic.state not in {State.EMPTY, State.COMPLETING, State.STABLE}:
             return
         if self._classic.state is State.COMPLETING:
@@ -59,11 +59,11 @@ class Rebalance:
         )
 
     def member_came_locked(self) -> None:
-        """A new member extends the initial delay, if that is what the group waits for."""
+        """Extend the initial delay for a new member, if the group is in that delay."""
         self._more_came = self._initial_left_ms is not None
 
     def try_complete_locked(self) -> None:
-        """Ends the waiting when nobody is missing; a group that was empty waits for its initial delay."""
+        """Complete the join phase when all members have joined; a group that was empty waits for its initial delay."""
         if self._classic.state is not State.PREPARING:
             return
         if self._initial_left_ms is not None:
@@ -73,7 +73,7 @@ class Rebalance:
             self._complete_locked()
 
     def member_gone_locked(self, member: Member, why: str) -> None:
-        """Take a member out; the others rebalance."""
+        """Remove a member and rebalance the others."""
         self._parts.sessions.drop_locked(member)
         if self._classic.state in {State.STABLE, State.COMPLETING}:
             self.start_locked(f"{member.member_id} {why}")
@@ -92,14 +92,14 @@ class Rebalance:
             self._complete_locked()
 
     def _complete_locked(self) -> None:
-        """The next generation: whoever has joined, and static members who have not."""
+        """Form the next generation from the members that have joined, and static members that have not."""
         self._join_timer.cancel()
         self._initial_left_ms = None
         for member in list(self._classic.members.values()):
             if member.awaiting_join is None and member.instance_id is None:
                 self._parts.sessions.drop_locked(member)
         if self._classic.members and not self._classic.elect_leader():
-            # Static members all, none of them back yet: there is nobody to lead, so wait on.
+            # All are static members that have not returned: there is no leader, so keep waiting.
             self._join_timer.set(max(self._classic.rebalance_timeout_ms(), 1) / 1000)
             return
         self._classic.generation = self._classic.generation % GENERATION_MAX + 1
@@ -128,7 +128,7 @@ class Rebalance:
             )
 
     def _sync_due(self) -> None:
-        """Members that joined and never asked for their assignment are taken out."""
+        """Remove members that joined and have not synced in time."""
         with self._parts.changing():
             if self._sync_timer.armed or self._classic.state not in {State.COMPLETING, State.STABLE}:
                 return
@@ -142,6 +142,6 @@ class Rebalance:
                 self.try_complete_locked()
 
     def cancel_locked(self) -> None:
-        """The group is no more: nothing is due any longer."""
+        """Cancel the timers of a dead group."""
         self._join_timer.cancel()
         self._sync_timer.cancel()

@@ -1,15 +1,15 @@
-"""The records of `__consumer_offsets`, in Kafka's own schemas.
+"""Encode and decode the classic records of `__consumer_offsets`, in Kafka's own schemas.
 
     key      int16 kind, then the key's fields
     value    int16 version, then the value's fields; null (a tombstone) deletes the key
 
     kind  key                          value                  written as
-    0, 1  group, topic, partition      committed offset       4; 1 when the client gave it a time to expire
+    0, 1  group, topic, partition      committed offset       4; 1 when the client gave an expiry time
     2     group                        group metadata         3
 
-Kinds above 2 belong to the newer group protocol (KIP-848) and are left alone. Version 4 of an offset has the topic's id
-in a tagged field, which readers that do not know it skip: with it, a topic recreated under an old name does not inherit
-the old one's offsets.
+Kinds above 2 belong to consumer groups (KIP-848) and are ignored here. Version 4 of an offset has the topic's id in a
+tagged field, which readers that do not know it skip: with it, a topic that is recreated under an old name does not
+inherit the old offsets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NEWEST_VERSION: Final = 4
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitKey:
-    """Which partition a group committed."""
+    """The key of a committed offset."""
 
     group: str = ""
     topic: str = ""
@@ -51,7 +51,7 @@ class OffsetCommitKey:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitValue:
-    """How far. Versions 0-4, flexible from 4. Times in ms."""
+    """A committed offset. Versions 0-4, flexible from 4. Times in ms."""
 
     offset: int = 0
     leader_epoch: int = -1
@@ -72,7 +72,7 @@ class OffsetCommitValue:
 
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataKey:
-    """Which group."""
+    """The key of a group."""
 
     group: str = ""
 
@@ -106,7 +106,7 @@ class MemberMetadata:
 
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataValue:
-    """A group as its last rebalance left it. Versions 0-4, flexible from 4."""
+    """A group after its last rebalance. Versions 0-4, flexible from 4."""
 
     protocol_type: str = ""
     generation: int = 0
@@ -126,7 +126,7 @@ class GroupMetadataValue:
 
 
 Record = tuple[bytes, bytes | None]
-"""Key and value as they are stored."""
+"""Key and value, encoded."""
 
 
 @lru_cache(maxsize=32)
@@ -142,7 +142,7 @@ def _encode(message: object, version: int, kind: int | None = None) -> bytes:
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
-    """A committed offset, or with None the tombstone of one."""
+    """Return the record of a committed offset, or with None its tombstone."""
     key = _encode(OffsetCommitKey(group=group, topic=topic, partition=partition), 0, OFFSET_KIND)
     if value is None:
         return key, None
@@ -150,13 +150,13 @@ def offset_record(group: str, topic: str, partition: int, value: OffsetCommitVal
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:
-    """A group's metadata, or with None its tombstone."""
+    """Return the record of a group's metadata, or with None its tombstone."""
     key = _encode(GroupMetadataKey(group=group), 0, GROUP_KIND)
     return key, None if value is None else _encode(value, GROUP_VERSION)
 
 
 def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
-    """What a record is about; None for kinds that are not ours to read. CodecError for bytes that are no key."""
+    """Decode a record key; None for kinds above 2. CodecError if it is malformed."""
     kind = _prefix(data)
     if kind in OFFSET_KINDS:
         return _program(OffsetCommitKey, 0).decode(data[2:])  # type: ignore[no-any-return]
@@ -166,12 +166,12 @@ def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
 
 
 def read_offset(data: bytes) -> OffsetCommitValue:
-    """The value of an offset record. CodecError."""
+    """Decode the value of an offset record. CodecError."""
     return _program(OffsetCommitValue, _version(data)).decode(data[2:])  # type: ignore[no-any-return]
 
 
 def read_group(data: bytes) -> GroupMetadataValue:
-    """The value of a group record. CodecError."""
+    """Decode the value of a group record. CodecError."""
     return _program(GroupMetadataValue, _version(data)).decode(data[2:])  # type: ignore[no-any-return]
 
 

@@ -1,13 +1,13 @@
-"""In a cluster: what coordinators and leaders ask of each other, where one broker is not both.
+"""Send requests between coordinators and partition leaders on different brokers of a cluster.
 
-    write_marker   the end of a transaction to the leader of a partition of it    WriteTxnMarkers (KIP-98)
-    ask            whether a transaction may have, or already has, a partition    AddPartitionsToTxn 4-5 (KIP-890)
+    write_marker   the end of a transaction, to the leader of one of its partitions    WriteTxnMarkers (KIP-98)
+    ask            whether a transaction may add, or already has, a partition          AddPartitionsToTxn 4-5 (KIP-890)
 
-What is asked of one broker is collected while it answers, and goes to it together. A broker that cannot be reached is
-an answer, too: one that makes whoever asked come again.
+While a request to a broker is in flight, the next ones to it are collected and sent together. An unreachable broker
+produces an error that makes the client retry.
 
-Source: TransactionMarkerChannelManager and AddPartitionsToTxnManager of Kafka 4.1. Any thread; callbacks are called on
-a thread of the peer's, which they must not hold up.
+Source: TransactionMarkerChannelManager and AddPartitionsToTxnManager of Kafka 4.1. Any thread; callbacks run on a
+thread of the peer connection, which they must not block.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ VERIFYING_SINCE: Final = 4
 
 
 class Lane(Protocol):
-    """The way to one API of one broker: what is put in goes in order, together where it waits."""
+    """A queue for one API of one broker: items are sent in order, batched while a request is in flight."""
 
     def put(self, item: Any) -> None:
         """Any thread."""
@@ -65,8 +65,8 @@ class Peers(Protocol):
         settle: Callable[[Sequence[Any], Any], None],
         says: Callable[[Any], tuple[Hashable, Hashable]],
     ) -> Lane:
-        """The way to an API of a broker. `build` makes a request of items, `settle` is given them with the answer, None
-        where none came. `says`: (what an item is about, what it says of that); a request says one thing of each."""
+        """Return the lane to an API of a broker. `build` makes a request of items; `settle` gets them with the
+        response, None without one. `says`: (subject of an item, its content); a request has one content per subject."""
 
 
 class _MarkerTo(NamedTuple):
@@ -81,7 +81,7 @@ class _AskTo(NamedTuple):
 
 
 class Remote:
-    """See the module. `log` is where transactional ids are kept."""
+    """Sends the requests of one broker. `log` is the log of transactional ids."""
 
     def __init__(self, logs: LogManager, log: StateLog, peers: Peers) -> None:
         self._logs = logs
@@ -91,7 +91,7 @@ class Remote:
     def write_marker(
         self, node_id: int, mark: RemoteMarker, partition: TopicPartition, callback: Callable[[int], object]
     ) -> None:
-        """Has the leader write it; callback(0) when it is durable there, or a code."""
+        """Send a marker to the leader; callback(0) when it is durable there, or a code."""
         if node_id == NOBODY:
             callback(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
@@ -99,7 +99,7 @@ class Remote:
         lane.put(_MarkerTo(mark, partition, callback))
 
     def ask(self, ask: Ask) -> Deferred[int]:
-        """Asks the transaction's coordinator: 0, or the code that says why not."""
+        """Ask the transaction's coordinator: 0, or an error code."""
         topic = self._logs.topics.get(TRANSACTIONS_TOPIC)
         if topic is None:
             return completed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -115,18 +115,18 @@ class Remote:
 
 
 def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
-    """A coordinator and one before it may end a producer's transactions at the same time."""
+    """Return the marker's subject and content: two coordinators may end a producer's transactions at the same time."""
     return item.mark.producer_id, item.mark
 
 
 def _asker_of(item: _AskTo) -> tuple[str, tuple[int, int, bool]]:
-    """A producer and one that it has fenced may write at the same time: what the one may, the other may not."""
+    """Return the request's subject and content: a fenced producer may write at the same time as its successor."""
     ask = item.ask
     return ask.transactional_id, (ask.producer_id, ask.epoch, ask.only_verify)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic → partitions, each once."""
+    """Return topic → its partitions, without duplicates."""
     found: dict[str, list[int]] = {}
     for topic, number in dict.fromkeys(partitions):
         found.setdefault(topic, []).append(number)
@@ -156,7 +156,7 @@ def _markers(items: Sequence[_MarkerTo]) -> object:
 
 
 def _tell(callback: Callable[[int], object], code: int) -> None:
-    """One who fails at it keeps nobody else from being told."""
+    """Call back; an exception must not keep other callbacks from running."""
     try:
         callback(code)
     except Exception:
