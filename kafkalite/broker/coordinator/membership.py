@@ -89,7 +89,7 @@ class Membership:
     def update(
         self, before: Recognised, after: ConsumerMember, owned: Assignment | None
     ) -> tuple[ConsumerMember, bool]:
-        """Take what a member says of itself, and reconcile it; return the member, and if its subscription changed.
+        """Update a member with the data of a request and reconcile it; return it, and if its subscription changed.
 
         `owned` are the partitions that the client reports to have; None: it reports none.
         """
@@ -134,7 +134,7 @@ class Membership:
         self._subscriptions.bump_epoch()
 
     def _put(self, before: ConsumerMember, after: ConsumerMember, replaced: ConsumerMember | None) -> bool:
-        """Take what a member says of itself; return if its subscription changed."""
+        """Store the updated member; return if its subscription changed."""
         changes, subscriptions = self._changes, self._subscriptions
         if replaced is not None:
             target = changes.staged.targets.get(replaced.member_id, {})

@@ -7,7 +7,7 @@
 
 An operation that changes nothing is answered at once. One that changes something is answered when the change is
 durable, so a crash takes nothing back. Operations that arrive meanwhile wait for the next batch, so a burst of joins
-An operation that changes nothing is answered at once. One with a change is answered when the change is
+needs few writes. If the write fails, nothing has changed, and the requests of the batch are answered with an error.
 
 Thread rule: guarded by the group's lock. Batches run on the thread of a request, or on the I/O pool.
 """

@@ -1,21 +1,22 @@
-"""In a cluster: which partitions of a coordinator's topic are led here, and so whose keys it answers for.
+"""Load the partitions of a coordinator's topic that this broker leads in a cluster, and unload the others.
 
-    take(partition, epoch) ─▶ LOADING ─▶ read on a thread of its own ─▶ safe ─▶ installed ─▶ begun ─▶ ACTIVE
-    take(partition, None)  ─▶ unloaded at once, whatever it was
+    take(partition, epoch) ─▶ LOADING ─▶ read on the loading thread ─▶ safe ─▶ installed ─▶ begun ─▶ ACTIVE
+    take(partition, None)  ─▶ unloaded at once, in any state
 
-A partition is read to its end, and nothing of it is known before all was read and every replica in sync has it: what an
-earlier leader wrote last may not have been told to anybody, and is told by this one when it cannot go any more. What
-was read for an epoch that is over is not installed. One that cannot be read stays unserved until its next election.
+A partition is read to its end. Its state is installed when everything was read and is on every in-sync replica: the
+last records of an earlier leader may not have been acknowledged, and this one serves them only when they can no longer
+be lost. State that was read for an earlier epoch is not installed. A partition that cannot be read stays unserved until
+its next election.
 
-What is known of a partition belongs to the epoch in which it was read, its `ShardEpoch`, and is written in that
-alone: who has found something before an election does not write it after that, over what was read then.
+State belongs to the epoch in which it was read, its `ShardEpoch`, and is written only in that epoch: a request that
+read state before an election does not write it afterwards over newer state.
 
-Elections and resignations come in the order of the metadata that says so, from one thread: a resignation always means
-the epoch that was taken last, and so does a deletion, which has none.
+Elections and resignations come in the order of the metadata log, from one thread: a resignation, like a deletion, has
+no epoch and refers to the epoch that was taken last.
 
-Source: CoordinatorRuntime of Kafka 4.1, which serves already while the high watermark has yet to pass what was read.
-Thread rule: `take` belongs to the metadata thread, everything else to any. The lock is held while what was read is
-installed: it is above the coordinator's own.
+Source: CoordinatorRuntime of Kafka 4.1, which serves before the high watermark has passed what was read.
+Thread rule: `take` belongs to the metadata thread, everything else to any. The lock is held while state is installed:
+it is taken before the coordinator's own.
 """
 
 from __future__ import annotations
@@ -42,23 +43,23 @@ _UNREADABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class Coordinator(Protocol):
-    """Whose partitions they are."""
+    """The coordinator that owns the partitions."""
 
     def read_partition(self, number: int) -> Callable[[], object]:
-        """Reads one to its end, and returns what makes known what it says. May block."""
+        """Read a partition to its end, and return a function that installs its state. May block."""
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """See `StateLog.when_read`."""
+        """Implemented by `StateLog.when_read`."""
 
     def begin_partition(self, number: int) -> None:
-        """It is known, and about to be served: what has to be under way by then begins."""
+        """Start the work that must be under way when the partition is served; its state is installed."""
 
     def drop_partition(self, number: int) -> None:
-        """Forgets what it says; who waits is told to look for the coordinator again."""
+        """Forget a partition's state; waiting requests are refused, and clients look for the coordinator again."""
 
 
 class _Led:
-    """A partition that is led here."""
+    """A partition that this broker leads."""
 
     __slots__ = ("code", "epoch")
 
@@ -68,7 +69,7 @@ class _Led:
 
 
 class LedPartitions:
-    """See the module. `name` is the topic's."""
+    """The partitions of one topic that this broker leads. `name` is the topic's."""
 
     def __init__(self, name: str, coordinator: Coordinator, executors: Executors) -> None:
         self._name = name
@@ -79,37 +80,37 @@ class LedPartitions:
         self._worker = executors.worker(f"kafkalite-load-{name.strip('_')}", self._turn)
 
     def start(self) -> None:
-        """Begins to load what is taken."""
+        """Start loading the partitions that were taken."""
         self._worker.start()
 
     def stop(self) -> None:
-        """Returns when nothing is loaded any more."""
+        """Stop loading; return when that has ended."""
         with self._worker.lock:
             self._to_do.clear()
         self._worker.stop()
 
     def error_of(self, number: int) -> int:
-        """Why nothing can be said of the keys of a partition now, 0 when it can."""
+        """Return why the keys of a partition cannot be served now, or 0."""
         led = self._led.get(number)
         return int(ErrorCode.NOT_COORDINATOR) if led is None else led.code
 
     def epoch_of(self, number: int) -> int:
-        """The leader epoch in which a partition is led here; -1: it is not."""
+        """Return the leader epoch of a partition that this broker leads, else -1."""
         led = self._led.get(number)
         return -1 if led is None else led.epoch
 
     def home(self, number: int) -> ShardEpoch:
-        """Where what is found or begun in a partition now belongs."""
+        """Return a partition with its current leader epoch."""
         led = self._led.get(number)
         return ShardEpoch(number, NO_EPOCH if led is None or led.code else led.epoch)
 
     @property
     def loading(self) -> bool:
-        """Whether some partition is read now."""
+        """Return whether a partition is being loaded."""
         return any(led.code == _LOADING for led in list(self._led.values()))
 
     def take(self, number: int, epoch: int | None) -> None:
-        """A partition is led here from now on, in this epoch, or (None) not any longer."""
+        """Take a partition that this broker leads from now on in this epoch, or (None) no longer leads."""
         with self._lock:
             before = self._led.pop(number, None)
             now = None
@@ -126,7 +127,7 @@ class LedPartitions:
             self._worker.call_locked()
 
     def _turn(self) -> float | None:
-        """One step of one partition; the seconds until the next."""
+        """Do one step of one partition; return the seconds until the next."""
         with self._worker.lock:
             if not self._to_do:
                 return None
@@ -141,10 +142,10 @@ class LedPartitions:
             install = self._coordinator.read_partition(number)
             safe = functools.partial(self._when_safe, number, led, install)
             self._coordinator.when_read(number, led.epoch, safe)
-        except Exception as error:  # whatever it is, the other partitions can be served
+        except Exception as error:  # any error: the other partitions can be served
             led.code = _UNREADABLE
             if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                return  # this epoch is over, which will be told
+                return  # this epoch is over; `take` reports that
             logger.exception(
                 "could not load a coordinator partition; it is unavailable", extra=fields(log=f"{self._name}-{number}")
             )
@@ -157,13 +158,13 @@ class LedPartitions:
             with self._lock:
                 if self._led.get(number) is not led:
                     return
-                if code:  # this epoch is over, which will be told, or the disk has failed
+                if code:  # this epoch is over, which `take` reports, or the disk has failed
                     led.code = _UNREADABLE
                     return
                 install()
             self._coordinator.begin_partition(number)
             led.code = 0
-        except Exception:  # as where it is read
+        except Exception:  # any error, as in `_load`
             led.code = _UNREADABLE
             logger.exception(
                 "could not take over a coordinator partition; it is unavailable",

@@ -1,12 +1,12 @@
-"""The life of the partitions that a coordinator's state is kept in, the same for groups and for transactions.
+"""Load, serve and unload the partitions of a coordinator's topic, for groups and for transactions.
 
-    alone       start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving ─▶ stop (COORDINATOR_NOT_AVAILABLE)
-    a cluster   each partition is read when it is led here and dropped when it no longer is: see `led`
+    standalone  start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving ─▶ stop (COORDINATOR_NOT_AVAILABLE)
+    cluster     a partition is loaded when this broker becomes its leader, and unloaded afterwards: `shard_leadership`
 
-A partition that cannot be read keeps its owners (groups, transactional ids) from being served, and no others.
+If a partition cannot be read, only its groups or transactional ids are not served.
 
 Source: CoordinatorRuntime of Kafka 4.1, which both of its coordinators use.
-Thread rule: any thread may ask; start, coordinate_led and stop belong to whoever starts the broker.
+Thread rule: any thread may query; start, coordinate_led and stop belong to the thread that starts the broker.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 class ShardState(Protocol):
-    """What a coordinator knows, by partition."""
+    """A coordinator's state, by partition."""
 
     def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
-        """Replays a partition, and returns what makes known what it says. May block. `home`: in a cluster, the leader
-        epoch that it is read in."""
+        """Replay a partition, and return a function that installs its state. May block. `home`: in a cluster, the
+        partition and leader epoch in which it is read."""
 
     def begin_partition(self, number: int) -> None:
-        """In a cluster: it is known, and about to be served. What has to be under way by then begins."""
+        """In a cluster: start the work that must be under way when the partition is served; its state is installed."""
 
     def drop_partition(self, number: int) -> None:
-        """In a cluster: forgets what it says; requests that wait are answered with NOT_COORDINATOR."""
+        """In a cluster: forget a partition's state; waiting requests are answered with NOT_COORDINATOR."""
 
 
 class Shards:
-    """The partitions of one coordinator: whether they are served, and how they come and go."""
+    """The partitions of one coordinator: whether they are served, loaded and unloaded."""
 
     def __init__(self, log: StateLog, state: ShardState, executors: Executors) -> None:
         self.log = log
@@ -54,18 +54,18 @@ class Shards:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start_empty(self) -> bool:
-        """Whether there is nothing to load, so that all is served from now on."""
+        """Return whether there is nothing to load; then everything is served at once."""
         if any(log.log_end_offset for log in self.log.partitions):
             return False
         self.loaded.set()
         return True
 
     def start_loading(self, name: str, load: Callable[[], object]) -> None:
-        """Runs `load`, which calls `load_all`, on a thread of this name."""
+        """Run `load`, which calls `load_all`, on a thread of this name."""
         self._loader = self.executors.job(name, load)
 
     def coordinate_led(self, topics: AssignedTopics) -> None:
-        """In a cluster: serves those partitions from now on that are led here. Once, after start."""
+        """In a cluster: serve the partitions that this broker leads. Call it once, after start."""
         from kafkalite.broker.coordinator.shard_leadership import LedPartitions
 
         self.log.led = LedPartitions(self.log.name, self, self.executors)
@@ -73,7 +73,7 @@ class Shards:
         topics.leadership[self.log.name] = self.log.led.take
 
     def stop(self) -> None:
-        """Nothing is served from now on. Returns when nothing is loaded any more."""
+        """Serve nothing any more; return when loading has ended."""
         self.stopped = True
         if self.log.led is not None:
             self.log.led.stop()
@@ -81,25 +81,25 @@ class Shards:
             self._loader.join()
 
     def load_all(self, failed: Callable[[int, Exception], object]) -> bool:
-        """Reads all partitions, at start; `failed` is called for one that cannot be read. False: the broker stops."""
+        """Read all partitions at start; `failed` is called for each failure. Return False if the broker stops."""
         for number, log in enumerate(self.log.partitions):
             if self.stopped:
                 return False
             try:
                 self._state.read_log(log, None)()
-            except Exception as error:  # noqa: BLE001 - whatever it is, what other partitions keep can be served
+            except Exception as error:  # noqa: BLE001 - any error: the other partitions can be served
                 self._unreadable.add(number)
                 failed(number, error)
         return True
 
-    # --- what is served -----------------------------------------------------------------------------------------------
+    # --- state of service ---------------------------------------------------------------------------------------------
 
     def wait_loaded(self, timeout_s: float) -> bool:
-        """Whether loading ended in time."""
+        """Return whether loading ended in time."""
         return self.loaded.wait(timeout_s)
 
     def error_of(self, owner: str) -> int:
-        """Why nothing can be said of an owner now, 0 when it can."""
+        """Return why an owner cannot be served now, or 0."""
         if self.stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self.loaded.is_set():
@@ -112,7 +112,7 @@ class Shards:
 
     @property
     def loading_error(self) -> int:
-        """Why not all owners can be listed now, 0 when they can."""
+        """Return why not all owners can be listed now, or 0."""
         if self.stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if self.log.led is not None and self.log.led.loading:
@@ -120,24 +120,24 @@ class Shards:
         return 0 if self.loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def home_of(self, owner: str) -> ShardEpoch | None:
-        """In a cluster: where an owner is kept, and in which leader epoch it is served now."""
+        """In a cluster: return an owner's partition, and the leader epoch in which it is served now."""
         return None if self.log.led is None else self.log.home_of(owner)
 
-    # --- see `led.Coordinator` ----------------------------------------------------------------------------------------
+    # --- implements `shard_leadership.Coordinator` --------------------------------------------------------------------
 
     def read_partition(self, number: int) -> Callable[[], object]:
-        """See `led.Coordinator`."""
+        """Implement `shard_leadership.Coordinator`."""
         assert self.log.led is not None, "in a cluster alone"
         return self._state.read_log(self.log.partitions[number], ShardEpoch(number, self.log.led.epoch_of(number)))
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """See `led.Coordinator`."""
+        """Implement `shard_leadership.Coordinator`."""
         self.log.when_read(number, epoch, callback)
 
     def begin_partition(self, number: int) -> None:
-        """See `led.Coordinator`."""
+        """Implement `shard_leadership.Coordinator`."""
         self._state.begin_partition(number)
 
     def drop_partition(self, number: int) -> None:
-        """See `led.Coordinator`."""
+        """Implement `shard_leadership.Coordinator`."""
         self._state.drop_partition(number)

@@ -1,7 +1,7 @@
 """Stage the changes of a consumer group (KIP-848) until their records are durable.
 
-    durable   the state that `__consumer_offsets` has
-    staged    `durable` with the changes that are being written; the same object when there are none
+    durable   the state in `__consumer_offsets`
+    staged    `durable` with the changes that are being written; the same object if there are none
 
 Thread rule: guarded by the group's lock.
 """
@@ -31,12 +31,12 @@ class Successor(NamedTuple):
 
 
 class StagedChanges:
-    """The durable and the staged state of one group, and the records of what differs."""
+    """The durable and the staged state of one group, and the records for the difference."""
 
     __slots__ = ("_group_id", "_preface", "_records", "durable", "staged", "successor")
 
     def __init__(self, group_id: str, preface: Sequence[Record] = ()) -> None:
-        """`preface` are records that erase the group's predecessor. The first write of the group begins with them."""
+        """`preface` has records that erase the predecessor. The first write of the group begins with them."""
         self._group_id = group_id
         self._preface = list(preface)
         self._records: list[Record] = []
@@ -54,7 +54,7 @@ class StagedChanges:
         return self.staged
 
     def put_member(self, member: ConsumerMember) -> None:
-        """Add a member, or replace what is known of it. Its partitions do not change."""
+        """Add a member, or replace its identity and subscription. Its partitions do not change."""
         before = self.staged.members.get(member.member_id)
         self.edit().put(member)
         if before is None or before.identity() != member.identity():

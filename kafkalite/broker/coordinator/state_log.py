@@ -1,13 +1,13 @@
-"""A topic in which a coordinator keeps what must outlive the broker: `__consumer_offsets` or `__transaction_state`.
+"""Read and write a coordinator's durable state in its topic: `__consumer_offsets` or `__transaction_state`.
 
     write(key, records, callback) ─▶ writer of the key's partition ─▶ safe ─▶ callback, in the order of the writes
     entries(log) ─▶ at start: every record and every transaction marker of a partition, in order, once all are durable
-    when_read(number) ─▶ in a cluster: what was read is on all replicas in sync, too
+    when_read(number) ─▶ in a cluster: what was read is on all in-sync replicas, too
 
 All records of one owner (a group, a transactional id) go to one partition, chosen as Kafka does: abs(Java's hashCode of
-the owner's name) modulo the number of partitions. The topic is made by the first write.
+the owner's name) modulo the number of partitions. The first write creates the topic.
 
-Thread rule: writes from any thread, they do not wait; callbacks as `log_writer` says. The lock is a leaf: nothing is
+Thread rule: writes from any thread, without waiting; callbacks as in `log_writer`. The lock is a leaf: nothing is
 called while it is held.
 """
 
@@ -39,12 +39,12 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 READ_SIZE: Final = 1024 * 1024
 """Bytes read at a time while loading."""
 BATCH_ROOM: Final = 64
-"""Bytes of max.message.bytes that are left for a batch's header."""
+"""Bytes of max.message.bytes reserved for a batch's header."""
 NO_PRODUCER: Final = -1
 
 
 class Stored(NamedTuple):
-    """A record as it stands in the log. The producer is -1 for one that belongs to no transaction."""
+    """A record in the log. The producer is -1 outside transactions."""
 
     offset: int
     key: bytes
@@ -60,8 +60,8 @@ class Marker(NamedTuple):
 
 
 class Watch:
-    """Whether a producer's transaction has ended in a partition, since another broker was asked about it. A marker of
-    `ended_by` or a later epoch ends it; one of an earlier epoch ended the transaction before."""
+    """Notes whether a producer's transaction ends in a partition, after another broker was asked about it. A marker of
+    epoch `ended_by` or later ends it; one of an earlier epoch ended the previous transaction."""
 
     __slots__ = ("ended", "ended_by", "home", "producer_id")
 
@@ -73,7 +73,7 @@ class Watch:
 
 
 def java_hash(text: str) -> int:
-    """java.lang.String.hashCode: over UTF-16 units, as a signed 32-bit number."""
+    """Return java.lang.String.hashCode: over UTF-16 units, as a signed 32-bit number."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(data), 2):
@@ -82,7 +82,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(owner: str, partition_count: int) -> int:
-    """The partition that keeps an owner's records."""
+    """Return the partition that keeps an owner's records."""
     value = java_hash(owner)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
@@ -101,7 +101,7 @@ class StateLog:
         segment_bytes: int,
         in_sync: bool,
     ) -> None:
-        """`in_sync`: nothing is written while fewer replicas are in sync than the topic wants (`LogWriter`)."""
+        """`in_sync`: writes need the topic's minimum number of in-sync replicas (`LogWriter`)."""
         self.name = name
         self._in_sync = in_sync
         self._logs = logs
@@ -113,26 +113,26 @@ class StateLog:
         self._creating = threading.Lock()
         self._writers: dict[int, LogWriter] = {}  # guarded by _lock
         self.led: LedPartitions | None = None
-        """In a cluster: which partitions are led here; None: all are."""
+        """In a cluster: the partitions that this broker leads; None: all."""
 
     @property
     def partition_count(self) -> int:
-        """Of the topic as it is, or as it will be made."""
+        """The number of partitions of the topic, now or once it is created."""
         topic = self._logs.topics.get(self.name)
         return self._partition_count if topic is None else len(topic.partitions)
 
     @property
     def partitions(self) -> tuple[PartitionLog, ...]:
-        """The logs; none before the first write."""
+        """The partition logs; none before the first write."""
         topic = self._logs.topics.get(self.name)
         return () if topic is None else tuple(topic.partitions)
 
     def partition_of(self, owner: str) -> int:
-        """The partition that keeps an owner's records."""
+        """Return the partition that keeps an owner's records."""
         return partition_of(owner, self.partition_count)
 
     def waits_for_others(self, owner: str) -> bool:
-        """Whether what is written of an owner now waits for other brokers."""
+        """Return whether writes for an owner now wait for other brokers."""
         partitions = self.partitions
         log = partitions[self.partition_of(owner)] if self.led is not None and partitions else None
         return log is not None and log.led and log.REPLICATED and log.core.followers is not None
@@ -146,11 +146,11 @@ class StateLog:
         watch: Watch | None = None,
         home: ShardEpoch | None = None,
     ) -> None:
-        """Appends records of an owner; callback(0) when they are durable, or a code of Kafka's when they are not.
+        """Append records of an owner; callback(0) when they are durable, else with Kafka's error code.
 
-        With a producer they are part of its transaction and hold only after its commit marker; with `watch` they are
-        refused (INVALID_TXN_STATE) where it has seen that end. `home`, in a cluster: what they say was decided there;
-        they are refused (NOT_COORDINATOR) in any other leader epoch.
+        With a producer they are part of its transaction and take effect after its commit marker; with `watch` they are
+        refused (INVALID_TXN_STATE) if it has seen the end of that transaction. `home`, in a cluster, is where they were
+        decided: they are refused (NOT_COORDINATOR) in any other leader epoch.
         """
 
         def append(log: PartitionLog) -> int:
@@ -161,19 +161,19 @@ class StateLog:
         self.append(home or self.home_of(owner), append, callback)
 
     def record_size_max(self) -> int:
-        """Return the bytes of the largest record that the topic takes, or would if it were made now."""
+        """Return the maximum record size of the topic in bytes, now or once it is created."""
         topic = self._logs.topics.get(self.name)
         size_max = self._logs.config.message_max_bytes if topic is None else topic.config.max_message_bytes
         return max(size_max - BATCH_ROOM, 1)
 
     def home_of(self, owner: str) -> ShardEpoch:
-        """Where an owner is kept, and, in a cluster, in which leader epoch it is served now."""
+        """Return an owner's partition, and, in a cluster, the leader epoch in which it is served now."""
         number = self.partition_of(owner)
         return ShardEpoch(number, NO_EPOCH) if self.led is None else self.led.home(number)
 
     def lookup(self, owner: str, ask: Callable[[], tuple[T | None, int]]) -> tuple[T | None, int]:
-        """What `ask` finds of an owner, or None, and why nothing can be said of it now. That it is unknown is asked
-        again until both questions were one coordinator's to answer: it may have been dropped, or read, in between."""
+        """Return what `ask` finds of an owner, or None, and why it cannot be served now. If the owner is not found and
+        its partition was loaded or unloaded meanwhile, ask again: both answers must be of one coordinator."""
         home: ShardEpoch | None = None
         while True:
             found, code = ask()
@@ -186,7 +186,7 @@ class StateLog:
     def append(
         self, home: ShardEpoch, append: Callable[[PartitionLog], int], callback: Callable[[int], object]
     ) -> None:
-        """Something else than records, in its order among them: see `LogWriter.write`."""
+        """Append anything else, in order with the records: see `LogWriter.write`."""
         partition = home.partition
         if self.led is not None:
             append = _in_epoch(append, home.epoch)
@@ -224,17 +224,17 @@ class StateLog:
                 return self._logs.topics[self.name]
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """callback(0) when all that a partition has now, and was read in this leader epoch, is safe; a code when this
-        epoch ends before. It was written by an earlier leader, whose clients may have been told nothing of it."""
+        """Call callback(0) when everything that was read of a partition in this leader epoch is safe, or with a code if
+        the epoch ends first. An earlier leader wrote it, and may not have acknowledged it."""
         log = self.partitions[number]
         when_safe(log, log.log_end_offset, epoch, callback, flush=False)
 
     def entries(self, log: PartitionLog) -> Iterator[Stored | Marker]:
-        """Every record that has a key, and every marker, in the order of the log. KafkaError when something cannot be
-        read, or be put on the disk.
+        """Yield every record that has a key, and every marker, in the order of the log. KafkaError if something cannot
+        be read or synced.
 
-        What a killed process has left is in the page cache, perhaps nowhere else. Answers will rest on it, some of them
-        without a write of their own, so it is synced before it counts.
+        What a killed process has written may only be in the page cache. Responses will depend on it, some of them
+        without another write, so it is synced first.
         """
         if self._logs.config.flush_on_acks_all and log.flushed_offset < log.log_end_offset:
             log.flush()
@@ -242,7 +242,7 @@ class StateLog:
 
 
 def append_records(log: PartitionLog, records: list[Record], now_ms: int, producer: Producer | None = None) -> int:
-    """Appends records as one batch where they fit in one; the log's end after them."""
+    """Append records, as one batch if they fit; return the log's end offset."""
     from kafkalite.wire.record.batches import NOBODY, encode_batch
     from kafkalite.wire.record.columns import Record as Row
     from kafkalite.wire.record.columns import RecordColumns
@@ -259,7 +259,7 @@ def append_records(log: PartitionLog, records: list[Record], now_ms: int, produc
 
 
 def entries_of(log: PartitionLog) -> Iterator[Stored | Marker]:
-    """Every record that has a key, and every marker, in the order of the log. KafkaError when something cannot be
+    """Yield every record that has a key, and every marker, in the order of the log. KafkaError if something cannot be
     read."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -270,7 +270,7 @@ def entries_of(log: PartitionLog) -> Iterator[Stored | Marker]:
 
 
 class _LogInEpoch:
-    """A log in one leader epoch: what others refuse, it refuses in any other, under the log's lock."""
+    """A log that, in any leader epoch but one, refuses appends under the log's lock."""
 
     __slots__ = ("_epoch", "_log")
 
@@ -294,7 +294,7 @@ class _LogInEpoch:
 
 
 def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[PartitionLog], int]:
-    """What was decided in one leader epoch is not written in another one: by then it was read and unsaid."""
+    """Return an append that fails in any other leader epoch: by then a coordinator has loaded the state again."""
 
     def checked(log: PartitionLog) -> int:
         if not log.led or log.leader_epoch != epoch:
@@ -305,7 +305,7 @@ def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[Pa
 
 
 def _entries_in(data: bytes, offset: int) -> Generator[Stored | Marker, None, int]:
-    """What stands in whole batches; returns the offset after them."""
+    """Yield the records and markers of whole batches; return the offset after them."""
     from kafkalite.wire.record.batches import BatchReader, decode, whole_batches
 
     batches = list(whole_batches(data))
@@ -332,7 +332,7 @@ def _records(columns: RecordColumns, producer_id: int) -> Iterator[Stored]:
 
 
 def _is_commit(batch: memoryview) -> bool:
-    """Whether a control batch is a commit marker: its one record's key is int16 version, int16 type."""
+    """Return whether a control batch is a commit marker: its one record's key is int16 version, int16 type."""
     from kafkalite._native.wire.batch import HEADER_SIZE, MARKER_COMMIT, read_info
     from kafkalite._native.wire.columns import ColumnBuilder
     from kafkalite.wire.record.batches import columns_from

@@ -1,4 +1,4 @@
-"""A static member (group.instance.id, KIP-345) that comes back takes its old place in a classic group.
+"""Let a returning static member (group.instance.id, KIP-345) of a classic group take its old place.
 
 Thread rule: methods ending in `_locked` need the group's lock; callbacks of writes take it.
 """
@@ -37,7 +37,7 @@ class StaticMembers:
         protocols: Protocols,
         answer: Deferred[JoinGroupResponse],
     ) -> None:
-        """A static member is back under a new id. In a stable group nobody else notices."""
+        """Replace a static member that returned under a new id. A stable group does not rebalance for it."""
         assert request.group_instance_id is not None, "only static members are replaced"
         old_id = self._classic.static_ids[request.group_instance_id]
         old_leader = self._classic.leader
@@ -68,7 +68,7 @@ class StaticMembers:
         old_leader: str,
     ) -> None:
         if member.awaiting_join is not answer or self._classic.state is not State.STABLE:
-            return  # overtaken by a rebalance, which answers; or by the next holder of the id
+            return  # a rebalance came first, and answers; or the next holder of the id did
         member.awaiting_join = None
         member_id = member.member_id
         if code:

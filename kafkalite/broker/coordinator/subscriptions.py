@@ -1,7 +1,7 @@
-"""Resolve what the members of a consumer group (KIP-848) subscribe to, as topics are created, change and are deleted.
+"""Resolve the subscriptions of a consumer group (KIP-848) when topics are created, changed or deleted.
 
 A regular expression matches only topics that the client of a member with this expression may describe, as in Kafka.
-The group epoch is bumped when the topics that members read change (Kafka's GroupMetadataManager).
+The group epoch is bumped when the subscribed topics change (Kafka's GroupMetadataManager).
 
 Thread rule: guarded by the group's lock.
 """
@@ -28,7 +28,7 @@ EPOCH_MAX: Final = (1 << 31) - 1
 
 
 class Subscriptions:
-    """The topics that one group reads."""
+    """The subscribed topics of one group."""
 
     __slots__ = ("_changes", "_clock", "_consumers", "_describers", "_group_id")
 
@@ -55,7 +55,7 @@ class Subscriptions:
             self.refresh(None)
 
     def resolve(self, expression: str) -> None:
-        """Find the topics of an expression that the group does not know yet."""
+        """Resolve an expression that is new in the group."""
         if expression and expression not in self._changes.staged.expressions:
             self._put(expression, self._matching(expression, self._consumers.topics()))
 
@@ -66,7 +66,7 @@ class Subscriptions:
             self._changes.remove_expression(expression)
 
     def may_read(self, topic: str) -> bool:
-        """Return whether a change of a topic may concern the group."""
+        """Return whether a change of a topic may affect the group."""
         staged = self._changes.staged
         return bool(staged.expressions) or topic in staged.subscribed()
 

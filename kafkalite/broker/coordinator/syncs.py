@@ -1,4 +1,4 @@
-"""SyncGroup in a classic group: the leader hands in the assignment, and the others get it when it is durable.
+"""Handle SyncGroup in a classic group: make the leader's assignment durable, then distribute it to the members.
 
 Thread rule: methods ending in `_locked` need the group's lock; `sync` and callbacks of writes take it.
 """
@@ -30,7 +30,7 @@ class Syncs:
         self._rebalance = rebalance
 
     def request(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
-        """SyncGroup: answered when the leader's assignment is durable."""
+        """Handle SyncGroup; the response waits until the leader's assignment is durable."""
         answer: Deferred[SyncGroupResponse] = Deferred()
         with self._parts.changing():
             code = self._error_locked(request)
@@ -76,7 +76,7 @@ class Syncs:
 
     def _stored_locked(self, code: int, generation: int, assignments: dict[str, bytes]) -> None:
         if self._classic.state is not State.COMPLETING or self._classic.generation != generation:
-            return  # the next rebalance began meanwhile and has told them
+            return  # the next rebalance began meanwhile and has answered the syncs
         if code:
             self._parts.sessions.end_syncs_locked(write_error(code))
             self._rebalance.start_locked("the assignment could not be written")

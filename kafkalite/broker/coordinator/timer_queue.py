@@ -1,21 +1,21 @@
-"""Every timeout of every group, on one thread and one clock.
+"""Run every timeout of a coordinator on one thread and one clock.
 
     set(delay) ─▶ heap of (due, timer) ─▶ run_due ─▶ function()
 
-A timer is mostly set again before it is due (each heartbeat does). So setting a later time only notes it in the timer;
-the entry in the heap stays, and is put back with the new time when it comes up. Entries of timers that were cancelled
-go when there are as many of them as of others: a timer may be set as far ahead as a client likes.
+A timer is usually set again before it is due (by each heartbeat). So setting a later time only updates the timer; its
+heap entry stays, and is re-inserted with the new time when it comes up. Entries of cancelled timers are purged when
+they outnumber the others, because a client may set a timer arbitrarily far ahead.
 
-A broker that stood still (stopped by a signal, a machine paused or starved) has heard nobody meanwhile, so its own
-silence is not its clients': a timer that waits for a client fires a moment later then, when what waits in the sockets
-was read. Else all members of a group lose their sessions at once, and come back one by one, a rebalance for each. After
-a pause so long that clients may have given up (more than half of their time), the first heartbeat and the commits that
-come then may be from before it, of a member that is no more (librdkafka joins as another one): they are worth no more
-than that moment, so that a group does not wait long for it.
+A paused process (a signal, a suspended or overloaded machine) has received no requests, so silence in that time is not
+the clients' fault: timers that wait for a client then fire a little later, after the requests in the sockets were read.
+Otherwise all members of a group would lose their sessions at once and rejoin one by one, with a rebalance for each.
+After a pause of more than half of a timeout the clients may have given up, and the first heartbeat and commits may be
+from before the pause, of a member that no longer exists (librdkafka rejoins as another one): they extend the session
+only by that grace period, so that a group does not wait long for such a member.
 
-Thread rule: any thread may set and cancel. Functions run on the timer thread, which is started by the first timer, with
-no lock held; one that finds its timer `armed` again was overtaken and has nothing to do. A test that makes the queue
-with threaded=False turns its clock and calls `run_due`.
+Thread rule: any thread may set and cancel. The first timer starts the timer thread, which calls functions without a
+lock; a function that finds its timer `armed` again does nothing, since the timer was set meanwhile. A test with
+threaded=False advances the clock and calls `run_due`.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 logger = RepeatLogger(logging.getLogger(__name__))
 
 SLEEP_S_MAX: Final = 1.0
-"""The longest sleep, so that a clock which was turned is noticed."""
+"""The longest sleep in seconds, so that a clock change is noticed."""
 CANCELLED_KEPT_MIN: Final = 256
-"""So many entries of cancelled timers may stay in the heap."""
+"""Entries of cancelled timers that may stay in the heap."""
 PAUSE_S_MIN: Final = 0.5
-"""A turn that comes so much later than it was due tells that the process stood still."""
+"""A turn that is late by this much shows that the process was paused."""
 GRACE_S_MAX: Final = 3.0
-"""What clients have to be heard after a pause, if it is not more than half of the time they have anyway.
+"""Grace period for clients after a pause, unless it exceeds half of the timeout.
 
-A Java client's usual heartbeat.interval.ms. Its heartbeat is the first thing that it sends when it gets an answer.
+A Java client's default heartbeat.interval.ms. It sends a heartbeat first when it gets a response.
 """
 
 
 class Timer:
-    """Something to be done once, later, unless it is set again or cancelled. Made by `TimerQueue.timer`."""
+    """A function that runs once, later, unless it is set again or cancelled. Made by `TimerQueue.timer`."""
 
     __slots__ = ("_queue", "awaits_client", "due", "entry_due", "function", "grace_s", "heard_since")
 
@@ -59,8 +59,8 @@ class Timer:
         self._queue = queue
         self.function = function
         self.awaits_client = awaits_client
-        self.grace_s = 0.0  # 0 when it has had it, so that a broker that is starved all the time ends sessions too
-        self.heard_since = -math.inf  # the end of the last pause of ours when it was set
+        self.grace_s = 0.0  # 0 after it was used, so that an overloaded broker still expires sessions
+        self.heard_since = -math.inf  # the end of the last pause when it was set
         self.entry_due: float | None = None  # of its entry in the queue, whose lock guards it
         self.due: float | None = None
 
@@ -70,18 +70,18 @@ class Timer:
         return self.due is not None
 
     def set(self, delay_s: float) -> None:
-        """Fires `delay_s` seconds from now, and not before, whatever was set earlier."""
+        """Fire `delay_s` seconds from now, and not before; replaces an earlier time."""
         self._queue.set(self, delay_s)
 
     def heard(self, delay_s: float, *, one_at_a_time: bool) -> None:
-        """Sets it again as its client was heard.
+        """Set it again after a request of its client.
 
-        One at a time: it sends no other before this is answered, so the next one after a pause was sent after it.
+        One at a time: the client sends no other request before the response, so the next one is from after the pause.
         """
         self._queue.set(self, delay_s, heard=True, proves=one_at_a_time)
 
     def cancel(self) -> None:
-        """Does not fire, unless its function is running already."""
+        """Do not fire, unless the function is running already."""
         self.due = None
         if self.entry_due is not None:
             self._queue.note_cancelled()
@@ -104,11 +104,11 @@ class TimerQueue:
         self._stood_s = 0.0
 
     def timer(self, function: Callable[[], object], *, awaits_client: bool = False) -> Timer:
-        """A timer that is not set yet; whether it counts the silence of a client, which a pause of ours prolongs."""
+        """Return an unset timer; `awaits_client`: it waits for a client, so a pause of the process extends it."""
         return Timer(self, function, awaits_client=awaits_client)
 
     def set(self, timer: Timer, delay_s: float, *, heard: bool = False, proves: bool = True) -> None:
-        """See `Timer.set` and `Timer.heard`."""
+        """Implement `Timer.set` and `Timer.heard`."""
         now = self.clock.monotonic()
         due = now + delay_s
         with self._lock:
@@ -134,14 +134,14 @@ class TimerQueue:
                 self._worker.call_locked()
 
     def run_due(self) -> float | None:
-        """Fires what is due; seconds until the next may be, None when there is none."""
+        """Fire the timers that are due; return the seconds until the next one, None if there is none."""
         fired: list[Timer] = []
         with self._lock:
             now = self.clock.monotonic()
             while self._heap and self._heap[0][0] <= now:
                 due, _, timer = heapq.heappop(self._heap)
                 if due != timer.entry_due:
-                    continue  # set to an earlier time meanwhile, which has an entry of its own
+                    continue  # set to an earlier time meanwhile, which has its own entry
                 timer.entry_due = None
                 if timer.due is None:
                     continue
@@ -162,14 +162,14 @@ class TimerQueue:
             return max(0.0, self._heap[0][0] - self.clock.monotonic()) if self._heap else None
 
     def stop(self) -> None:
-        """Fires nothing more; returns when the thread has ended."""
+        """Stop firing; return when the thread has ended."""
         with self._lock:
             self._stopping = True
             self._heap.clear()
         self._worker.stop()
 
     def stopping(self) -> bool:
-        """Whether nothing fires any more."""
+        """Whether the queue was stopped."""
         return self._stopping
 
     def _push_locked(self, timer: Timer, due: float) -> None:
@@ -177,7 +177,7 @@ class TimerQueue:
         heapq.heappush(self._heap, (due, next(self._numbers), timer))
 
     def note_cancelled(self) -> None:
-        """A timer that has an entry was cancelled."""
+        """Count a cancelled timer that has an entry."""
         self._cancelled += 1
         if self._cancelled > max(CANCELLED_KEPT_MIN, len(self._heap) // 2):
             with self._lock:
@@ -195,7 +195,7 @@ class TimerQueue:
         self._cancelled = 0
 
     def _note_pause_locked(self, now: float, due: float) -> None:
-        """If it is far beyond the time at which something was due here, the process stood still until now."""
+        """Note the end of a pause if something that was due here is late by far."""
         if now > due + PAUSE_S_MIN:
             self._resumed = now
             self._stood_s = now - due

@@ -1,15 +1,15 @@
-"""Subscriptions by regular expression, in RE2's syntax (KIP-848): which topics an expression means.
+"""Match topic names against regular-expression subscriptions in RE2's syntax (KIP-848).
 
-An expression comes from a client and is tried on every topic's name, so it must not be able to hang the broker. Java's
-consumers check their expressions by the same syntax (RE2/J is what Kafka's broker uses).
+Clients send the expressions, and each is tried on every topic name, so a match must not take exponential time. Java
+consumers use the same syntax (Kafka's broker uses RE2/J).
 
-An expression means a topic when it matches the whole name.
+An expression matches a topic if it matches the whole name.
 
-What the last few expressions mean is remembered with the names that they were tried on, so a topic that comes later is
-tried alone, and a request can try all names before it takes its group's lock (`prepare`).
+The matches of the last few expressions are cached with the names that were tried, so only a new topic is tried later,
+and a request can try all names before it takes its group's lock (`prepare`).
 
-Thread rule: any thread; compiled expressions are kept by `lru_cache`, which has its own lock. What is remembered is
-replaced as a whole, under the GIL.
+Thread rule: any thread; compiled expressions are kept by `lru_cache`, which has its own lock. A cache entry is replaced
+as a whole, under the GIL.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PROGRAM_BYTES_MAX: Final = 1 << 20
-"""What one compiled expression may take; an eighth of RE2's own limit."""
+"""Memory limit of one compiled expression in bytes; an eighth of RE2's own limit."""
 COMPILED_MAX: Final = 256
-"""Compiled expressions kept."""
+"""Number of compiled expressions kept."""
 REMEMBERED_MAX: Final = 8
-"""Expressions whose topics are remembered: those that requests are about to use."""
+"""Number of expressions whose matches are cached: those that requests are about to use."""
 
 
 class _Meaning(NamedTuple):
-    """The names that an expression was tried on, and those that it means."""
+    """The names that an expression was tried on, and those that it matches."""
 
     tried: frozenset[str]
     meant: frozenset[str]
@@ -44,7 +44,7 @@ _meanings: OrderedDict[str, _Meaning] = OrderedDict()
 
 
 def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the names that an expression means; raise InvalidRegularExpression if it is none."""
+    """Return the names that an expression matches; raise InvalidRegularExpression if it is malformed."""
     fullmatch = _compiled(expression).fullmatch
     known = _meanings.get(expression)
     if known is None:
@@ -54,9 +54,9 @@ def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
 
 
 def prepare(expression: str, names: Iterable[str]) -> None:
-    """Try an expression on names that `matching` will be asked about; in a long request, in portions.
+    """Try an expression on names that `matching` will get; in a long request, in portions.
 
-    Raise InvalidRegularExpression if it is none. Hold no lock.
+    Raise InvalidRegularExpression if it is malformed. Hold no lock.
     """
     fullmatch = _compiled(expression).fullmatch
     present = frozenset(names)
@@ -70,7 +70,7 @@ def prepare(expression: str, names: Iterable[str]) -> None:
 
 
 def check(expression: str) -> None:
-    """InvalidRegularExpression says what is wrong with an expression."""
+    """Raise InvalidRegularExpression, with the reason, if an expression is malformed."""
     _compiled(expression)
 
 

@@ -1,28 +1,29 @@
-"""The coordinator of all transactions: finds them, makes their changes durable, ends what was begun.
+"""Coordinate all transactions of this broker: apply requests to transactional ids, and finish what was prepared.
 
-At a start what was prepared is finished first (`shards` has the life of their partitions).
+A start first finishes prepared transactions (`shards` loads and unloads the partitions).
 
-Each change goes the same way: a rule of `transaction` says what the id would become; that is written to
-`__transaction_state`; when it is durable it holds, and whoever asked is answered. While it is on its way the id is
-*changing*, and other requests are told to come again (CONCURRENT_TRANSACTIONS). A durable Prepare is answered at once;
-then the markers are written, and Complete when all of them are durable. A crash anywhere is taken up at the next start.
+Each change takes the same steps: a function of `transaction_rules` returns the id's next state, which is written to
+`__transaction_state`; when it is durable it takes effect and the client gets its response. Meanwhile the id is
+*changing*, and other requests get CONCURRENT_TRANSACTIONS. A durable Prepare is answered at once; then the markers are
+written, and Complete after all of them are durable. A restart continues from any point.
 
-A producer continues as soon as its EndTxn is answered, so its next request meets the markers on their way. Kafka
-answers CONCURRENT_TRANSACTIONS then (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` where a leader asks).
-Here the request waits, for transaction.completion.wait.max.ms at most:
+A producer continues as soon as it has the response to EndTxn, so its next request may arrive before the markers are
+written. Kafka answers CONCURRENT_TRANSACTIONS then (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` for
+requests of a leader). Here the request waits, for at most transaction.completion.wait.max.ms:
 
     waits       AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, InitProducerId; Produce 12 and TxnOffsetCommit 5, which add
-                a partition by themselves
-    until       the transaction is complete; then the rules of `transaction` judge it like a request that comes then. It
-                is refused when its client's connection ends, the broker stops, or another broker coordinates the id
-    in order    EndTxn and InitProducerId, then partitions, which are added together. So a late EndTxn never meets the
+                a partition themselves
+    until       the transaction is complete; then `transaction_rules` judges it like a new request. It is refused when
+                its client disconnects, the broker stops, or another broker coordinates the id
+    in order    EndTxn and InitProducerId, then partitions, which are added together. So a late EndTxn never ends the
                 transaction that begins after its own, and a new producer fences the one whose partitions wait
 
 In TV1 a late request has the epoch of the next transaction, too. A client that repeats a request on another connection
-has closed the first one, and what waits there is dropped.
+has closed the first one, so the request that waits there is dropped.
 
 Thread rule: any thread may call anything; nothing here waits for a disk. Lock order: an id's lock ▸ a group's lock ▸
-leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Answers are given with no lock held.
+leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Responses are delivered without a
+lock.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ COMPLETE_RETRY_S_MIN: Final = 0.1
 COMPLETE_RETRY_S_MAX: Final = 5.0
 ABORT_RETRY_S: Final = 1.0
 LOADING_LOOK_S: Final = 0.2
-"""How often a stop is looked for while groups are loaded."""
+"""Interval in seconds for checking for a stop while groups are loaded."""
 PRODUCE_ABORTABLE_SINCE: Final = 11
 """First version of Produce whose clients know TRANSACTION_ABORTABLE."""
 
@@ -98,11 +99,11 @@ _UNEXPECTED_BY_PRODUCERS: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What a producer does not expect of Produce; NOT_ENOUGH_REPLICAS makes every one of them try again."""
+"""Codes that producers do not expect from Produce; NOT_ENOUGH_REPLICAS makes all of them retry."""
 
 
 class EndAnswer:
-    """What EndTxn is answered: an error code, and in TV2 what the producer is called from now on."""
+    """The response to EndTxn: an error code, and in TV2 the producer's next id and epoch."""
 
     __slots__ = ("code", "epoch", "producer_id")
 
@@ -113,7 +114,7 @@ class EndAnswer:
 
 
 class TransactionCoordinator:
-    """All transactional ids of this broker. It is the gate that Produce asks, too."""
+    """All transactional ids of this broker. Produce checks transactional writes here, too."""
 
     def __init__(
         self,
@@ -153,12 +154,12 @@ class TransactionCoordinator:
         self._expiry = timers.timer(self._expire)
         self.offsets = OffsetCommits(self, groups)
         self.remote: Remote | None = None
-        """In a cluster: other brokers."""
+        """In a cluster: requests to other brokers."""
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to load; ids are served as soon as that is done."""
+        """Start loading; ids are served as soon as that is done."""
         self._schedule_expiry()
         if self.shards.start_empty() and self._groups.shards.wait_loaded(0):
             self._finishes = True
@@ -166,13 +167,13 @@ class TransactionCoordinator:
         self.shards.start_loading("kafkalite-transaction-loader", self._load)
 
     def coordinate_led(self, topics: AssignedTopics, remote: Remote) -> None:
-        """In a cluster: from now on the ids of those partitions are served that are led here; what others have to do
-        with goes to `remote`. Once, after start."""
+        """In a cluster: serve the ids of partitions that this broker leads, and send requests for other brokers to
+        `remote`. Call it once, after start."""
         self.remote = self.markers.remote = remote
         self.shards.coordinate_led(topics)
 
     def stop(self) -> None:
-        """Serves nothing from then on, and answers those who wait to be added."""
+        """Stop serving, and refuse waiting requests."""
         self._expiry.cancel()
         self.shards.stop()
         for transaction in self.all():
@@ -180,7 +181,7 @@ class TransactionCoordinator:
                 self._refuse_waiting_locked(transaction, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def error_of(self, transactional_id: str) -> int:
-        """Why nothing can be said of an id now, 0 when it can."""
+        """Return why an id cannot be served now, or 0."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         return self.shards.error_of(transactional_id)
@@ -188,11 +189,11 @@ class TransactionCoordinator:
     # --- the table ----------------------------------------------------------------------------------------------------
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """An id that is known."""
+        """Return an id, or None."""
         return self._transactions.get(transactional_id)
 
     def lookup(self, transactional_id: str) -> tuple[Transaction | None, int]:
-        """An id that is known, or None, and why nothing can be said of it now."""
+        """Return an id or None, and the code if it cannot be served now."""
 
         def ask() -> tuple[Transaction | None, int]:
             code = int(self.error_of(transactional_id))
@@ -202,29 +203,29 @@ class TransactionCoordinator:
 
     @property
     def count(self) -> int:
-        """Transactional ids there are."""
+        """The number of transactional ids."""
         return len(self._transactions)
 
     def all(self) -> list[Transaction]:
-        """Every id, in no order."""
+        """Return every id, in no order."""
         with self._lock:
             return list(self._transactions.values())
 
     def _find_or_new(self, transactional_id: str, producer_id: int, holder: Holder | None) -> Transaction | None:
-        """None when transaction.max.ids has no room for another of this holder, or the id is not served any more."""
+        """Return an id, created if needed; None if transaction.max.ids has no room for it, or it is not served."""
         with self._lock:
             found = self._transactions.get(transactional_id)
             if found is None and self._shares.admits(holder, len(self._transactions), self._config.transaction_max_ids):
                 home = self.shards.home_of(transactional_id)
-                if home is None or home.epoch != NO_EPOCH:  # else it would hide what is about to be read
+                if home is None or home.epoch != NO_EPOCH:  # else it would hide the id that is about to be loaded
                     found = Transaction(transactional_id, Metadata(producer_id=producer_id), home, holder)
                     self._transactions[transactional_id] = found
                     self._shares.add(holder)
             return found
 
     def _refuse_id(self, transactional_id: str, holder: Holder | None) -> int:
-        """Return why there can be no such id now. POLICY_VIOLATION, where transaction.max.ids has no room, ends a Java
-        producer at once, and librdkafka reports it when the time that it was given to initialise is over."""
+        """Return why an id cannot be created now. POLICY_VIOLATION, if transaction.max.ids has no room, ends a Java
+        producer at once; librdkafka reports it when its initialisation timeout is over."""
         code = self.error_of(transactional_id)
         if code:
             return code
@@ -232,7 +233,7 @@ class TransactionCoordinator:
         return ErrorCode.POLICY_VIOLATION
 
     def _forget(self, transaction: Transaction) -> None:
-        """Takes an id out of the table, unless another has its place."""
+        """Remove an id from the table, unless another object has replaced it."""
         with self._lock:
             if self._transactions.get(transaction.transactional_id) is transaction:
                 del self._transactions[transaction.transactional_id]
@@ -241,7 +242,7 @@ class TransactionCoordinator:
     # --- a change -----------------------------------------------------------------------------------------------------
 
     def _change_locked(self, transaction: Transaction, coming: Metadata, done: Callable[[int], object]) -> None:
-        """Makes `coming` durable; done(0) then, or done(code) and nothing has changed. `done` is called unlocked."""
+        """Make `coming` durable; then done(0), or done(code) if nothing has changed. `done` is called unlocked."""
         assert transaction.coming is None, "one change of an id at a time"
         transaction.coming = coming
 
@@ -257,7 +258,7 @@ class TransactionCoordinator:
         self.log.write(transaction.transactional_id, [record], stored, home=transaction.home)
 
     def _settled_locked(self, transaction: Transaction) -> None:
-        """Nothing is being written now: goes on with what waited for that."""
+        """Continue with waiting requests and work after a write has ended."""
         now = transaction.now
         if transaction.dropped:
             self._refuse_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
@@ -280,7 +281,7 @@ class TransactionCoordinator:
     # --- requests that wait -------------------------------------------------------------------------------------------
 
     def _wait_locked(self, transaction: Transaction, wait: Wait, answer: Deferred[Any]) -> None:
-        """Takes in a request that may have to wait."""
+        """Serve a request that may have to wait."""
         queue: list[Any] = transaction.adds if isinstance(wait, Add) else transaction.changes
         queue.append(wait)
         self._serve_waiting_locked(transaction)
@@ -295,7 +296,7 @@ class TransactionCoordinator:
             transaction.patience.set(wait_s)
 
     def _serve_waiting_locked(self, transaction: Transaction) -> None:
-        """Judges those who wait, as long as nothing is being written."""
+        """Judge waiting requests until one of them starts a write."""
         waiting, transaction.changes = transaction.changes, []
         for number, change in enumerate(waiting):
             if transaction.coming is not None:
@@ -319,7 +320,7 @@ class TransactionCoordinator:
             transaction.patience.cancel()
 
     def _give_up(self, transaction: Transaction) -> None:
-        """Answers those who have waited long enough."""
+        """Refuse requests that have waited for the maximum time."""
         now = self._clock.monotonic()
         with transaction.changing():
             for wait in transaction.take_waiting(lambda wait: wait.deadline <= now):
@@ -329,7 +330,7 @@ class TransactionCoordinator:
                 transaction.patience.set(first - now)
 
     def _abandon(self, transaction: Transaction, gone: Wait) -> None:
-        """The client of a request that waits has gone: the request takes no effect."""
+        """Drop a waiting request whose client has disconnected: it takes no effect."""
         with transaction.changing():
             for wait in transaction.take_waiting(lambda wait: wait is gone):
                 self._refuse_locked(transaction, wait, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -339,8 +340,8 @@ class TransactionCoordinator:
     def initialise(
         self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None, holder: Holder | None = None
     ) -> Deferred[tuple[int, int, int]]:
-        """InitProducerId: (error code, producer id, epoch). May wait for the disk to get a producer id. A new id is
-        charged to `holder`."""
+        """Handle InitProducerId: (error code, producer id, epoch). May wait for the disk to get a producer id. A new id
+        is charged to `holder`."""
         code = self.error_of(transactional_id)
         if not code and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
@@ -387,12 +388,12 @@ class TransactionCoordinator:
         spare_id: int,
         answer: Deferred[tuple[int, int, int]],
     ) -> bool:
-        """See `Change`."""
+        """Implement `Change.attempt`."""
         waits = False
         if transaction.dropped:
             outcome = Outcome(ErrorCode.NOT_COORDINATOR)
         elif transaction.dead or (transaction.now.exhausted and spare_id == NO_PRODUCER_ID):
-            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)  # since it waited: asked again, it finds what it needs
+            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)  # it waited; a retry gets a spare producer id
         else:
             outcome = rules.initialise(transaction.now, asked, timeout_ms, self._clock.time_ms(), spare_id)
             waits = outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS and outcome.next is None
@@ -417,7 +418,7 @@ class TransactionCoordinator:
     def add(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: frozenset[TopicPartition], version: int
     ) -> Deferred[int]:
-        """Partitions join a transaction, which begins with the first of them. Completed with 0 when that is durable."""
+        """Add partitions to a transaction, which the first ones begin. Completed with 0 when that is durable."""
         transaction, code = self.lookup(transactional_id)
         if transaction is None:
             return completed(code or int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -429,7 +430,7 @@ class TransactionCoordinator:
         return answer
 
     def _add_waiting_locked(self, transaction: Transaction) -> None:
-        """Judges all who wait; those who may are added together."""
+        """Judge all waiting additions; the accepted ones are written together."""
         waiting, transaction.adds = transaction.adds, []
         time_ms = self._clock.time_ms()
         coming = None
@@ -453,7 +454,7 @@ class TransactionCoordinator:
                 coming = outcome.next
                 added.append(add)
             elif outcome.code == 0 and coming is not None:
-                added.append(add)  # among those that are about to be added
+                added.append(add)  # its partitions are among those that are about to be added
             elif outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS:
                 transaction.adds.append(add)
             else:
@@ -472,7 +473,7 @@ class TransactionCoordinator:
         partition: int,
         produce_version: int,
     ) -> int | Deferred[int]:
-        """Whether a producer may write to a partition in its transaction: 0 or the code for Produce. Does not wait.
+        """Return 0 if a producer may write to a partition in its transaction, or the code for Produce. Does not wait.
 
         Up to Produce 11 the partition has to be in the transaction; from 12 on it is added.
         """
@@ -493,7 +494,7 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, *, abortable: bool
     ) -> int:
-        """Whether a partition is in the transaction: 0, or the code that says why it is not."""
+        """Return 0 if a partition is in the transaction, or an error code."""
         transaction, code = self.lookup(transactional_id)
         if transaction is not None:
             code = rules.verify(transaction.now, producer_id, epoch, partition)
@@ -508,7 +509,7 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int
     ) -> Deferred[EndAnswer]:
-        """EndTxn: answered when the outcome is durable; the markers follow."""
+        """Handle EndTxn; the response waits until the outcome is durable; the markers follow."""
         transaction, code = self.lookup(transactional_id)
         if transaction is None:
             return completed(EndAnswer(code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -538,7 +539,7 @@ class TransactionCoordinator:
         spare_id: int | None,
         answer: Deferred[EndAnswer],
     ) -> bool:
-        """See `Change`."""
+        """Implement `Change.attempt`."""
         now = transaction.now
         waits = False
         if transaction.dropped:
@@ -546,7 +547,7 @@ class TransactionCoordinator:
         elif transaction.dead:
             outcome = Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         elif now.exhausted and version >= TV2 and spare_id is None:
-            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)  # since it waited: asked again, it has the new id
+            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)  # it waited; a retry gets a spare producer id
         else:
             outcome = rules.end(
                 now,
@@ -573,7 +574,7 @@ class TransactionCoordinator:
         return True
 
     def _with_spare_id(self, action: Callable[[int], object], failed: Callable[[int], object]) -> None:
-        """Calls action(a new producer id), at once where one is at hand, else on the I/O pool."""
+        """Call action(a new producer id), at once if one is available, else on the I/O pool."""
         spare_id = self.producer_ids.take()
         if spare_id is not None:
             action(spare_id)
@@ -605,7 +606,7 @@ class TransactionCoordinator:
         self.markers.write(mark, prepared.partitions, lambda: self._complete(transaction, COMPLETE_RETRY_S_MIN))
 
     def _complete(self, transaction: Transaction, retry_s: float) -> None:
-        """Every marker is durable: so is the transaction's end, soon. Nobody else would try again."""
+        """Write Complete after all markers are durable, and retry a failure: the client does not."""
         name = transaction.transactional_id
 
         def done(code: int) -> None:
@@ -630,8 +631,8 @@ class TransactionCoordinator:
             self._change_locked(transaction, coming, done)
 
     def _coordinator_epoch(self, transaction: Transaction) -> int:
-        """Of a broker that stands alone it rises with every start that was not clean, so that a marker from before is
-        told apart."""
+        """Return the coordinator epoch for markers. On a standalone broker it rises with every unclean start, so that
+        earlier markers can be distinguished."""
         if transaction.home is not None:
             return transaction.home.epoch
         partitions = self.log.partitions
@@ -640,7 +641,7 @@ class TransactionCoordinator:
     # --- timeouts -----------------------------------------------------------------------------------------------------
 
     def _set_deadline_locked(self, transaction: Transaction, delay_s: float) -> None:
-        """The producer has so long to end its transaction."""
+        """Start the timeout of an open transaction."""
         if transaction.timer is None:
             transaction.timer = self._timers.timer(lambda: self._time_is_up(transaction), awaits_client=True)
         transaction.deadline = self._clock.monotonic() + delay_s
@@ -657,7 +658,7 @@ class TransactionCoordinator:
         return ours and transaction.now.state is ONGOING and transaction.coming is None
 
     def _abort_locked(self, transaction: Transaction) -> None:
-        """Ends a transaction that takes too long."""
+        """Abort a transaction that has timed out."""
         now = transaction.now
         if now.exhausted and now.client_version >= TV2:
             transaction.later_locked(
@@ -684,7 +685,7 @@ class TransactionCoordinator:
         self._change_locked(transaction, rules.fence(transaction.now, self._clock.time_ms(), spare_id), done)
 
     def _abort_later(self, transaction: Transaction) -> None:
-        """The abort could not be written down: it is tried again, unless somebody else ends the transaction."""
+        """Retry an abort that could not be written, unless the transaction ends first."""
         with transaction.changing():
             if not self.shards.stopped and not transaction.dropped:
                 self._set_deadline_locked(transaction, ABORT_RETRY_S)
@@ -702,7 +703,7 @@ class TransactionCoordinator:
         self._schedule_expiry()
 
     def expire_now(self) -> int:
-        """Forgets ids without a transaction for transactional.id.expiration.ms; how many."""
+        """Delete ids without a transaction for transactional.id.expiration.ms; return how many."""
         oldest_ms = self._logs.expiry_time.time_ms() - self._config.transactional_id_expiration_ms
         count = 0
         for transaction in self.all():
@@ -740,19 +741,19 @@ class TransactionCoordinator:
         )
 
     def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
-        """See `ShardState`."""
+        """Implement `ShardState`."""
         found = self._read(log)
         return lambda: self._install(found, home)
 
     def begin_partition(self, number: int) -> None:
-        """See `ShardState`."""
+        """Implement `ShardState`."""
         for transaction in self._of_partition(number):
             with transaction.changing():
                 if transaction.coming is None:
                     self._settled_locked(transaction)
 
     def drop_partition(self, number: int) -> None:
-        """See `ShardState`."""
+        """Implement `ShardState`."""
         for transaction in self._of_partition(number):
             self._forget(transaction)
             with transaction.changing():
@@ -765,7 +766,7 @@ class TransactionCoordinator:
         return [each for each in self.all() if each.home is not None and each.home.partition == number]
 
     def _read(self, log: PartitionLog) -> dict[str, Metadata]:
-        """Replays a partition."""
+        """Replay a partition."""
         found: dict[str, Metadata] = {}
         for entry in self.log.entries(log):
             if self.shards.stopped:
@@ -783,9 +784,9 @@ class TransactionCoordinator:
         return found
 
     def _install(self, found: Mapping[str, Metadata], home: ShardEpoch | None) -> None:
-        """Ids appear in the table when all of their partition was read.
+        """Add ids to the table, once their whole partition was read.
 
-        An open transaction goes on by the trusted time, and for its own timeout at most.
+        The age of an open transaction is measured by the trusted clock; it gets at most its own timeout.
         """
         time_ms = self._logs.expiry_time.time_ms()
         for transactional_id, metadata in found.items():
@@ -819,7 +820,7 @@ def _verified_code(code: int) -> int:
 
 
 def _produce_v2_code(code: int) -> int:
-    """Produce 12: as before, but its clients know what CONCURRENT_TRANSACTIONS means."""
+    """Return the code for Produce 12, whose clients know CONCURRENT_TRANSACTIONS."""
     if code in _UNEXPECTED_BY_PRODUCERS and code != ErrorCode.CONCURRENT_TRANSACTIONS:
         return int(ErrorCode.NOT_ENOUGH_REPLICAS)
     return fenced_as_old(code)

@@ -1,10 +1,10 @@
-"""The records of `__transaction_state`, in Kafka's own schemas.
+"""Encode and decode the records of `__transaction_state`, in Kafka's own schemas.
 
     key      int16 0, then the transactional id
-    value    int16 version, then the transaction as its last change left it; null (a tombstone) forgets the id
+    value    int16 version, then the transaction after its last change; null (a tombstone) deletes the id
 
-Version 1 is written: what KIP-890 added (the producer id to come, the one before, the client's version) is in tagged
-fields, which readers that do not know them skip. Version 0, without them, is read as well.
+Version 1 is written: the fields of KIP-890 (next and previous producer id, the client's version) are tagged, so readers
+that do not know them skip them. Version 0, without them, is read as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FLEXIBLE_FROM: Final = 1
 
 @dataclass(slots=True, kw_only=True)
 class TransactionLogKey:
-    """Which transactional id."""
+    """The key: a transactional id."""
 
     transactional_id: str = ""
 
@@ -51,7 +51,7 @@ class TransactionPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class TransactionLogValue:
-    """How a transactional id stands. Versions 0-1, flexible from 1. Times in ms."""
+    """The state of a transactional id. Versions 0-1, flexible from 1. Times in ms."""
 
     producer_id: int = 0
     previous_producer_id: int = -1
@@ -86,7 +86,7 @@ def _program(message: type, version: int) -> Program:
 
 
 def transaction_record(transactional_id: str, metadata: Metadata | None) -> Record:
-    """How an id stands, or with None the tombstone of it."""
+    """Return the record of an id's state, or with None its tombstone."""
     key = KEY_VERSION.to_bytes(2, "big") + _program(TransactionLogKey, KEY_VERSION).encode(
         TransactionLogKey(transactional_id=transactional_id)
     )
@@ -115,7 +115,7 @@ def _grouped(partitions: frozenset[TopicPartition]) -> list[TransactionPartition
 
 
 def read_key(data: bytes) -> str:
-    """The transactional id. CodecError for bytes that are no key of ours."""
+    """Decode a key: the transactional id. CodecError if it is malformed."""
     if int.from_bytes(data[:2], "big", signed=True) != KEY_VERSION or len(data) < 2:
         raise CodecError("the key is not that of a transactional id")
     key: TransactionLogKey = _program(TransactionLogKey, KEY_VERSION).decode(data[2:])
@@ -123,7 +123,7 @@ def read_key(data: bytes) -> str:
 
 
 def read_value(data: bytes) -> Metadata:
-    """How an id stands. CodecError for bytes that are no value of ours."""
+    """Decode a value: the id's state. CodecError if it is malformed."""
     version = int.from_bytes(data[:2], "big", signed=True)
     if not 0 <= version <= VALUE_VERSION or len(data) < 2:
         raise CodecError(f"unsupported transaction record version {version}")

@@ -1,25 +1,24 @@
-"""What a transactional id may do next: Kafka's rules as functions from how it stands to how it would stand (KIP-98,
-360, 890).
+"""Compute the next state of a transactional id from its current state and a request, as in Kafka (KIP-98, 360, 890).
 
                   add partitions                end                       markers are in the logs
     Empty ───────────────────────▶ Ongoing ─────────▶ PrepareCommit ──────────────────────────▶ CompleteCommit
       ▲                             ▲    └──────────▶ PrepareAbort  ──────────────────────────▶ CompleteAbort
       └─ InitProducerId             └──── add partitions ──────────────────────────────────────────────┘
 
-Prepare is the point of no return: once it is durable the outcome is decided. An Ongoing transaction is aborted for its
-producer, with the epoch raised so that the producer is fenced, when it takes too long or when InitProducerId comes.
+Prepare is the point of no return: once it is durable the outcome is decided. An Ongoing transaction that times out, or
+whose id gets an InitProducerId, is aborted, with the epoch raised to fence the producer.
 
-Two protocols live side by side, chosen by the version of each request:
+Two protocols coexist; the version of each request selects one:
 
-    TV1   the producer says which partitions it will write to; its epoch stays from one transaction to the next, so that
-          a late request can hit a later transaction
-    TV2   (KIP-890) writing adds the partition; each end raises the epoch by one and the answer tells the new one, so
-          that whatever is late carries an old epoch. A repeated end has the epoch one behind
+    TV1   the producer adds partitions explicitly; its epoch stays the same across transactions, so a late request can
+          affect a later transaction
+    TV2   (KIP-890) a write adds its partition; each end raises the epoch by one and the response has the new one, so
+          a late request has an old epoch. A repeated EndTxn has an epoch one lower
 
-Epochs end at 32767, which no producer is given: the id rotates to a new producer id before. In the TV2 rotation the
-markers carry 32767 and the new id holds from Complete on.
+The last epoch is 32767, which no producer gets: the id switches to a new producer id before. In that case in TV2 the
+markers have epoch 32767, and the new producer id applies from Complete on.
 
-Thread rule: immutable values and pure functions; nothing here knows a lock, a clock or a disk.
+Thread rule: immutable values and pure functions, without locks, clocks or I/O.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 32767
 EPOCH_LAST: Final = EPOCH_MAX - 1
-"""The last one a producer is given."""
+"""The last epoch that a producer gets."""
 TV1: Final = 0
-"""What Kafka calls transaction version 0 and 1: to clients they are the same."""
+"""Kafka's transaction versions 0 and 1, which are the same to clients."""
 TV2: Final = 2
 
 
 class TransactionState(IntEnum):
-    """The numbers are those in the log."""
+    """A transaction's state, numbered as in the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -58,7 +57,7 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """As clients see it: PrepareCommit."""
+        """Kafka's name for clients, such as PrepareCommit."""
         return self.name.title().replace("_", "")
 
 
@@ -70,7 +69,7 @@ LABELS: Final = {state.label: state for state in TransactionState}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """How a transactional id stands. Times in ms since 1970, -1 for none."""
+    """The state of a transactional id. Times in ms since 1970, -1 for none."""
 
     producer_id: int
     epoch: int = NO_EPOCH
@@ -80,17 +79,17 @@ class Metadata:
     start_ms: int = -1
     update_ms: int = -1
     previous_producer_id: int = NO_PRODUCER_ID
-    """The one before the last rotation."""
+    """The producer id before the last rotation."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The one to come with Complete."""
+    """The producer id from Complete on."""
     last_epoch: int = NO_EPOCH
     """The producer's epoch before its last InitProducerId, which may be repeated. Not in the log, as in Kafka."""
     client_version: int = TV1
-    """Of the protocol in which the last transaction was written or ended."""
+    """The client's protocol in the last write or end of a transaction."""
 
     @property
     def exhausted(self) -> bool:
-        """Whether no epoch is left that a producer could be given."""
+        """Whether no epoch is left for the producer."""
         return self.epoch >= EPOCH_LAST
 
     @property
@@ -100,16 +99,16 @@ class Metadata:
 
 
 class Outcome(NamedTuple):
-    """What comes of a request: the metadata to be made durable, or None and the error code to answer at once."""
+    """The result of a request: the metadata to make durable, or None and the error code to return at once."""
 
     code: int
     next: Metadata | None = None
 
 
 def initialise(now: Metadata, asked: tuple[int, int] | None, timeout_ms: int, time_ms: int, spare_id: int) -> Outcome:
-    """InitProducerId. `asked` is the (producer id, epoch) the client brings along (KIP-360); `spare_id` a new producer
-    id, used when the epochs are exhausted. CONCURRENT_TRANSACTIONS together with metadata: an open transaction has to
-    be aborted first, the client is to come again."""
+    """Handle InitProducerId. `asked` is the client's (producer id, epoch) (KIP-360); `spare_id` is a new producer id,
+    used when the epochs are exhausted. CONCURRENT_TRANSACTIONS with metadata: an open transaction has to be aborted
+    first, and the client retries."""
     if now.state in PREPARED:
         return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
     if asked is not None and not _may_continue(now, *asked):
@@ -131,12 +130,12 @@ def initialise(now: Metadata, asked: tuple[int, int] | None, timeout_ms: int, ti
     if now.epoch == NO_EPOCH or asked[1] == now.epoch:
         return Outcome(0, replace(fresh, epoch=now.epoch + 1, last_epoch=now.epoch))
     if asked[1] == now.last_epoch:
-        return Outcome(0, fresh)  # it asked before, and did not get the answer
+        return Outcome(0, fresh)  # a retry after a lost response
     return Outcome(ErrorCode.PRODUCER_FENCED)
 
 
 def _may_continue(now: Metadata, producer_id: int, epoch: int) -> bool:
-    """Whether a producer that was given this id may go on under the transactional id."""
+    """Return whether a producer with this id and epoch may continue under the transactional id."""
     if now.epoch == NO_EPOCH or producer_id == now.producer_id:
         return True
     return producer_id == now.previous_producer_id and epoch >= EPOCH_LAST
@@ -151,7 +150,7 @@ def add(
     time_ms: int,
     count_max: int,
 ) -> Outcome:
-    """Partitions join the transaction, which begins with its first ones. 0 without metadata: they are in it."""
+    """Add partitions to the transaction, which the first ones begin. 0 without metadata: they are in it already."""
     code = _identity_error(now, producer_id, epoch)
     if code:
         return Outcome(code)
@@ -176,7 +175,8 @@ def add(
 
 
 def verify(now: Metadata, producer_id: int, epoch: int, partition: TopicPartition) -> int:
-    """Whether a partition is in the producer's open transaction: 0, or TRANSACTION_ABORTABLE and the like (KIP-890)."""
+    """Return 0 if a partition is in the producer's open transaction, or an error such as TRANSACTION_ABORTABLE
+    (KIP-890)."""
     code = _identity_error(now, producer_id, epoch)
     if code:
         return code
@@ -187,7 +187,7 @@ def verify(now: Metadata, producer_id: int, epoch: int, partition: TopicPartitio
 
 def _identity_error(now: Metadata, producer_id: int, epoch: int) -> int:
     if now.state in PREPARED and now.next_producer_id != NO_PRODUCER_ID and producer_id == now.next_producer_id:
-        return 0 if epoch == 0 else ErrorCode.PRODUCER_FENCED  # it rotates; the producer was told already
+        return 0 if epoch == 0 else ErrorCode.PRODUCER_FENCED  # it rotates; the producer has the new id already
     if producer_id != now.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return 0 if epoch == now.epoch > NO_EPOCH else ErrorCode.PRODUCER_FENCED
@@ -196,7 +196,7 @@ def _identity_error(now: Metadata, producer_id: int, epoch: int) -> int:
 def end(
     now: Metadata, producer_id: int, epoch: int, *, commit: bool, client_version: int, time_ms: int, spare_id: int
 ) -> Outcome:
-    """EndTxn. 0 without metadata: it was ended so before."""
+    """Handle EndTxn. 0 without metadata: the transaction has ended with the same outcome."""
     if client_version >= TV2:
         return _end_v2(now, producer_id, epoch, commit=commit, time_ms=time_ms, spare_id=spare_id)
     if producer_id != now.producer_id:
@@ -211,7 +211,7 @@ def end(
 
 
 def _end_v2(now: Metadata, producer_id: int, epoch: int, *, commit: bool, time_ms: int, spare_id: int) -> Outcome:
-    """KIP-890: the same epoch means the next transaction, the epoch one behind (a retry) the last one."""
+    """Handle EndTxn of KIP-890: the current epoch ends this transaction, one lower (a retry) ended the last one."""
     overflow = producer_id == now.previous_producer_id and epoch == EPOCH_LAST and now.epoch == 0
     retry = overflow or (producer_id == now.producer_id and now.epoch == epoch + 1)
     current = _identity_error(now, producer_id, epoch) == 0
@@ -254,8 +254,7 @@ def _prepare(now: Metadata, *, commit: bool, client_version: int, time_ms: int, 
 
 
 def fence(now: Metadata, time_ms: int, spare_id: int) -> Metadata:
-    """An open transaction is aborted without its producer, whose epoch is over. The epoch rises by one in both
-    protocols."""
+    """Abort an open transaction without its producer, which is fenced. The epoch rises by one in both protocols."""
     assert now.state is ONGOING, "only an open transaction is aborted"
     rotates = now.client_version >= TV2 and now.exhausted
     return replace(
@@ -269,7 +268,7 @@ def fence(now: Metadata, time_ms: int, spare_id: int) -> Metadata:
 
 
 def complete(now: Metadata, time_ms: int) -> Metadata:
-    """The markers are in the logs."""
+    """Complete a transaction after its markers are in the logs."""
     assert now.state in PREPARED, "only a prepared transaction is completed"
     done = replace(
         now,

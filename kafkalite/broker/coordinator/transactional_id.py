@@ -1,6 +1,6 @@
-"""One transactional id of a coordinator: what is known of it, its lock, and the requests that wait for it.
+"""Hold one transactional id: its state, its lock, and the requests that wait for it.
 
-Thread rule: any thread; names that end in `_locked` are called under the lock, which `changing` holds.
+Thread rule: any thread; methods ending in `_locked` need the lock, taken by `changing`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Wait:
     __slots__ = ("deadline", "refuse")
 
     def __init__(self, refuse: Callable[[int], object]) -> None:
-        """`refuse` answers it with a code. It is called unlocked."""
+        """`refuse` answers the request with a code. It is called unlocked."""
         self.refuse = refuse
         self.deadline = math.inf
 
@@ -64,7 +64,7 @@ class Change(Wait):
 
 
 class Transaction(Outbox):
-    """One transactional id. `now` is what is durable, `coming` what is being written."""
+    """One transactional id. `now` is durable, `coming` is being written."""
 
     def __init__(
         self, transactional_id: str, now: Metadata, home: ShardEpoch | None = None, holder: Holder | None = None
@@ -72,25 +72,25 @@ class Transaction(Outbox):
         super().__init__()
         self.transactional_id = transactional_id
         self.holder = holder
-        """Who began it, and is charged for it; None: it was read from the log."""
+        """The client that created it and is charged for it; None: it was read from the log."""
         self.home = home
-        """In a cluster: where it was read or begun. What was decided in that epoch is written in no other, and said in
-        its name, so that it counts no more once a later coordinator has spoken. None: there is no other coordinator."""
+        """In a cluster: the partition and leader epoch in which it was read or created. Decisions of that epoch are
+        written in no other, and carry it, so that a later coordinator's decision wins. None: a standalone broker."""
         self.now = now
         self.coming: Metadata | None = None
         self.dead = False
         self.changes: list[Change] = []
-        """What waits, in the order of arrival; these before those."""
+        """Waiting requests, in order of arrival; changes come before additions."""
         self.adds: list[Add] = []
         self.patience: Timer | None = None
         """Ends their waits."""
         self.completing = False
-        """Whether its markers are on their way."""
+        """Whether its markers are being written."""
         self.deadline = math.inf
-        """When an open transaction has taken too long: seconds of the monotonic clock."""
+        """When an open transaction times out: seconds of the monotonic clock."""
         self.timer: Timer | None = None
         self.dropped = False
-        """Whether another coordinator has it now, or this one from its log again."""
+        """Whether another coordinator has it now, or this one has loaded it again."""
 
     def __repr__(self) -> str:
         return f"<Transaction {self.transactional_id!r} {self.now.state.label}>"
@@ -101,11 +101,11 @@ class Transaction(Outbox):
         return bool(self.changes or self.adds)
 
     def has_waiting(self, wait: Wait) -> bool:
-        """Whether this request waits."""
+        """Return whether this request waits."""
         return wait in self.changes or wait in self.adds
 
     def take_waiting(self, wanted: Callable[[Wait], bool]) -> list[Wait]:
-        """Those of the requests that wait which are wanted; they wait no longer."""
+        """Remove and return the waiting requests that `wanted` selects."""
         taken: list[Wait] = [wait for wait in (*self.changes, *self.adds) if wanted(wait)]
         self.changes = [change for change in self.changes if change not in taken]
         self.adds = [add for add in self.adds if add not in taken]

@@ -1,9 +1,9 @@
-"""Offsets that are committed in a transaction: AddOffsetsToTxn and TxnOffsetCommit.
+"""Commit offsets in a transaction: AddOffsetsToTxn and TxnOffsetCommit.
 
-    commit ─▶ joins the transaction (TV2) ─▶ under the id's lock: is it in there? ─▶ the groups write it
-              of another broker: that is asked, and a marker that comes meanwhile refuses the commit
+    commit ─▶ joins the transaction (TV2) ─▶ under the id's lock: was it added? ─▶ the groups write it
+              if another broker coordinates it: ask that one; a marker that comes meanwhile refuses the commit
 
-Thread rule: as `transactions`.
+Thread rule: as in `transaction_coordinator`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.limits.holder import Holder
 
 ADD_SINCE: Final = 5
-"""First version of TxnOffsetCommit that joins the transaction by itself."""
+"""First version of TxnOffsetCommit that adds its partition to the transaction."""
 MEMBER_EPOCH_SINCE: Final = 6
 """First version of TxnOffsetCommit whose clients know STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND."""
 ABORTABLE_SINCE: Final = 4
@@ -54,12 +54,12 @@ class _Commit(NamedTuple):
         return self.version >= ABORTABLE_SINCE
 
     def refused(self, code: int) -> list[int]:
-        """The answer when none may be committed."""
+        """Return the response when no offset may be committed."""
         return [int(code)] * len(self.offsets)
 
 
 class Transactions(Protocol):
-    """What is used here of TransactionCoordinator, which has an OffsetCommits."""
+    """The methods of TransactionCoordinator that OffsetCommits uses."""
 
     remote: Remote | None
 
@@ -77,19 +77,19 @@ class Transactions(Protocol):
 
 
 class OffsetCommits:
-    """Commits of groups' offsets in transactions that this broker, or another one, coordinates."""
+    """Transactional offset commits, for transactions that this broker or another one coordinates."""
 
     def __init__(self, transactions: Transactions, groups: GroupCoordinator) -> None:
         self._transactions = transactions
         self._groups = groups
 
     def add_group(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> Deferred[int]:
-        """AddOffsetsToTxn: the partition that keeps a group's offsets joins the transaction."""
+        """Handle AddOffsetsToTxn: add the partition that keeps a group's offsets to the transaction."""
         where = frozenset((self.partition_of_group(group_id),))
         return self._transactions.add(transactional_id, producer_id, epoch, where, TV1)
 
     def partition_of_group(self, group_id: str) -> TopicPartition:
-        """Where a group's offsets are kept."""
+        """Return the partition that keeps a group's offsets."""
         return TopicPartition(OFFSETS_TOPIC, self._groups.log.partition_of(group_id))
 
     def commit(
@@ -103,7 +103,7 @@ class OffsetCommits:
         request_version: int,
         holder: Holder | None = None,
     ) -> Deferred[list[int]]:
-        """TxnOffsetCommit: completed with the code of each of `offsets`, in their order.
+        """Handle TxnOffsetCommit; completed with the code of each of `offsets`, in their order.
 
         `member` is (member id, instance id, generation). A group that does not exist yet is charged to `holder`.
         """
@@ -132,12 +132,11 @@ class OffsetCommits:
         return answer
 
     def _commit_of_remote(self, asked: _Commit, where: TopicPartition) -> Deferred[list[int]]:
-        """The transaction is another broker's: that is asked, and the transaction's marker, if it comes meanwhile,
-        refuses the commit.
+        """Ask the transaction's coordinator on another broker, and refuse the commit if a marker comes meanwhile.
 
-        A commit that joins the transaction waits until the one before is complete, whose markers come meanwhile, too.
-        In TV2 they have at most the commit's epoch, and the transaction's own a higher one (KIP-890). In TV1 epochs
-        tell nothing, but there AddOffsetsToTxn has waited for the markers before.
+        A commit that joins the transaction waits until the previous one is complete, so the markers of that one may
+        come meanwhile, too. In TV2 those have at most the commit's epoch, and markers of its own transaction a higher
+        one (KIP-890). In TV1 the epochs are equal, but AddOffsetsToTxn has already waited for the earlier markers.
         """
         remote = self._transactions.remote
         assert remote is not None, "in a cluster alone"
@@ -159,14 +158,14 @@ class OffsetCommits:
         return answer
 
     def _commit_within(self, asked: _Commit, where: TopicPartition, answer: Deferred[list[int]]) -> None:
-        """Hands the commit over under the id's lock, so that no marker of the transaction can get in front of it."""
+        """Queue the commit under the id's lock, so that no marker of the transaction can precede it."""
         transaction, code = self._transactions.lookup(asked.transactional_id)
         if transaction is None:
             answer.complete(asked.refused(code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
             return
         with transaction.changing():
             coming = transaction.coming
-            if transaction.dropped:  # what is known of the id by now has another lock
+            if transaction.dropped:  # the id may have been loaded again, with another lock
                 code = int(ErrorCode.NOT_COORDINATOR)
             else:
                 code = self._transactions.verify(
@@ -198,16 +197,16 @@ _OLDER_CODES: Final[Mapping[int, int]] = {
     ErrorCode.GROUP_ID_NOT_FOUND: int(ErrorCode.ILLEGAL_GENERATION),
     ErrorCode.STALE_MEMBER_EPOCH: int(ErrorCode.ILLEGAL_GENERATION),
 }
-"""What clients of earlier versions know, who would take the newer codes for fatal."""
+"""Codes for clients of earlier versions, which treat the newer codes as fatal."""
 
 
 def fenced_as_old(code: int) -> int:
-    """Produce and TxnOffsetCommit say INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED."""
+    """Return INVALID_PRODUCER_EPOCH for PRODUCER_FENCED, as Produce and TxnOffsetCommit report it."""
     return int(ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code)
 
 
 def _offsets_code(code: int) -> int:
-    """TxnOffsetCommit: what makes clients of every version come again."""
+    """Return the code for TxnOffsetCommit that makes clients of every version retry."""
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
         return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return fenced_as_old(code)
