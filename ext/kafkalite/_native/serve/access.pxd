@@ -1,4 +1,4 @@
-"""What a client may do with topics, as the authoriser decided it: looked up without a Python object per request."""
+"""A cache of the authoriser's topic decisions, without a Python object per request."""
 
 from libc.stdint cimport int64_t, uint64_t
 from kafkalite._native.serve.topic_table cimport Topic
@@ -12,7 +12,7 @@ cdef enum:
 
 
 cdef class AccessControl:
-    cdef readonly int64_t epoch         # rises with each change of the rules
+    cdef readonly int64_t epoch         # rises with each ACL change
     cdef object allows_topic            # (principal, host, operation, topic) -> bool
     cdef object allows_transactional_id     # (principal, host, transactional id) -> bool
     cdef object allows_following        # (principal, host) -> bool
@@ -23,11 +23,11 @@ cdef class AccessView:
     cdef readonly str principal
     cdef readonly str host
     cdef object __weakref__
-    cdef int64_t epoch                  # of the rules that made what is kept
-    cdef uint64_t* entries              # a topic's at its number, modulo the capacity
+    cdef int64_t epoch                  # of the ACLs behind the cached decisions
+    cdef uint64_t* entries              # a topic's is at its number, modulo the capacity
     cdef uint64_t mask                  # capacity - 1
     cdef dict transactional_ids         # bytes -> bool
-    cdef dict names                     # (operation, name) -> bool, of topics that are not there
+    cdef dict names                     # (operation, name) -> bool, of topics that do not exist
     cdef int64_t names_second           # when they were decided
 
     cdef bint allows(self, int operation, Topic topic, double now) except -1
@@ -40,9 +40,9 @@ cdef class AccessView:
 
 
 cdef inline bint is_allowed(AccessView view, int operation, Topic topic) noexcept:
-    """Whether READ or WRITE of a topic is remembered as allowed; where not, allows() knows, or asks.
+    """Return whether READ or WRITE of a topic is cached as allowed; otherwise call allows().
 
-    Small: a fetch looks for each topic of its session.
+    Small, because a fetch checks each topic of its session.
     """
     cdef uint64_t entry = view.entries[<uint64_t>topic.number & view.mask]
     return (view.epoch == view.control.epoch and entry >> ACCESS_NUMBER_SHIFT == <uint64_t>topic.number

@@ -1,17 +1,17 @@
-"""What a client may do with topics, kept where Produce and Fetch can look without a Python object per request.
+"""Cache the authoriser's topic decisions for Produce and Fetch, without a Python object per request.
 
-An AccessView belongs to one principal and host on one worker. A topic's entry stands at the topic's number, modulo the
-capacity, which grows while topics get into each other's way:
+An AccessView belongs to one principal and host on one worker. A topic's entry is at the topic's number, modulo the
+capacity, which grows while topics collide:
 
     bits 63-24  the topic's number      bits 23-4  the second in which a denial was decided
     bit 3  write denied    bit 2  read denied    bit 1  write allowed    bit 0  read allowed
 
-What is not there is asked of the authoriser, once, in Python. What is kept holds until the rules change, which raises
-the epoch; a denial only for its second, so that the authoriser's log goes on telling of a client that goes on trying.
-A topic's number is never used again, so an entry cannot come to mean another topic.
+A missing decision is requested from the authoriser, once, in Python. Decisions are valid until the ACLs change, which
+raises the epoch; a denial is valid for its second only, so that the authoriser keeps logging a client that retries. A
+topic's number is never reused, so an entry always means the same topic.
 
-Thread rule: a view is its worker's. The epoch is raised by any thread, with the GIL; an answer that was decided under
-an older epoch is not kept.
+Thread rule: a view belongs to its worker. Any thread raises the epoch, with the GIL; a decision of an older epoch is
+not cached.
 """
 
 cimport cython
@@ -23,15 +23,15 @@ from kafkalite._native.serve.topic_table cimport Topic
 cdef enum:
     CAPACITY_MIN = 64
     CAPACITY_MAX = 131072               # entries: 1 MiB
-    NAMES_MAX = 1024                    # of topics that are not there, and of transactional ids
-    NAME_SIZE_MAX = 1024                # bytes of one that is kept; no topic's is longer than 249
+    NAMES_MAX = 1024                    # of topics that do not exist, and of transactional ids
+    NAME_SIZE_MAX = 1024                # bytes of a cached name; topic names have at most 249
     SECOND_BITS = 20
     SECOND_SHIFT = 4
 
 
 @cython.final
 cdef class AccessControl:
-    """The native end of a broker's authoriser."""
+    """The native side of a broker's authoriser."""
 
     def __init__(self, *, allows_topic, allows_transactional_id, allows_following):
         self.allows_topic = allows_topic
@@ -39,13 +39,13 @@ cdef class AccessControl:
         self.allows_following = allows_following
 
     def rules_changed(self):
-        """Forgets all that was decided before. Any thread."""
+        """Drop all cached decisions. Any thread."""
         self.epoch += 1
 
 
 @cython.final
 cdef class AccessView:
-    """What one principal may do from one host, as far as it was asked."""
+    """The cached decisions for one principal and host."""
 
     def __init__(self, AccessControl control not None, str principal not None, str host not None):
         self.control = control
@@ -61,15 +61,15 @@ cdef class AccessView:
 
     @property
     def capacity(self):
-        """Entries there is room for."""
+        """The number of entries."""
         return self.mask + 1
 
     def may(self, int operation, Topic topic not None, double now):
-        """What Produce and Fetch ask, for tests."""
+        """Return the decision that Produce and Fetch get, for tests."""
         return is_allowed(self, operation, topic) or self.allows(operation, topic, now)
 
     cdef int grow(self, uint64_t capacity) except -1:
-        """Makes room for so many entries, and empties it."""
+        """Allocate `capacity` empty entries."""
         cdef uint64_t* entries = <uint64_t*>calloc(capacity, sizeof(uint64_t))
         if entries == NULL:
             raise MemoryError
@@ -79,7 +79,7 @@ cdef class AccessView:
         return 0
 
     cdef int forget(self) except -1:
-        """The rules have changed."""
+        """Drop the cached decisions after an ACL change."""
         self.grow(self.mask + 1)
         self.transactional_ids.clear()
         self.names.clear()
@@ -87,7 +87,7 @@ cdef class AccessView:
         return 0
 
     cdef bint allows(self, int operation, Topic topic, double now) except -1:
-        """Whether READ or WRITE of a topic is allowed; `now` in monotonic seconds."""
+        """Return whether READ or WRITE of a topic is allowed; `now` in monotonic seconds."""
         cdef uint64_t entry
         cdef uint64_t second
         if self.epoch != self.control.epoch:
@@ -103,7 +103,7 @@ cdef class AccessView:
         return self.decide(operation, topic, <uint64_t><int64_t>now & ((1 << SECOND_BITS) - 1))
 
     cdef bint decide(self, int operation, Topic topic, uint64_t second) except -1:
-        """Asks the authoriser, and keeps the answer."""
+        """Ask the authoriser, and cache the decision."""
         cdef int64_t epoch = self.control.epoch
         cdef uint64_t number = <uint64_t>topic.number
         cdef uint64_t known = 0
@@ -113,7 +113,7 @@ cdef class AccessView:
             return allowed
         entry = self.entries[number & self.mask]
         if entry >> ACCESS_NUMBER_SHIFT == number:
-            # A denial of the other operation keeps its second, which is told again one second later at the latest.
+            # A denial of the other operation keeps its second, so it is logged again at most one second later.
             known = entry & 3 if (entry >> SECOND_SHIFT) & ((1 << SECOND_BITS) - 1) != second else entry & 15
         elif entry != 0 and self.mask + 1 < CAPACITY_MAX:
             self.grow(2 * (self.mask + 1))
@@ -122,7 +122,7 @@ cdef class AccessView:
         return allowed
 
     cdef bint allows_name(self, int operation, bytes name, double now) except -1:
-        """The same of a topic that is not there, by the name that a request has for it."""
+        """Return whether READ or WRITE of a topic that does not exist is allowed, by the request's name for it."""
         cdef int64_t epoch
         if self.epoch != self.control.epoch:
             self.forget()
@@ -139,7 +139,7 @@ cdef class AccessView:
         return found
 
     cdef bint allows_transactional_id(self, bytes transactional_id) except -1:
-        """Whether WRITE of a transactional id is allowed."""
+        """Return whether WRITE of a transactional id is allowed."""
         cdef int64_t epoch
         if self.epoch != self.control.epoch:
             self.forget()
@@ -155,5 +155,5 @@ cdef class AccessView:
         return allowed
 
     cdef bint allows_following(self) except -1:
-        """Whether CLUSTER_ACTION is allowed: to fetch as a replica does."""
+        """Return whether CLUSTER_ACTION is allowed, which replica fetches need."""
         return self.control.allows_following(self.principal, self.host)

@@ -1,4 +1,4 @@
-"""The answers that one connection owes to its client, in the order of its requests."""
+"""The responses that one connection owes to its client, in the order of its requests."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -14,8 +14,8 @@ cdef class AnswerQueue:
     cdef WorkerParts io
     cdef object queue                   # deque of Answer, in request order; None: nothing has waited recently
     cdef readonly int32_t in_flight     # answers in the queue
-    cdef int64_t queued_bytes           # kept in memory for ready answers in the queue
-    cdef const void* sole               # the one log whose writes all these answers wait for; NULL: there is none
+    cdef int64_t queued_bytes           # memory of ready answers in the queue
+    cdef const void* sole               # the only log that all these answers wait for; NULL: none or several
 
     cdef Answer new_answer(self, object connection, Holding* holding)
     cdef Answer add(self, object connection, Holding* holding)

@@ -1,7 +1,7 @@
-"""Keep the answers that one connection owes in the order of its requests, and count the bytes of those that are ready.
+"""Queue the responses of one connection in the order of its requests, and count the bytes of those that are ready.
 
     parked request, or one after it ─▶ add ─▶ [ head … tail ] ─▶ gather ─▶ out buffer
-    what the socket did not take ─▶ put_first ─▶ ┘           └─▶ sent by the connection ─▶ forget_head
+    bytes left after a partial send ─▶ put_first ─▶ ┘        └─▶ sent by the connection ─▶ forget_head
 
 An answer that is ready while the queue is empty never enters it: its bytes stay in the worker's out buffer.
 
@@ -27,7 +27,7 @@ cdef class AnswerQueue:
         self.io = io
 
     def parked(self):
-        """Return API key → number of requests that wait for their answer, of those that are counted. Any thread."""
+        """Return API key → number of waiting requests, for the counted ones. Any thread."""
         cdef dict found = {}
         cdef Answer answer
         for answer in list(self.queue or ()):
@@ -43,7 +43,7 @@ cdef class AnswerQueue:
         return answer
 
     cdef Answer add(self, object connection, Holding* holding):
-        """Append the place of the current request's answer; `holding` is charged for it."""
+        """Append an entry for the current request's answer; `holding` is charged for it."""
         cdef Answer answer = self.new_answer(connection, holding)
         kl_assert(self.in_flight >= 0)
         if self.queue is None:
@@ -65,7 +65,7 @@ cdef class AnswerQueue:
         return self.count(answer)
 
     cdef int put_first(self, object connection, Holding* holding, Py_ssize_t sent) except -1:
-        """Put what the socket did not take of the out buffer before the answers still owed."""
+        """Queue the unsent rest of the out buffer before all other answers."""
         cdef OutBuffer out = self.io.out
         cdef Answer rest = self.new_answer(connection, holding)
         rest.fill(PyBytes_FromStringAndSize(<const char*>out.data + sent, out.size - sent), None, None)
@@ -84,7 +84,7 @@ cdef class AnswerQueue:
         return 0
 
     cdef bint waits(self):
-        """Whether the first answer is not ready."""
+        """Return whether the first answer is not ready."""
         return self.in_flight > 0 and not (<Answer>self.queue[0]).ready
 
     cdef int gather(self) except -1:
@@ -122,7 +122,7 @@ cdef class AnswerQueue:
         return 0
 
     cdef int drop(self) except -1:
-        """Give up all answers, since the connection is closed."""
+        """Drop all answers, because the connection is closed."""
         cdef Answer answer
         cdef object dropped = self.queue
         self.queue = None

@@ -1,4 +1,4 @@
-"""What a worker counts of the requests it serves, where somebody wants to know."""
+"""A worker's request metrics, where they are enabled."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
@@ -6,14 +6,14 @@ from libc.string cimport memcpy
 from kafkalite._native.base.histogram cimport Buckets, add_to
 
 cdef enum:
-    API_COUNT = 96                      # keys from 0; what is beyond is counted at the last
+    API_COUNT = 96                      # keys from 0; later ones share the last
     VERSION_COUNT = 24                  # the same
     ERROR_COUNT = 160                   # codes from -1
     KEY_OF_PRODUCE = 0
     KEY_OF_FETCH = 1
     KEY_OF_JOIN_GROUP = 11
     KEY_OF_SYNC_GROUP = 14
-    DIRECT_MAX = 64                     # runs in one send whose way out is timed; that of others counts as nothing
+    DIRECT_MAX = 64                     # runs in one send whose sending time is measured; it counts as 0 for others
     NO_MORE = -1                        # follow in the run
 
 cdef struct ApiCounters:
@@ -21,15 +21,14 @@ cdef struct ApiCounters:
     int64_t errors[ERROR_COUNT]         # of partitions, of the APIs that are served in C
     Buckets size                        # bytes of requests
     Buckets local                       # µs until the worker was done with it
-    Buckets remote                      # µs from there until there was an answer: of those that were parked
-    Buckets sending                     # µs from there until the socket had it
+    Buckets remote                      # µs from there until a parked request had its answer
+    Buckets sending                     # µs from there until the answer was in the socket
     Buckets total                       # µs
-    Buckets throttled                   # ms that clients were told to wait; those that were told so
+    Buckets throttled                   # ms of throttle time, of throttled requests only
 
-# Requests of one API and version that were served one after the other in a loop turn: they are timed as one, and each
-# of them took as long as the others.
+# Consecutive requests of one API and version in a loop turn. They are timed together, and the time is divided equally.
 cdef struct Run:
-    int64_t next                        # API and version, as they stand in a request, of those that belong to it, too
+    int64_t next                        # API and version, as in the request header, of its requests
     int16_t version
     int64_t count                       # requests; 0: there is no run
     int64_t began_ns
@@ -38,7 +37,7 @@ cdef struct Run:
 cdef struct Direct:
     ApiCounters* api
     int64_t count                       # answers of one run in the out buffer
-    int64_t spent_ns                    # on each of them, until it was there
+    int64_t spent_ns                    # ns per answer, until it was in the out buffer
     int64_t served_ns
 
 cdef class Timing:
@@ -46,20 +45,20 @@ cdef class Timing:
     cdef int16_t key
     cdef int16_t version
     cdef int64_t began_ns
-    cdef int64_t served_ns              # when its worker was done with it
-    cdef int64_t ready_ns               # when there was an answer; 0: at once
+    cdef int64_t served_ns              # when the worker had finished with it
+    cdef int64_t ready_ns               # when the answer was ready; 0: at once
     cdef Py_ssize_t size                # of the request
-    cdef bytes client_id                # None where slow requests are not told
+    cdef bytes client_id                # None if slow requests are not reported
     cdef int note_ready(self) except -1
 
 cdef class Turns:
-    """How long a worker's loop took and slept."""
+    """How long a worker's loop worked and slept."""
     cdef int64_t began_ns
-    cdef int64_t woke_ns                # when the present turn began; 0: none has
+    cdef int64_t woke_ns                # when the current turn began; 0: none has
     cdef int64_t sleeps_ns              # when it fell asleep; 0: it is awake
-    cdef int64_t slept_ns               # in all
-    cdef int64_t longest_ns             # turn, sleep left out
-    cdef int64_t cpu_ns                 # of the thread, when the present turn began; 0: none has
+    cdef int64_t slept_ns               # in total
+    cdef int64_t longest_ns             # longest turn, without sleep
+    cdef int64_t cpu_ns                 # CPU time of the thread when the current turn began; 0: none has
     cdef int64_t longest_cpu_ns         # CPU time of a turn
     cdef Buckets cpu_us                 # CPU time of the turns
     cdef int note_sleep(self) noexcept
@@ -69,14 +68,14 @@ cdef class Turns:
 cdef class RequestCounters:
     cdef ApiCounters* apis
     cdef Run run
-    cdef Timing parked                  # of the last request of the run, once it has an Answer of its own; else None
-    cdef int64_t clock_ns               # the last look at the clock, where nothing has waited since; else 0
+    cdef Timing parked                  # of the last request of the run, once it has its own Answer; else None
+    cdef int64_t clock_ns               # the last clock reading, if nothing has waited since; else 0
     cdef Direct direct[DIRECT_MAX]      # answers in the out buffer
     cdef int32_t direct_count
-    cdef readonly int64_t slow_ns       # requests that take longer are told; 0: none
+    cdef readonly int64_t slow_ns       # requests that take longer are reported; 0: none
     cdef object on_slow
     cdef public int64_t handshakes, handshakes_failed
-    cdef dict suites                    # of TLS connections, so that those with the same share what says so
+    cdef dict suites                    # of TLS connections; equal ones share one object
 
     cdef tuple suite(self, str protocol, str cipher)
     cdef int begin_run(self, const unsigned char* frame) noexcept

@@ -1,16 +1,16 @@
-"""Counts and times of a worker's requests: by API and version, in C structs, read at a scrape.
+"""Measure a worker's requests by API and version, in C structs that a metrics scrape reads.
 
     began ─▶ served by the worker ─┬─ answered at once ─────────────────────▶ sent: the end of the send that took it
-                                   └─ parked (a Timing goes with it) ─▶ ready ─▶ sent: its last byte is in the socket
+                                   └─ parked (with a Timing) ─▶ ready ──────▶ sent: its last byte is in the socket
               local                         remote                       sending
 
-A worker has a RequestCounters only where metrics are served or slow requests are told; without it nothing is counted
-and no clock is read. With it the clock is looked at twice a turn, when all is served and when it is sent: where the
-worker has just looked (it lingers for brisk clients), that look counts as the beginning. Requests of one API and
-version that come together are a Run, counted and timed as one; who wants to know of slow ones has each timed by itself.
+A worker has a RequestCounters only if metrics are enabled or slow requests are reported; otherwise nothing is counted
+and the clock is not read. With it the clock is read twice per turn, after serving and after sending. If the worker has
+just read it (while it lingers for fast clients), that reading is the beginning. Consecutive requests of one API and
+version are a Run, counted and timed together; if slow requests are reported, each request is timed by itself.
 
-Thread rule: one worker writes, but for `Timing.note_ready` and `note_error`, which any thread calls with the GIL; any
-thread reads, with the GIL, and sees each number whole.
+Thread rule: one worker writes, except for `Timing.note_ready` and `note_error`, which any thread calls with the GIL;
+any thread reads with the GIL, and each number is consistent.
 """
 
 cimport cython
@@ -25,7 +25,7 @@ from kafkalite._native.wire.status cimport OK
 
 
 cdef bytes client_id_of(const unsigned char* frame, Py_ssize_t size):
-    """Of a request's header; None for null, or where there is none."""
+    """Return the client id of a request header; None for null, or if there is none."""
     cdef Cursor c
     cdef const unsigned char* text
     cdef Py_ssize_t text_size
@@ -37,10 +37,10 @@ cdef bytes client_id_of(const unsigned char* frame, Py_ssize_t size):
 @cython.final
 @cython.freelist(64)
 cdef class Timing:
-    """See the declaration."""
+    """When one parked request was served and answered."""
 
     cdef int note_ready(self) except -1:
-        """There is an answer. While the request is still being served that is at once."""
+        """Note that the answer is ready; during serving that counts as at once."""
         if self.served_ns != 0:
             self.ready_ns = now_ns()
         return 0
@@ -48,7 +48,7 @@ cdef class Timing:
 
 @cython.final
 cdef class Turns:
-    """See the declaration. The worker notes, any thread reads."""
+    """Loop times of one worker, which writes them; any thread reads."""
 
     def __cinit__(self):
         self.began_ns = now_ns()
@@ -58,14 +58,14 @@ cdef class Turns:
         return 0
 
     cdef int note_turn(self) noexcept:
-        """The selector has answered: a turn has ended, and another begins."""
+        """Note the end of a turn and the beginning of the next, when the selector returns."""
         cdef int64_t now = now_ns()
         cdef int64_t ended = now
         if self.sleeps_ns != 0:
             ended = self.sleeps_ns
             self.slept_ns += now - self.sleeps_ns
             self.sleeps_ns = 0
-        if self.woke_ns != 0:       # before that the worker was started, which is no turn
+        if self.woke_ns != 0:       # before that the worker was starting
             self.longest_ns = max(self.longest_ns, ended - self.woke_ns)
         self.woke_ns = now
         self.note_cpu(cpu_now_ns())
@@ -80,19 +80,19 @@ cdef class Turns:
         return 0
 
     def numbers(self):
-        """(share of the time since the start that it slept, from 0 to 1; seconds of the longest turn)"""
+        """Return (fraction of time asleep since the start, from 0 to 1; longest turn in seconds)."""
         cdef int64_t elapsed = max(<int64_t>1, self.woke_ns - self.began_ns)
         return min(1.0, <double>self.slept_ns / <double>elapsed), <double>self.longest_ns / 1e9
 
     def cpu(self):
-        """(seconds of CPU of the longest turn, (µs in all, counts of the turns by powers of two µs))"""
+        """Return (CPU seconds of the longest turn, (µs in total, turns by powers of two µs))."""
         return <double>self.longest_cpu_ns / 1e9, numbers_of(&self.cpu_us)
 
 
 @cython.final
 cdef class RequestCounters:
-    """What one worker counts. `on_slow`: told of requests that took longer than `slow_ms`, which is 0 for none, as
-    (connection, key, version, client id, request bytes, µs in all, µs waiting, µs sending)."""
+    """The metrics of one worker. `on_slow` is called for requests slower than `slow_ms` (0: never) with (connection,
+    key, version, client id, request bytes, µs in total, µs waiting, µs sending)."""
 
     def __cinit__(self, *, int64_t slow_ms=0, on_slow=None):
         self.apis = <ApiCounters*>calloc(API_COUNT, sizeof(ApiCounters))
@@ -107,12 +107,12 @@ cdef class RequestCounters:
         free(self.apis)
 
     cdef tuple suite(self, str protocol, str cipher):
-        """Both, as one object for all connections that agreed on them."""
+        """Return the pair as one object for all connections with this protocol and cipher."""
         cdef tuple both = (protocol, cipher)
         return self.suites.setdefault(both, both)
 
     cdef int begin_run(self, const unsigned char* frame) noexcept:
-        """Another kind of request comes, which was received now, or when the one before it was done with."""
+        """Begin a run for a request of another kind, received now or when the previous run ended."""
         cdef uint32_t kind
         memcpy(&kind, frame, 4)
         if self.run.count > 0:
@@ -126,8 +126,8 @@ cdef class RequestCounters:
         return 0
 
     cdef int64_t end_run(self, bint sending) noexcept:
-        """The requests of the run are served; their answers are in the out buffer, or (not `sending`) there are none,
-        but for one that is parked. ns that each of them took."""
+        """End the run: its answers are in the out buffer, or, if not `sending`, there are none except for one parked
+        request. Return the ns per request."""
         cdef ApiCounters* api = self.run.api
         cdef int64_t count = self.run.count
         cdef int64_t now = now_ns()
@@ -152,13 +152,13 @@ cdef class RequestCounters:
         return spent
 
     cdef int drop_run(self) noexcept:
-        """A connection is closed: what was served and not sent will not be."""
+        """Drop the run, because the connection was closed before its answers were sent."""
         if self.run.count > 0:
             self.end_run(False)
         return self.sent()
 
     cdef int sent(self) noexcept:
-        """The out buffer is with the socket, or what it did not take is kept for later."""
+        """Note that the out buffer was sent, or its rest queued."""
         cdef int64_t now = now_ns()
         cdef int64_t sending
         cdef int32_t i
@@ -173,7 +173,7 @@ cdef class RequestCounters:
         return 0
 
     cdef Timing park(self):
-        """What goes with the answer of the request that is being served, which is parked; None: none is."""
+        """Return the Timing for the answer of the current request, which is parked; None: it is not timed."""
         cdef Timing timing
         if self.run.count == 0:
             return None
@@ -185,7 +185,7 @@ cdef class RequestCounters:
         return timing
 
     cdef int finish(self, Timing timing, object connection) except -1:
-        """The last byte of an answer that was parked has gone."""
+        """Note that the last byte of a parked answer was sent."""
         cdef ApiCounters* api = &self.apis[place(timing.key, API_COUNT)]
         cdef int64_t now = now_ns()
         cdef int64_t ready = max(timing.ready_ns, timing.served_ns)
@@ -196,8 +196,7 @@ cdef class RequestCounters:
         return 0 if self.slow_ns == 0 else self.tell_slow(timing, connection, now)
 
     cdef int tell_slow(self, Timing timing, object connection, int64_t now) except -1:
-        """Tells of a request, if it was slow. Of a fetch or a join the wait, which the client asks for, is no slowness.
-        """
+        """Report a slow request. The wait of a fetch or a join does not count, because the client requests it."""
         cdef int64_t ready = max(timing.ready_ns, timing.served_ns)
         cdef int64_t waited = ready - timing.served_ns
         cdef int64_t counted = now - timing.began_ns
@@ -211,12 +210,12 @@ cdef class RequestCounters:
         return 0
 
     cdef int note_error(self, int16_t key, int code) noexcept:
-        """An answer says this of a partition, 0 for good."""
+        """Count an error code of a partition, 0 for none."""
         self.apis[place(key, API_COUNT)].errors[place(code + 1, ERROR_COUNT)] += 1
         return 0
 
     cdef int note_throttled(self, int16_t key, int32_t ms, int32_t before) noexcept:
-        """An answer tells its client to wait so long; for the same request `before` was noted, 0: nothing was."""
+        """Count a throttle time in an answer; `before` was noted for the same request already, or 0."""
         cdef Buckets* throttled = &self.apis[place(key, API_COUNT)].throttled
         if before > 0:
             take_from(throttled, before)
@@ -224,12 +223,12 @@ cdef class RequestCounters:
         return 0
 
     def use_slow_ms(self, int64_t slow_ms):
-        """From now on requests that take longer are told; 0: none."""
+        """Report requests that take longer from now on; 0: none."""
         self.slow_ns = slow_ms * 1000000
 
     def numbers(self):
-        """Key → (counts by version, code → count, then of size, local, remote, sending, total and throttled (ms) what
-        Histogram.numbers gives), of the APIs that were asked for."""
+        """Return key → (counts by version, code → count, then Histogram.numbers of size, local, remote, sending, total
+        and throttled (ms)), for the APIs that were requested."""
         cdef int32_t i, j
         cdef ApiCounters* api
         cdef dict found = {}

@@ -1,4 +1,4 @@
-"""How much one partition gives to the answer to a request for several."""
+"""Limit one partition's records in the answer to a fetch of several partitions."""
 
 from libc.stdint cimport int64_t
 

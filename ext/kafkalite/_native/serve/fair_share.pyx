@@ -1,13 +1,13 @@
-"""How much one partition gives to the answer to a request for several.
+"""Limit one partition's records in the answer to a fetch of several partitions.
 
-A client hands out the records of an answer partition by partition. A producer that pipelines requests of one record
-appends hundreds to each partition between two answers, so a client that works on partitions in parallel would get them
-in runs of hundreds, and all but one of its workers would wait. With this bound such a client gets them in turns: the
-session puts each partition that gave records at the end of its order, and the next answer has the next share.
+A client processes the records of an answer partition by partition. A producer that pipelines requests of one record
+appends hundreds to each partition between two answers, so a client that works on partitions in parallel would get runs
+of hundreds, and all but one of its threads would wait. With this limit such a client gets the partitions in turns: the
+session moves each partition that returned records to the end of its order, and the next answer has the next share.
 
-Turns cost answers, so they are taken where they are cheap: by clients that are near, of partitions that have little
-left, with batches of few records. Bulk reads and clients far away are answered whole, and so are those that wait for
-more than one byte (`fetch.min.bytes`): they ask for few and large answers.
+Turns cost answers, so they are limited to cheap cases: nearby clients, partitions with few records left, and batches of
+few records. Bulk reads, remote clients and fetches that wait for more than one byte (`fetch.min.bytes`) get everything
+at once.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -36,7 +36,7 @@ cdef enum:
 
 
 cdef int64_t round_trip_us(int fd) noexcept:
-    """The shortest round trip of a connection in the last minutes, in microseconds; 0: it is not known."""
+    """Return the shortest round trip of a connection in the last minutes, in microseconds; 0: unknown."""
     cdef unsigned char info[MIN_RTT_AT + 4]
     cdef socklen_t size = sizeof(info)
     cdef uint32_t found
@@ -47,7 +47,7 @@ cdef int64_t round_trip_us(int fd) noexcept:
 
 
 cdef int64_t shared_max(int fd) noexcept:
-    """How many records a partition may have left for a client to get them in shares."""
+    """Return how many records a partition may have left for its records to be shared."""
     return shared_max_of(round_trip_us(fd))
 
 
@@ -56,7 +56,7 @@ cdef inline int64_t shared_max_of(int64_t rtt_us) noexcept:
 
 
 cdef int64_t share_of(LogSlice piece, int64_t offset) noexcept:
-    """The bytes of a slice, which begins at or before `offset`, that are a share of the answer."""
+    """Return the size in bytes of one share of a slice, which begins at or before `offset`."""
     cdef RecordFormat format = piece.segment.format
     cdef const unsigned char* records = piece.segment.map + piece.position
     cdef int64_t place = piece.segment.base_offset + piece.position
@@ -65,7 +65,7 @@ cdef int64_t share_of(LogSlice piece, int64_t offset) noexcept:
     cdef ItemInfo info
     while size < piece.size:
         if format.parse(records + size, piece.size - size, place + size, &info) != PARSED:
-            return piece.size                           # a file that was changed: who sends it finds out
+            return piece.size                           # the file was changed: the send reports it
         if batches >= SHARE_BATCHES and info.next_offset - offset > SHARE_RECORDS:
             break
         batches += 1
@@ -75,11 +75,11 @@ cdef int64_t share_of(LogSlice piece, int64_t offset) noexcept:
 
 
 def measured(int fd):
-    """(round trip in microseconds, or 0; records that a partition may have left to be shared) of a connection. For
-    tests."""
+    """Return (round trip in microseconds, or 0; records that a partition may have left to be shared) of a connection.
+    For tests."""
     return round_trip_us(fd), shared_max(fd)
 
 
 def shared_at(int64_t rtt_us):
-    """How many records a partition may have left to be shared, at this round trip. For tests."""
+    """Return how many records a partition may have left to be shared, at this round trip. For tests."""
     return shared_max_of(rtt_us)

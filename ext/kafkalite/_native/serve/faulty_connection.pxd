@@ -1,4 +1,4 @@
-"""A connection of a broker under test: some requests meet a fault before they are served."""
+"""Connections of a broker under test, which inject faults before requests are served."""
 
 from kafkalite._native.serve.connection cimport Connection
 from kafkalite._native.serve.sasl_connection cimport SaslConnection

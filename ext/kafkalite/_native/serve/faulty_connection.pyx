@@ -1,11 +1,11 @@
-"""A connection of a broker under test: some requests meet a fault before they are served.
+"""Inject faults into the requests of a broker under test, before they are served.
 
-    frame ─▶ its API is in `faults.armed`? ─┬─ no ──────────────────────────────────────▶ served as ever
-                                            └─ yes ─▶ faults.meet(connection, frame) ─┬─ None ─▶ served as ever
+    frame ─▶ its API is in `faults.armed`? ─┬─ no ──────────────────────────────────────▶ served normally
+                                            └─ yes ─▶ faults.meet(connection, frame) ─┬─ None ─▶ served normally
                                                                                       ├─ bytes ─▶ the answer
                                                                                       └─ str ─▶ closed, with this reason
 
-Only a broker that was made for faults has such connections, so nobody else pays for the question. `faults` is
+Only a broker made for faults has such connections, so other brokers do not pay for the check. `faults` is
 kafkalite.testing.faults.Faults. Thread rule: Connection's.
 """
 
@@ -17,7 +17,7 @@ from kafkalite._native.wire.cursor cimport load_i16
 
 
 cdef bint meet(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
-    """Whether a fault took this request."""
+    """Return whether a fault handled this request."""
     cdef Py_ssize_t start
     cdef object faults = connection.io.faults
     cdef object outcome
@@ -44,7 +44,7 @@ cdef class FaultyConnection(Connection):
 
 
 cdef class FaultySaslConnection(SaslConnection):
-    """The same of a listener with SASL; whoever has not signed in meets no faults."""
+    """An accepted socket of a SASL listener of a broker under test. Before authentication there are no faults."""
 
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
         if self.io.now <= self.open_until and meet(self, frame, size):

@@ -1,4 +1,4 @@
-"""What a leader does for a partition of a follower's fetch."""
+"""Leader-side checks and reads for a partition of a follower's fetch."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -10,7 +10,7 @@ from kafkalite._native.serve.quota cimport Meter
 
 cdef struct Asker:
     int32_t replica_id
-    int64_t epoch               # of its broker, -1 not told
+    int64_t epoch               # of its broker, -1 unknown
     double now                  # seconds, monotonic
 
 cdef int refusal_of(LogCore log, const FetchPart* part, const Asker* asker) except -1

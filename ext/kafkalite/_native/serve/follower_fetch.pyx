@@ -1,11 +1,11 @@
-"""What a leader does for a partition of a follower's fetch: who may, where histories part, records up to the log's end.
+"""Serve a partition of a follower's fetch: check the follower, find diverging epochs, read up to the log's end.
 
-A follower that is not in sync is given nothing of a log whose replication is limited while the limit is used up
-(KIP-73); what it is given later counts, as does what those in sync are given.
+A follower that is not in sync gets no records of a log with throttled replication while the limit is used up (KIP-73).
+What it gets later counts towards the limit, and so do the records of in-sync followers.
 
-The log notes the fetch once, when it is first looked at and not refused: a fetch that was parked, or whose history is
-another, tells nothing about what the follower has (KAFKA-13141). Source: Partition.fetchRecords of Kafka 4.1, whose
-order of checks this is. Apart from fetch.pyx, so that what consumers run through stays small.
+The log notes a fetch once, when it is first examined and not refused: a parked fetch, or one with a diverging history,
+does not show what the follower has (KAFKA-13141). Source: Partition.fetchRecords of Kafka 4.1, with the same order of
+checks. Separate from fetch.pyx, so that the code path of consumers stays small.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -23,16 +23,16 @@ from kafkalite._native.wire.error_codes cimport (
 
 
 cdef int refusal_of(LogCore log, const FetchPart* part, const Asker* asker) except -1:
-    """Why this one may not follow a log; 0 where it may, or where the log itself says why not."""
+    """Return why a replica may not follow a log; 0 if it may, or if the log itself reports the error."""
     if log.shut or (log.followers is not None and log.followers.place_of(asker.replica_id) >= 0):
         return 0
-    # In an epoch that both know it is not known as a follower yet, or any more: it asks again.
+    # Both know this epoch, in which the replica is not a follower yet, or any more: it retries.
     return UNKNOWN_LEADER_EPOCH if part.current_leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
 
 
 cdef bint diverges(LogCore log, FetchPart* part, int32_t replica_id) except -1:
-    """Whether a history that ends with an epoch at an offset is another than the log's: the part says where they part,
-    or has an error. Of consumers, too, with the id -1."""
+    """Return whether a history that ends with an epoch at an offset diverges from the log; the part gets the point of
+    divergence, or an error. Consumers have the id -1."""
     cdef int32_t epoch = -1
     cdef int64_t end_offset = -1
     if (not find_epoch_end(log, replica_id, part.last_fetched_epoch, &epoch, &end_offset)
@@ -46,7 +46,7 @@ cdef bint diverges(LogCore log, FetchPart* part, int32_t replica_id) except -1:
 
 
 cdef bint is_held_back(LogCore log, int32_t replica_id, Meter limit, double now) noexcept:
-    """Whether a follower has to wait for the records of a log."""
+    """Return whether a follower has to wait for a log's records, because of the replication limit."""
     cdef Followers followers = log.followers
     cdef int32_t place
     if followers is None or not followers.limited or limit.owed_ms(now) == 0:
@@ -56,14 +56,14 @@ cdef bint is_held_back(LogCore log, int32_t replica_id, Meter limit, double now)
 
 
 cdef int64_t limited_size(const FetchPart* part, LogCore log) noexcept:
-    """Bytes of a part's records that count against the leader's limit."""
+    """Return the bytes of a part's records that count towards the leader's limit."""
     return part.records_size if log is not None and log.followers is not None and log.followers.limited else 0
 
 
 cdef LogSlice read_for(LogCore log, FetchPart* part, const Asker* asker, int64_t size_max, bint whole_first,
                        ReadResult* out):
-    """LogCore.read_slice up to the log's end, which the part remembers, for a follower; the high watermark that this
-    fetch has moved is the part's."""
+    """Read up to the log's end, which the part stores, as LogCore.read_slice, for a follower; the part also gets the
+    high watermark if this fetch has moved it."""
     cdef LogSlice piece
     part.log_end = log.log_end_offset
     piece = log.read_slice(part.offset, size_max, whole_first, part.log_end, out)

@@ -1,4 +1,4 @@
-"""What one connection has received and not served yet, and what its holder is charged for it."""
+"""The received and unserved bytes of one connection, and their charge to its holder."""
 
 from libc.stdint cimport int16_t, int64_t
 
@@ -9,8 +9,8 @@ cdef enum:
 
 cdef enum FrameCharge:
     FRAME_CHARGED = 0
-    FRAME_WAITS = 1                     # its holder may not hold it now
-    FRAME_TOO_LARGE = 2                 # no holder ever may
+    FRAME_WAITS = 1                     # its holder may not have the memory now
+    FRAME_TOO_LARGE = 2                 # no holder may ever have so large a frame
 
 
 cdef class FrameBuffer:
@@ -24,8 +24,8 @@ cdef class FrameBuffer:
     cdef Holding* holding               # of the connection's holder; NULL: nothing was charged yet
     cdef object held_as                 # the principal of `holding`
     cdef int64_t charged                # bytes, of the buffer and of a cut frame that is larger
-    cdef int64_t begun                  # size of a frame that is not complete; 0: there is none
-    cdef double begun_at                # monotonic seconds since when that frame has been waited for
+    cdef int64_t begun                  # size of an incomplete frame; 0: there is none
+    cdef double begun_at                # monotonic seconds when the wait for that frame began
 
     cdef Holding* find_holding(self, object principal) except NULL
     cdef int charge_bytes(self, object principal, int64_t size) except -1

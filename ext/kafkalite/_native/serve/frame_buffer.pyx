@@ -4,7 +4,7 @@
       data                                                     data + size               data + capacity
 
 The buffer grows as bytes arrive, never by what a length field claims. Near the memory ceiling the whole of a cut frame
-is charged before it comes: what is begun can be completed.
+is charged before it comes: a frame that has begun can be completed.
 
 Thread rule: the connection's worker only.
 """

@@ -1,4 +1,4 @@
-"""Serving a Fetch request with many partitions in turns."""
+"""State of a Fetch request with many partitions, which is served in turns."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -16,11 +16,11 @@ cdef class FetchRun:
     cdef WorkerParts io
     cdef object connection
     cdef object steps               # the generator that does the work; None: it has ended
-    cdef int64_t until              # the end of the present turn, as now_ns
-    cdef bint scheduled             # it is among io.long_runs, or has its turn
-    cdef bint holds                 # what comes next on its connection waits
-    cdef bint timed                 # its deadline is among io.timers
-    cdef void* frame                # its own, with the request; NULL: that is parsed
+    cdef int64_t until              # the end of the current turn, as now_ns
+    cdef bint scheduled             # it is in io.long_runs, or its turn runs
+    cdef bint holds                 # later requests of its connection wait
+    cdef bint timed                 # its deadline is in io.timers
+    cdef void* frame                # its own copy of the request; NULL: that is parsed
     cdef const unsigned char* body
     cdef Py_ssize_t size
     cdef Cursor cursor

@@ -1,12 +1,12 @@
-"""Serves Fetch requests with many partitions, or with a large session, a few partitions at a time.
+"""Serve Fetch requests with many partitions, or with a large session, a few partitions at a time.
 
     parse ─▶ join its session ─▶ examine ─┬─ ready ─▶ settle with the session ─▶ encode ─▶ answer ─▶ free
                                     ▲     └─ too few bytes, or the I/O pool has work ─┐
                                     └──────────── woken, as any FetchPlan ────────────┘
 
-Each step is a FetchPlan's; a generator does some of it until its turn is over, and the worker serves other connections
-in between. The requests that follow on its connection wait until its partitions were examined once. When the
-connection ends, only the last step is left.
+Each step is one of FetchPlan; a generator works until its turn is over, and the worker serves other connections in
+between. Later requests of its connection wait until its partitions were examined once. When the connection ends, only
+the last step is left.
 
 Thread rule: the owner worker alone.
 """
@@ -40,13 +40,13 @@ cdef enum:
     PARTS_PER_LOOK = 32         # served between two looks at the clock
     COPIED_PER_LOOK = 512       # the same of steps that only copy numbers
 
-cdef object MORE = True         # what the generator yields: it has used up its turn,
-cdef object PARKED = False      # or waits to be woken
+cdef object MORE = True         # yielded by the generator when it has used up its turn,
+cdef object PARKED = False      # or when it waits to be woken
 
 
 @cython.final
 cdef class FetchRun:
-    """One such request, from the first look at it until it is freed."""
+    """One such request, from its arrival until it is freed."""
 
     def __dealloc__(self):
         free(self.frame)
@@ -68,21 +68,21 @@ cdef class FetchRun:
         return 0
 
     def wake(self):
-        """Looks at the partitions again, or frees what it holds if its connection has ended."""
+        """Examine the partitions again, or free everything if the connection has ended."""
         if self.steps is not None and (self.plan.done or not self.plan.blocked):
             self.schedule()
 
     @property
     def closed(self):
-        """Whether its connection is."""
+        """Whether its connection is closed."""
         return self.connection.closed
 
     def close(self):
-        """Closes its connection, after an error."""
+        """Close its connection, after an error."""
         self.connection.close()
 
     def take_share(self):
-        """Does what there is time for in a turn."""
+        """Work until the turn is over."""
         cdef int64_t began = now_ns()
         cdef object state = None
         self.until = began + PORTION_NS_MAX
@@ -103,7 +103,7 @@ cdef class FetchRun:
             self.connection.take_share()
 
     cdef int end(self) except -1:
-        """Let go of all that is left, after the last step or an error."""
+        """Release everything that is left, after the last step or an error."""
         cdef FetchPlan plan = self.plan
         if self.scheduled:
             self.scheduled = False
@@ -119,7 +119,7 @@ cdef class FetchRun:
         return 0
 
     def work(self):
-        """All steps, as a generator."""
+        """Run all steps, as a generator."""
         cdef FetchPlan plan = self.plan
         cdef int result
         if self.body != NULL:
@@ -146,7 +146,7 @@ cdef class FetchRun:
         yield from self.free()
 
     def parse(self):
-        """The request; one that is malformed closes the connection."""
+        """Parse the request; a malformed one closes the connection."""
         cdef FetchPlan plan = self.plan
         cdef bint good
         cursor_init(&self.cursor, self.body, self.size)
@@ -171,7 +171,7 @@ cdef class FetchRun:
         plan.enter_session(None)
 
     def join_session(self):
-        """Takes an incremental request into its session."""
+        """Apply an incremental request to its session."""
         cdef FetchPlan plan = self.plan
         cdef FetchSessionCache sessions = plan.server.sessions
         cdef int32_t at = 0, end
@@ -196,7 +196,7 @@ cdef class FetchRun:
             self.leave_session(error)
 
     def load(self):
-        """Replaces the request's partitions with those of its session."""
+        """Replace the request's partitions with those of its session."""
         cdef FetchPlan plan = self.plan
         cdef FetchSessionCache sessions = plan.server.sessions
         cdef int error = sessions.load_some(plan, 0)
@@ -212,7 +212,7 @@ cdef class FetchRun:
         return self.plan.fail(error, SESSION_NONE)
 
     def wait(self, int result):
-        """Parks the request until its logs, its deadline or the I/O pool wake it."""
+        """Park the request until its logs, its deadline or the I/O pool wake it."""
         cdef FetchPlan plan = self.plan
         cdef int32_t i, end = 0
         cdef bint listened = plan.listening
@@ -246,7 +246,7 @@ cdef class FetchRun:
         yield PARKED
 
     def answer(self):
-        """Settles with the session, and writes the answer."""
+        """Update the session, and write the answer."""
         cdef FetchPlan plan = self.plan
         cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
         cdef list cuts = []
@@ -294,7 +294,7 @@ cdef class FetchRun:
             plan.count_parts(plan.server.counters)
 
     def open_session(self):
-        """Opens a session of the partitions as they are about to be answered, if there is room for it."""
+        """Open a session with the partitions of the answer, if there is room for it."""
         cdef FetchPlan plan = self.plan
         cdef FetchSessionCache sessions = plan.server.sessions
         cdef FetchSession session = sessions.begin_open(plan, plan.now)
@@ -314,7 +314,7 @@ cdef class FetchRun:
             plan.server.pool.submit(free_in_portions, [session])
 
     def free_slices(self):
-        """Gives the segments' bytes back."""
+        """Release the segments' bytes."""
         cdef FetchPlan plan = self.plan
         cdef LogSlice piece
         cdef int32_t begin
@@ -329,7 +329,7 @@ cdef class FetchRun:
         plan.slices = None
 
     def free(self):
-        """Frees what takes long to be freed."""
+        """Free what takes long to free."""
         cdef FetchPlan plan = self.plan
         cdef int32_t i, end = 0
         cdef LogCore log
@@ -344,7 +344,7 @@ cdef class FetchRun:
             if now_ns() >= self.until:
                 yield MORE
         plan.listening = False
-        plan.part_count = 0                             # they point to the topics
+        plan.part_count = 0                             # the partitions point to the topics
         for rest in (plan.aborted, plan.forgotten, plan.topics if type(plan.topics) is list else None):
             while rest:
                 del rest[max(0, len(rest) - PARTS_PER_LOOK):]

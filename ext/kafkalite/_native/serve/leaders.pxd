@@ -1,4 +1,4 @@
-"""Who leads a partition that is not led here, told in the answers of Produce 10 and Fetch 16 (KIP-951)."""
+"""The current leader in error responses of Produce 10 and Fetch 16 (KIP-951)."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -14,7 +14,7 @@ cdef enum:
 
 cdef class Leaders:
     cdef object address_of              # (listener, node id) -> (host, port, rack) or None
-    cdef bint by_rack                   # consumers that tell their rack are told whom to read from
+    cdef bint by_rack                   # consumers that send their rack get a preferred read replica
 
     cdef bint is_in(self, bytes rack, object listener, int32_t node_id) except -1
     cdef int32_t preferred(self, LogCore log, bytes rack, int64_t offset, object listener) except -2

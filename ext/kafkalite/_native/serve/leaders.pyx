@@ -1,9 +1,9 @@
-"""Who leads a partition that is not led here, told in the answers of Produce 10 and Fetch 16 (KIP-951).
+"""Add the current leader to error responses of Produce 10 and Fetch 16 (KIP-951), and select read replicas (KIP-392).
 
-A partition's answer gets the leader and its epoch; the answer as a whole where those leaders are, by the listener that
-the client came in on. Only a broker in a cluster has one of these, and only refusals come here, or with `by_rack`
-consumers that tell their rack: they are to read from the leader if that is there, else from the replica in sync there
-that has most (KIP-392).
+A partition's response has the leader and its epoch; the whole response has the leaders' endpoints of the client's
+listener. Only a broker in a cluster has this object, and it is used for refusals only, or, with `by_rack`, for
+consumers that send their rack: they read from the leader if it is in that rack, else from the in-sync replica in that
+rack with the highest log end.
 
 Source: ReplicaManager.findPreferredReadReplica and RackAwareReplicaSelector of Kafka 4.1.
 """
@@ -22,19 +22,19 @@ cdef enum:
 
 
 cdef class Leaders:
-    """`address_of` gives (host in UTF-8, port, rack in UTF-8 or None) of a listener and a node id, or None."""
+    """`address_of` returns (host in UTF-8, port, rack in UTF-8 or None) of a listener and a node id, or None."""
 
     def __init__(self, address_of, *, bint by_rack=False):
         self.address_of = address_of
         self.by_rack = by_rack
 
     cdef bint is_in(self, bytes rack, object listener, int32_t node_id) except -1:
-        """Whether a node can be reached, and is in a rack."""
+        """Return whether a node is reachable and in a rack."""
         address = self.address_of(listener, node_id)
         return address is not None and address[2] == rack
 
     cdef int32_t preferred(self, LogCore log, bytes rack, int64_t offset, object listener) except -2:
-        """The follower that a consumer in a rack is to read a log from, from an offset on; -1: the leader."""
+        """Return the follower from which a consumer in a rack should read a log from an offset; -1: the leader."""
         cdef Followers followers = log.followers
         cdef Follower* row
         cdef list found = []
@@ -51,7 +51,7 @@ cdef class Leaders:
         return -1
 
     cdef int put_leader(self, OutBuffer out, int tag, LogCore log) except -1:
-        """The tag buffer of a partition's answer."""
+        """Write the tag buffer of a partition's response."""
         out.put_uvarint(1)
         out.put_uvarint(<unsigned int>tag)
         out.put_uvarint(LEADER_SIZE)
@@ -60,7 +60,7 @@ cdef class Leaders:
         return out.put_i8(0)
 
     cdef int put_endpoints(self, OutBuffer out, object listener, object nodes) except -1:
-        """The tag buffer of an answer: where these nodes are, those of which it is known."""
+        """Write the tag buffer of a response: the known endpoints of these nodes."""
         cdef OutBuffer inner = OutBuffer.__new__(OutBuffer)
         cdef list found = []
         cdef bytes host

@@ -1,4 +1,4 @@
-"""What clients make the broker hold in memory: one ceiling for all, one count per kind, one per holder."""
+"""Memory that clients make the broker hold: one ceiling in total, counts by kind and by holder."""
 
 from libc.stdint cimport int64_t
 
@@ -13,9 +13,9 @@ cdef enum:
     KIND_COUNT = 6
 
     SMALL_SIZE = 65536          # bytes; a larger charge gets none of the reserve
-    TINY_SIZE = 8192            # bytes; a holder of less is read in any case
-    PASSING = 3                 # a holder's share of what is free: of what ends by itself
-    LASTING = 1                 # of what stays until its client leaves
+    TINY_SIZE = 8192            # bytes; a holder of less is always read
+    PASSING = 3                 # a holder's maximum multiple of the free memory, for memory that is released soon
+    LASTING = 1                 # the same for memory that is kept until its client leaves
 
     PARKED_SIZE = 2048          # bytes of a parked request besides its body
     DECODED_FACTOR = 8          # bytes of decoded items for each byte of a short body
@@ -31,7 +31,7 @@ cdef struct Ceiling:
     int64_t frames_begun        # sizes of the frames that are not complete
     int64_t of_kind[KIND_COUNT]
     double needed_at            # monotonic seconds: when a charge was last refused
-    int64_t needed_by           # what the smallest holder that was refused then held
+    int64_t needed_by           # bytes held by the smallest holder that was refused then
     int64_t pause_count         # times that a connection began to wait
     int64_t refs                # HolderMemory, Charge, connections, ... : the last one frees it
 
@@ -43,27 +43,27 @@ cdef struct Holding:
 
 
 cdef inline void charge(Holding* holding, int kind, int64_t size) noexcept:
-    """Counts in `size` bytes, or out if it is negative."""
+    """Add `size` bytes to the count, or subtract them if negative."""
     holding.held += size
     holding.ceiling.held += size
     holding.ceiling.of_kind[kind] += size
 
 
 cdef inline bint admits(const Holding* holding, int64_t size, int share) noexcept:
-    """Whether a holder may hold `size` bytes more: at most `share` times what is free after that."""
+    """Return whether a holder may hold `size` bytes more: at most `share` times what is free after that."""
     cdef const Ceiling* ceiling = holding.ceiling
     cdef int64_t free = (ceiling.size_max if size <= SMALL_SIZE else ceiling.large_max) - ceiling.held - size
     return free >= 0 and holding.held + size <= share * free
 
 
 cdef inline bint has_room(const Holding* holding) noexcept:
-    """Whether a holder may send another small request: one that holds next to nothing always may, though others hold
-    all that there is."""
+    """Return whether a holder may send another small request; one that holds next to nothing always may, even if no
+    memory is free."""
     return holding.held < TINY_SIZE or admits(holding, SMALL_SIZE, PASSING)
 
 
 cdef inline bint is_watched(const Ceiling* ceiling) noexcept:
-    """Whether there may be too little: near the ceiling, or with as much queued as may be."""
+    """Return whether memory is scarce: near the ceiling, or with the maximum of queued requests."""
     return ceiling.held >= ceiling.watch_from
 
 
@@ -72,7 +72,7 @@ cdef inline bint is_queue_full(const Ceiling* ceiling) noexcept:
 
 
 cdef inline void need(Holding* holding, double now) noexcept:
-    """Notes that a holder was refused: from now on unfinished frames of those who hold as much may be closed."""
+    """Note that a holder was refused; unfinished frames of holders with at least as much may then be closed."""
     cdef Ceiling* ceiling = holding.ceiling
     if now - ceiling.needed_at > 1.0 or holding.held < ceiling.needed_by:
         ceiling.needed_by = holding.held
@@ -80,7 +80,7 @@ cdef inline void need(Holding* holding, double now) noexcept:
 
 
 cdef inline Holding* hold(Holding* holding) noexcept:
-    """One more reference."""
+    """Add a reference."""
     holding.refs += 1
     return holding
 

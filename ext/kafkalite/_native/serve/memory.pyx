@@ -1,20 +1,20 @@
-"""Count what clients make the broker hold, and say whether a holder may have more (broker.memory.max).
+"""Count the memory that clients make the broker hold, and decide whether a holder gets more (broker.memory.max).
 
     ceiling  0 ──────────────── 3/4 ─────────────── 15/16 ──── 1
              every holder       │ holders whose share │ charges of at most SMALL_SIZE,
              gets what it needs │ is not used up      │ by the same rule
 
-A holder (`kafkalite.broker.limits.holder`) may hold at most three times what is still free, and at most as much as is
-free of what lasts (group metadata, sessions). So one holder alone gets three quarters, two get three sevenths each,
-and however many there are, something is left for a newcomer: the rule of dynamic thresholds by which switches share
-their buffers (Choudhury and Hahne, 1998). It needs no order of holders.
+A holder (`kafkalite.broker.limits.holder`) may hold at most three times what is still free, and at most what is free
+of lasting memory (group metadata, sessions). So a single holder gets three quarters, two get three sevenths each, and
+with any number something is left for a new one: the dynamic thresholds by which switches share their buffers
+(Choudhury and Hahne, 1998). It needs no order of holders.
 
-What cannot wait is charged without asking; the connections of its holder are not read then, until it holds less.
+Charges that cannot wait are always accepted; the connections of the holder are then not read until it holds less.
 
-Counts are plain C integers in two structures that are freed with their last reference. What holds one is a C pointer,
-never a Python reference, which the collector of cycles may clear before the object that gives a charge back is freed.
+Counts are plain C integers in two structures that are freed with their last reference. They are referenced by C
+pointers, never by a Python reference, which the cycle collector may clear before the object that releases a charge.
 
-Thread rule: counts change under the GIL, on any thread. `lock` guards the table of holders alone.
+Thread rule: counts change under the GIL, on any thread. `lock` guards only the table of holders.
 """
 
 cimport cython
@@ -38,7 +38,7 @@ assert len(KINDS) == KIND_COUNT
 
 
 class MemoryCeilingReached(Exception):
-    """A holder may not hold so much: an answer of `size` bytes does not fit into broker.memory.max."""
+    """A holder may not hold this much: an answer of `size` bytes does not fit into broker.memory.max."""
 
     def __init__(self, size):
         super().__init__(f"{size} bytes exceed broker.memory.max")
@@ -56,7 +56,7 @@ cdef Holding* new_holding(Ceiling* ceiling) except NULL:
 
 
 cdef void let_go(Holding* holding) noexcept:
-    """One reference less; the last one frees it, and with the last of all the ceiling."""
+    """Drop a reference; the last one frees the holding, and the last of all frees the ceiling."""
     kl_assert(holding.refs > 0)
     holding.refs -= 1
     if holding.refs == 0:
@@ -73,7 +73,7 @@ cdef void let_ceiling_go(Ceiling* ceiling) noexcept:
 
 
 cdef bint swap_kind(Holding* holding, int before, int64_t size, int after, int64_t new_size) noexcept:
-    """Counts `size` bytes of one kind out, and `new_size` of another in."""
+    """Subtract `size` bytes of one kind, and add `new_size` of another."""
     charge(holding, before, -size)
     charge(holding, after, new_size)
     return True
@@ -81,7 +81,7 @@ cdef bint swap_kind(Holding* holding, int before, int64_t size, int after, int64
 
 @cython.final
 cdef class HolderMemory:
-    """What one holder holds; None is the broker itself, which has no share."""
+    """The memory of one holder; None is the broker itself, which has no limit."""
 
     def __dealloc__(self):
         if self.holding != NULL:
@@ -92,15 +92,15 @@ cdef class HolderMemory:
 
     @property
     def held(self):
-        """Bytes."""
+        """Bytes held."""
         return self.holding.held
 
     def admits(self, int64_t size, *, bint lasting=False):
-        """Whether it may hold so many bytes more; `lasting`: until its client leaves."""
+        """Return whether it may hold `size` bytes more; `lasting`: until its client leaves."""
         return admits(self.holding, size, LASTING if lasting else PASSING)
 
     def charge(self, int kind, int64_t size=0):
-        """A charge of so many bytes of a kind, which is given back with its last reference."""
+        """Return a charge of `size` bytes of a kind, which its last reference releases."""
         cdef Charge made = Charge.__new__(Charge)
         if not 0 <= kind < KIND_COUNT or size < 0:
             raise ValueError(f"no charge: kind {kind}, {size} bytes")
@@ -113,7 +113,7 @@ cdef class HolderMemory:
 
 @cython.final
 cdef class Charge:
-    """Bytes that a holder holds. It refers to nothing but C memory, so it is never part of a cycle."""
+    """A holder's charged bytes. It refers only to C memory, so it is never part of a cycle."""
 
     def __dealloc__(self):
         if self.holding != NULL:
@@ -121,26 +121,26 @@ cdef class Charge:
             let_go(self.holding)
 
     def resize(self, int64_t size):
-        """From now on it is so many bytes."""
+        """Change the charge to `size` bytes."""
         if size < 0:
             raise ValueError(f"a charge of {size} bytes")
         charge(self.holding, self.kind, size - self.size)
         self.size = size
 
     def grow(self, int64_t size):
-        """So many bytes more; MemoryCeilingReached where they do not fit."""
+        """Add `size` bytes; MemoryCeilingReached if they do not fit."""
         if size > 0 and not admits(self.holding, size, PASSING):
             raise MemoryCeilingReached(self.size + size)
         self.resize(self.size + size)
 
     def may_become(self, int64_t size, *, bint lasting=False):
-        """Whether it may be of so many bytes instead; less than now is always possible."""
+        """Return whether it may change to `size` bytes; a smaller size is always possible."""
         return size <= self.size or admits(self.holding, size - self.size, LASTING if lasting else PASSING)
 
 
 @cython.final
 cdef class MemoryCeiling:
-    """The ceiling of a broker: how much is held, of which kinds, by whom."""
+    """The ceiling of a broker: bytes held, by kind and by holder."""
 
     def __cinit__(self, int64_t size_max=-1, *, int64_t queued_max=-1):
         """`size_max` is bytes, -1 unbounded; `queued_max` is queued.max.request.bytes."""
@@ -161,7 +161,7 @@ cdef class MemoryCeiling:
             let_ceiling_go(self.ceiling)
 
     def use(self, int64_t size_max, int64_t queued_max=-1):
-        """Other limits, from now on; what is held already stays."""
+        """Change the limits; memory that is held stays."""
         cdef Ceiling* ceiling = self.ceiling
         size_max = UNBOUNDED if size_max < 0 else min(size_max, UNBOUNDED)
         ceiling.size_max = size_max
@@ -173,7 +173,7 @@ cdef class MemoryCeiling:
             ceiling.watch_from = min(ceiling.watch_from, queued_max)
 
     def of(self, holder):
-        """What a holder holds; None is the broker itself."""
+        """Return a holder's memory; None is the broker itself."""
         cdef HolderMemory found
         if holder is None:
             return self.own
@@ -192,7 +192,7 @@ cdef class MemoryCeiling:
         return self.of(holder_of(principal, client_host))
 
     def purge(self):
-        """Forgets the holders that hold nothing and have no connection."""
+        """Forget the holders that hold nothing and have no connection."""
         cdef HolderMemory memory
         self.holders = {
             holder: memory for holder, memory in self.holders.items()
@@ -201,7 +201,7 @@ cdef class MemoryCeiling:
         self.purge_at = max(<Py_ssize_t>PURGE_MIN, 2 * len(self.holders))
 
     def biggest(self, int count):
-        """The holders that hold most, each with its bytes."""
+        """Return the holders that hold most, each with its bytes."""
         cdef HolderMemory memory
         with self.lock:
             found = [
@@ -210,32 +210,32 @@ cdef class MemoryCeiling:
         return [(holder, held) for held, holder in nlargest(count, found)]
 
     def by_kind(self):
-        """Bytes by kind."""
+        """Return the bytes by kind."""
         return {name: self.ceiling.of_kind[kind] for kind, name in enumerate(KINDS)}
 
     @property
     def size_max(self):
-        """Bytes; None: unbounded."""
+        """The limit in bytes; None: unbounded."""
         return None if self.ceiling.size_max >= UNBOUNDED else self.ceiling.size_max
 
     @property
     def largest(self):
-        """The most bytes that one holder can have when nobody else holds anything."""
+        """The maximum bytes of a single holder when no other one holds anything."""
         return self.ceiling.calm_max
 
     @property
     def held(self):
-        """Bytes."""
+        """Bytes held in total."""
         return self.ceiling.held
 
     @property
     def queued(self):
-        """Bytes of frames that are not complete, and of requests that wait or run."""
+        """Bytes of incomplete frames, and of requests that wait or run."""
         return self.ceiling.frames_begun + self.ceiling.of_kind[REQUESTS]
 
     @property
     def pause_count(self):
-        """Times that a connection began to wait until its holder holds less, or until less is queued."""
+        """How often a connection began to wait until its holder holds less, or less is queued."""
         return self.ceiling.pause_count
 
     @property

@@ -1,17 +1,17 @@
-"""Which Produce requests have to wait until those before them on their connection are answered: in a cluster, acks=all.
+"""Decide which Produce requests wait until earlier ones of their connection are answered: with acks=all in a cluster.
 
-Answers leave a connection in the order of its requests. A batch that was appended, and whose log is led elsewhere
-before its replicas have it, is answered with that: at once, or the producer writes on to the new leader, and when it
-learns at last that it has to send this batch again, the new leader, who has got it too, knows it no more (a producer's
-last five batches are remembered). So no such answer may stand behind the wait of anything else:
+Answers leave a connection in the order of its requests. If a log's leadership moves before the replicas have a batch,
+the answer must tell the producer at once. Otherwise the producer continues with the new leader, and when it finally
+learns that it has to resend this batch, the new leader, which has it too, no longer remembers it (it remembers a
+producer's last five batches). So such an answer must not wait for an answer that waits for anything else:
 
     owed before it                                 a Produce with acks=all of a log with followers
     nothing                                        is served
-    writes of the same log, and of no other one    is served: what ends one wait ends all
+    only writes of the same log                    is served: one event ends all these waits
     anything else                                  waits, in the socket, until nothing is owed
 
-Apache Kafka's connections are muted while a request of theirs is served (SocketServer), which is the same and more.
-Within one request waits hold each other here as there. A broker that stands alone never asks.
+Apache Kafka mutes a connection while it serves a request (SocketServer), which includes this. Within one request the
+partitions wait for each other in both brokers. A standalone broker never needs this check.
 """
 
 from libc.stdint cimport int16_t, int32_t
@@ -33,7 +33,7 @@ cdef bint has_to_wait(ProduceServer server, const NativeApi* produce, const void
     cdef Topic topic
     cdef LogCore log
     if size < HEADER_SIZE_MIN or load_i16(frame) != produce.key:
-        return False                                            # what signs in may be a token, of any size
+        return False                                            # an authentication token may have any size
     version = load_i16(frame + 2)
     if not produce.oldest <= version <= produce.newest:
         return False
@@ -42,7 +42,7 @@ cdef bint has_to_wait(ProduceServer server, const NativeApi* produce, const void
     if version >= PRODUCE_FLEXIBLE_FROM:
         skip_tags(&c)
     if c.status != OK or not server.parse(version, <unsigned char*>c.pos, c.end - c.pos, &acks) or acks != -1:
-        return False                                            # whoever serves it says what is wrong with it
+        return False                                            # the handler of the request reports the error
     for i in range(server.part_count):
         topic = server.topic_of(&server.parts[i], version)
         if topic is None or server.parts[i].index < 0 or server.parts[i].index >= len(<tuple>topic.cores):

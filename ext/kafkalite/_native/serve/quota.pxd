@@ -1,4 +1,4 @@
-"""How much clients may do in a second, and how much they have done: counted without a Python object per request."""
+"""Client quotas and their use, counted without a Python object per request."""
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -20,13 +20,13 @@ cdef inline bint same_bytes(const unsigned char* one, const unsigned char* other
 
 
 cdef class Meter:
-    cdef readonly double limit          # a second
-    cdef double burst                   # what may be done at once after a rest
-    cdef double left                    # what may be done now; below zero: owed
-    cdef double owed_max                # no more is owed than that
-    cdef double at                      # monotonic seconds when that was so; 0: nothing was done yet
-    cdef readonly double done           # since it was made
-    cdef readonly double throttled_ms   # told to clients since it was made
+    cdef readonly double limit          # per second
+    cdef double burst                   # capacity: the maximum use at once after a rest
+    cdef double left                    # the use that is allowed now; negative: debt
+    cdef double owed_max                # maximum debt
+    cdef double at                      # monotonic seconds of `left`; 0: nothing was used yet
+    cdef readonly double done           # total use
+    cdef readonly double throttled_ms   # total throttle time of clients
     cdef readonly int64_t throttled_count
 
     cdef void refill(self, double now) noexcept
@@ -35,7 +35,7 @@ cdef class Meter:
 
 
 cdef class ClientQuota:
-    cdef Meter produce                  # bytes of requests; None: not bounded, as below
+    cdef Meter produce                  # bytes of requests; None: unlimited, as below
     cdef Meter fetch                    # bytes of answers
     cdef readonly Meter request         # percent of one thread
     cdef readonly Meter mutation        # partitions
@@ -45,10 +45,10 @@ cdef class QuotaControl:
     cdef readonly int64_t epoch         # rises with each change of the quotas
     cdef object bounds                  # (user, client id) -> (limit, owner) or None, of each meter of a ClientQuota
     cdef readonly dict meters           # owner -> Meter
-    cdef dict forgotten                 # key -> what the meters that are no longer there have counted, as `totals`
+    cdef dict forgotten                 # key -> the counts of removed meters, as in `totals`
     cdef dict clients                   # (principal, client id) -> ClientQuota or None, of this epoch
     cdef double window_s                # of one sample
-    cdef double burst_s                 # what a whole window allows
+    cdef double burst_s                 # seconds of use that the capacity holds
     cdef double mutation_burst_s
     cdef double forgot_at               # monotonic seconds
 
@@ -60,15 +60,15 @@ cdef class QuotaControl:
 
 
 cdef class BoundClient:
-    cdef ClientQuota quota              # what counts for it; None: nothing
-    cdef int64_t epoch                  # of the quotas that say so, and for whom
+    cdef ClientQuota quota              # the client's meters; None: no quota
+    cdef int64_t epoch                  # of the quotas and the client for which `quota` was found
     cdef object principal
-    cdef bytes client_id                # as it stands in a request: its length, two bytes, goes before it
+    cdef bytes client_id                # as in a request: with its length of two bytes before it
     cdef const unsigned char* client_id_data
     cdef Py_ssize_t client_id_size
-    cdef bint known                     # it has sent something on this connection before
-    cdef int32_t window_ms              # the most that time spent on requests is waited for
-    cdef int64_t busy_since_ns          # since when it has been served, and has not paid for it; 0: it owes no time
+    cdef bint known                     # it has sent a request on this connection before
+    cdef int32_t window_ms              # maximum wait for time spent on requests
+    cdef int64_t busy_since_ns          # when unpaid serving time began; 0: no time is owed
 
     cdef int look_up(self, QuotaControl quotas, object principal, const unsigned char* frame,
                      Py_ssize_t size) except -1

@@ -1,18 +1,17 @@
-"""What quotas leave a client, kept where Produce and Fetch can look without a Python object per request.
+"""Meter clients against their quotas, for Produce and Fetch, without a Python object per request.
 
-A Meter belongs to an owner: a user, a client id or both, and one key. It is a bucket that fills at the quota's rate
-up to what a whole window allows, (quota.window.num - 1) x quota.window.size.seconds, as Kafka's rate over samples does.
-What is done is taken from it, and may leave it in debt; how long the debt takes to fill up is the time a client is held
-up for, Kafka's (rate - quota) / quota x window. Other than samples it forgets nothing at once, so that a client who
-always wants more gets his rate all the time, not a burst a window. Who was not seen before begins with one sample's
-worth: a new name is no way to more.
+A Meter belongs to an owner (a user, a client id or both) and one quota key. It is a token bucket that fills at the
+quota's rate up to the capacity of a window, (quota.window.num - 1) x quota.window.size.seconds, as Kafka's rate over
+samples does. Use is subtracted from it and may leave a debt; the time to repay the debt is the throttle time, Kafka's
+(rate - quota) / quota x window. Unlike samples it does not reset, so a client that always wants more gets its rate
+steadily, not one burst per window. A new client begins with one sample's worth: a new name gains nothing.
 
     request ─▶ ClientQuota of (principal, client id), kept on the connection for the epoch ─▶ its meters
 
-The quotas change by `change`, which raises the epoch. Meters stay: what is owed is owed under the new limit, too. There
-are METERS_MAX at most; those at rest go first, and then newcomers share one.
+`change` replaces the quotas and raises the epoch. Meters stay: a debt is repaid under the new limit. There are at most
+METERS_MAX; idle ones are removed first, and after that new owners share one.
 
-Thread rule: every field is read and written with the GIL, by whichever worker.
+Thread rule: every field is read and written with the GIL, by any worker.
 """
 
 cimport cython
@@ -26,15 +25,15 @@ from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, load_i16
 cdef enum:
     METERS_MAX = 65536
     CLIENTS_MAX = 16384
-    NAME_SIZE_MAX = 256                 # characters of a client id: those that begin with as many of the same share
+    NAME_SIZE_MAX = 256                 # characters of a client id: ids that share this prefix share a meter
     HELD_UP_MS_MAX = 2147483647
 
-cdef str OVERFLOW = "\0"                # in place of a client id, where there are too many: no client can be called so
+cdef str OVERFLOW = "\0"                # in place of a client id when there are too many; no client can have this id
 
 
 @cython.final
 cdef class Meter:
-    """How much one owner has of one thing."""
+    """One owner's token bucket for one quota key."""
 
     def __init__(self, double limit, double burst, double start):
         self.limit = limit
@@ -44,53 +43,53 @@ cdef class Meter:
 
     cdef void refill(self, double now) noexcept:
         if self.at == 0.0:
-            self.at = now               # it begins with what is done first, however long ago it was made
+            self.at = now               # it starts with its first use, however long ago it was made
         elif now > self.at:
             self.left = min(self.burst, self.left + (now - self.at) * self.limit)
             self.at = now
 
     cdef int32_t owed_ms(self, double now) noexcept:
-        """How long it takes until nothing is owed any more; 0: nothing is."""
+        """Return the milliseconds until the debt is repaid; 0 without debt."""
         if self.left >= 0.0:
             return 0
         self.refill(now)
         return 0 if self.left >= 0.0 else <int32_t>min(ceil(-self.left / self.limit * 1000.0), <double>HELD_UP_MS_MAX)
 
     cdef void take(self, double amount, double now) noexcept:
-        """That much was done."""
+        """Subtract a used amount."""
         self.refill(now)
         self.left = max(self.left - amount, -self.owed_max)
         self.done += amount
 
     def owes_ms(self, double now):
-        """The same as `owed_ms`, for Python."""
+        """Return `owed_ms`, for Python."""
         return self.owed_ms(now)
 
     def charge(self, double amount, double now):
-        """The same as `take`, for Python."""
+        """Call `take`, for Python."""
         self.take(amount, now)
 
     def held_up(self, int32_t ms):
-        """A client was told to wait so long."""
+        """Count a throttle time that was sent to a client."""
         self.throttled_ms += ms
         self.throttled_count += 1
 
     def rests(self, double now):
-        """Whether it has all it can have, so that nothing is lost with it."""
+        """Return whether it is full, so that removing it loses nothing."""
         if self.at == 0.0:
             return True
         self.refill(now)
         return self.left >= self.burst
 
     def bound_by(self, double limit, double burst, double owed_max=INFINITY):
-        """The limit has changed; what is owed above `owed_max` is forgotten."""
+        """Change the limit; debt above `owed_max` is cancelled."""
         self.left = max(min(self.left, burst), -owed_max)
         self.limit, self.burst, self.owed_max = limit, burst, owed_max
 
 
 @cython.final
 cdef class ClientQuota:
-    """The meters that count for a client."""
+    """The meters of a client."""
 
     def __init__(self, Meter produce, Meter fetch, Meter request, Meter mutation):
         self.produce, self.fetch, self.request, self.mutation = produce, fetch, request, mutation
@@ -98,7 +97,7 @@ cdef class ClientQuota:
 
 @cython.final
 cdef class QuotaControl:
-    """The native end of a broker's quotas."""
+    """The native side of a broker's quotas."""
 
     def __init__(self, bounds, *, double window_s, int samples, double mutation_window_s, int mutation_samples):
         self.bounds = bounds
@@ -110,17 +109,17 @@ cdef class QuotaControl:
         self.mutation_burst_s = mutation_samples * mutation_window_s
 
     def change(self, bounds):
-        """From now on these are the quotas. Any thread."""
+        """Replace the quotas. Any thread."""
         self.bounds = bounds
         self.clients = {}
         self.epoch += 1
 
     def quota_of(self, str principal not None, client_id):
-        """What counts for a client whose id is `client_id`; None: nothing does. Any thread."""
+        """Return the meters of a client with this client id; None without a quota. Any thread."""
         return self.find(principal, b"" if client_id is None else client_id.encode())
 
     def totals(self):
-        """Key → (done, ms that clients were told to wait, how often), of all that it has ever bounded. Any thread."""
+        """Return key → (use, throttle time in ms, number of throttles), in total. Any thread."""
         cdef dict totals = dict(self.forgotten)
         for (key, _, _), meter in list(self.meters.items()):
             self.add_total(totals, key, meter)
@@ -177,9 +176,9 @@ cdef class QuotaControl:
         return meter
 
     cdef int forget_rested(self) except -1:
-        """Makes room, once in a sample's time: of who has not done anything for a while there is nothing to remember.
+        """Remove full meters, at most once per sample: there is nothing to remember about idle clients.
 
-        Whoever holds one of those that go asks anew, since the epoch is another: nobody has two.
+        Connections look up removed meters again, because the epoch changes, so no owner has two.
         """
         now = now_ns() * 1e-9
         if now - self.forgot_at >= self.window_s:
@@ -198,19 +197,19 @@ cdef class QuotaControl:
 
 @cython.final
 cdef class BoundClient:
-    """A connection's client as quotas see it; it may name itself otherwise with each request. Its worker only."""
+    """The quota of a connection's client, whose id may change with each request. Its worker only."""
 
     def __cinit__(self):
         self.epoch = -1
 
     cdef int look_up(self, QuotaControl quotas, object principal, const unsigned char* frame,
                      Py_ssize_t size) except -1:
-        """Finds what counts for the client of this request."""
+        """Find the meters for the client of this request."""
         cdef Py_ssize_t id_size = max(<Py_ssize_t>0, <Py_ssize_t>load_i16(frame + CLIENT_ID_AT))
         self.pay()
         self.epoch = quotas.epoch
         if id_size > size - HEADER_SIZE_MIN:
-            id_size = 0                                         # no request, as will be seen
+            id_size = 0                                         # malformed, which the handler reports
             self.epoch = -1
         self.principal = principal
         self.client_id_size = 2 + id_size
@@ -221,7 +220,7 @@ cdef class BoundClient:
         return 0
 
     cdef int pay(self) noexcept:
-        """Takes the time that was spent on it from its quota."""
+        """Charge the time that was spent on the client."""
         cdef int64_t now
         if self.busy_since_ns != 0:
             now = now_ns()
@@ -230,8 +229,8 @@ cdef class BoundClient:
         return 0
 
     cdef int32_t owed_at_first(self, double now) except -1:
-        """How long the first bytes of a connection have to wait, its client owing some already: or else a new
-        connection for each request would be a way round a quota."""
+        """Return how long a connection's first request waits because its client has a debt; otherwise a client could
+        bypass a quota with a new connection for each request."""
         cdef int32_t owed
         if self.known or self.quota.produce is None:
             return 0
@@ -242,8 +241,8 @@ cdef class BoundClient:
         return owed
 
     cdef int32_t delay_ms(self, Meter bytes_of, bint answered, double now) except -1:
-        """How long is to be waited after a request of which these bytes count, if any do; where nothing is answered,
-        time does not."""
+        """Return the throttle time in milliseconds after a request that uses `bytes_of`, if any; without a response,
+        time is not charged."""
         cdef Meter longest_of = None
         cdef int32_t longest = 0
         cdef int32_t owed

@@ -1,19 +1,19 @@
-"""How much of a large request has to come before its worker is woken, and how long that is waited for."""
+"""The receive low-water mark of a connection with a large request, and how long it applies."""
 
 from libc.stdint cimport int64_t
 
 cdef enum:
-    LOW_WATER_MIN = 16384               # less is not worth a system call
-    LOW_WATER_MAX = 229376              # a little less than what TLS is received into
-    LOOK_MS_MIN = 1                     # how long less than that is left where it is, of a client that sends much
-    LOOK_MS_MAX = 32                    # and of one that sends little
+    LOW_WATER_MIN = 16384               # a smaller mark is not worth a system call
+    LOW_WATER_MAX = 229376              # slightly less than the receive buffer of TLS
+    LOOK_MS_MIN = 1                     # wait before the worker looks at fewer bytes, for a fast client
+    LOOK_MS_MAX = 32                    # the same for a slow client
 
 
 cdef class LowWater:
     cdef int fd
     cdef int size                       # fewer bytes do not wake the worker
-    cdef int look_ms                    # after so long it looks at fewer
-    cdef double look_at                 # monotonic seconds when that is; 0: never
+    cdef int look_ms                    # after this time the worker looks at fewer
+    cdef double look_at                 # monotonic seconds of that look; 0: never
 
     cdef int set(self, Py_ssize_t missing, int64_t received, double now) except -1
 

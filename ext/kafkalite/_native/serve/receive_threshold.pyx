@@ -1,11 +1,11 @@
-"""How much of a large request has to come before its worker is woken, and how long that is waited for.
+"""Set a socket's receive low-water mark while a large request arrives, so that fewer packets wake the worker.
 
-Clients send what they seal with TLS record by record, and each would wake the worker: the selector sleeps until most of
-what is missing has come (SO_RCVLOWAT). But a kernel acknowledges late what nobody reads, and a client's sends no more
-than some packets, however small, that are not acknowledged: both would sleep. So the worker looks by itself too, sooner
-where much comes meanwhile, later where little does; where nothing came, each byte wakes it.
+Clients send TLS data record by record, and each would wake the worker; so the selector sleeps until most of the missing
+bytes have arrived (SO_RCVLOWAT). But a kernel delays acknowledgements of unread data, and the client's kernel limits
+its unacknowledged packets, however small: both would wait. So the worker also looks by itself, earlier if much data
+arrives meanwhile, later if little does; if none has arrived, each byte wakes it.
 
-Thread rule: all of this belongs to a connection's worker.
+Thread rule: everything belongs to the connection's worker.
 """
 
 cimport cython
@@ -20,7 +20,7 @@ cdef extern from "<sys/socket.h>" nogil:
 
 @cython.final
 cdef class LowWater:
-    """That of one socket."""
+    """The low-water mark of one socket."""
 
     def __cinit__(self, int fd):
         self.fd = fd
@@ -28,7 +28,7 @@ cdef class LowWater:
         self.look_ms = LOOK_MS_MIN
 
     cdef int set(self, Py_ssize_t missing, int64_t received, double now) except -1:
-        """`missing` bytes at least are to come of a request, and `received` came since this was last called."""
+        """Set the mark: `missing` bytes or more are to come, and `received` came since the last call."""
         cdef int size = 1
         if self.size > 1:
             if received >= LOW_WATER_MIN:
@@ -47,19 +47,19 @@ cdef class LowWater:
 
 @cython.final
 cdef class Looks:
-    """Connections of a worker that it looks at soon, whether it is woken for them or not."""
+    """Connections that a worker looks at soon, even without an event."""
 
     def __cinit__(self):
         self.waiting = []
 
     cdef int add(self, LowWater low_water, object connection) except -1:
-        """At its `look_at`, unless that has changed until then."""
+        """Look at a connection at its `look_at`, unless that changes before."""
         self.number += 1
         heapq.heappush(self.waiting, (low_water.look_at, self.number, low_water, connection))
         return 0
 
     cdef object sooner(self, object deadline):
-        """Monotonic seconds: the earliest of these and of `deadline`, None where there is none."""
+        """Return the earlier of `deadline` and the first look in monotonic seconds; None if there is neither."""
         while self.waiting and (<LowWater>self.waiting[0][2]).look_at != self.waiting[0][0]:
             heapq.heappop(self.waiting)
         if not self.waiting or deadline is not None and deadline < self.waiting[0][0]:
@@ -67,7 +67,7 @@ cdef class Looks:
         return self.waiting[0][0]
 
     cdef list due(self, double now):
-        """Connections whose time has come."""
+        """Return the connections whose look is due."""
         cdef list found = []
         while self.waiting and self.waiting[0][0] <= now:
             deadline, _, low_water, connection = heapq.heappop(self.waiting)

@@ -1,4 +1,4 @@
-"""What Produce and Fetch share: a growing array of partitions, and topics that a request gives by name or by id."""
+"""Helpers of Produce and Fetch: a growing array of partitions, and topics by name or id."""
 
 from libc.stdint cimport int32_t
 from libc.stdlib cimport realloc
@@ -10,7 +10,7 @@ from kafkalite._native.wire.cursor cimport Cursor, read_raw, read_string
 
 cdef inline void* add_part(void** parts, int32_t* count, int32_t* capacity, int32_t at_first,
                            size_t part_size) except NULL:
-    """A zeroed element at the end of a growing C array; it moves with the next one."""
+    """Return a zeroed element at the end of a growing C array; the next call may move it."""
     cdef int32_t wanted
     cdef void* grown
     if count[0] == capacity[0]:
@@ -27,7 +27,7 @@ cdef inline void* add_part(void** parts, int32_t* count, int32_t* capacity, int3
 
 
 cdef inline const unsigned char* read_topic(Cursor* c, bint by_id, bint flexible, Py_ssize_t* size) noexcept nogil:
-    """A topic's name or its id; a null name gives NULL and -1."""
+    """Read a topic's name or id; a null name gives NULL and -1."""
     if by_id:
         size[0] = TOPIC_ID_SIZE
         return read_raw(c, TOPIC_ID_SIZE)

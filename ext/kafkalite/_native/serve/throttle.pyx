@@ -1,7 +1,7 @@
 """Decide how long one connection waits, because its client exceeds a quota (KIP-219).
 
     request ─▶ judge ─┬─ NOT_BOUNDED, WITHIN_QUOTA ─▶ served
-                      ├─ OVER_QUOTA ─▶ delay_ms ─▶ served, told to wait, muted
+                      ├─ OVER_QUOTA ─▶ delay_ms ─▶ served with a throttle time, muted
                       └─ HELD_BACK ─▶ muted ─▶ served
 
 Bytes are counted by the time at which the worker's loop turn began; a client over a quota by that time is measured by
@@ -36,7 +36,7 @@ cdef class Throttle:
         return self.bounded and self.client.quota is not None
 
     cdef QuotaVerdict judge(self, WorkerParts io, object principal, unsigned char* frame, Py_ssize_t size) except *:
-        """Count a request before it is served, and say how it is served."""
+        """Count a request before it is served, and decide how it is served."""
         cdef BoundClient client = self.client
         cdef int16_t key = load_i16(frame)
         cdef bint over = False

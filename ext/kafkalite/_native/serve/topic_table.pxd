@@ -1,4 +1,4 @@
-"""Topics by name and by id, looked up from bytes of a request without making a str."""
+"""Topics by name and id, looked up from a request's bytes without making a str."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -14,7 +14,7 @@ cdef class Topic:
     cdef readonly object config         # TopicConfig
     cdef readonly dict overrides        # key -> value as the user set it
     cdef readonly bint internal
-    cdef readonly int64_t number        # no other Topic of this process has or had it; from 1
+    cdef readonly int64_t number        # unique in this process; from 1
 
 cdef class TopicTable:
     cdef dict by_name                   # name_utf8 -> Topic; replaced, never changed
@@ -26,11 +26,11 @@ cdef class TopicTable:
 cdef class TopicRef:
     cdef readonly bytes key             # the name in UTF-8, or the id
     cdef readonly bint by_id
-    cdef Topic topic                    # as of `seen`; None: `error` says why
+    cdef Topic topic                    # as of `seen`; None: see `error`
     cdef int error                      # a Kafka error code
     cdef int64_t seen                   # the table's generation at the last look, -1 before the first
-    cdef bytes name                     # by id: under which name the topic was found once, None if never
-    cdef Py_ssize_t namesake_size       # by id: partitions of the topic that has taken over the name
+    cdef bytes name                     # by id: the name under which the topic was found, None if never
+    cdef Py_ssize_t namesake_size       # by id: partitions of a later topic of that name
 
     @staticmethod
     cdef TopicRef new(const unsigned char* key, Py_ssize_t size, bint by_id)

@@ -1,7 +1,7 @@
-"""Topics by name and by id, looked up from bytes of a request without making a str.
+"""Look up topics by name and id from a request's bytes, without making a str.
 
 Topics are immutable: a change of settings or partitions publishes a new Topic, and the table replaces its dicts as a
-whole, so that readers need no lock. Only the LogManager publishes.
+whole, so readers need no lock. Only the LogManager publishes.
 """
 
 cimport cython
@@ -45,15 +45,15 @@ cdef class TopicTable:
         self.by_id = {}
 
     cdef Topic find(self, const unsigned char* name, Py_ssize_t size):
-        """The topic of that name, or None."""
+        """Return the topic with a name, or None."""
         return self.by_name.get(PyBytes_FromStringAndSize(<const char*>name, size))
 
     cdef Topic find_id(self, const unsigned char* topic_id):
-        """The topic of that 16-byte id, or None."""
+        """Return the topic with a 16-byte id, or None."""
         return self.by_id.get(PyBytes_FromStringAndSize(<const char*>topic_id, TOPIC_ID_SIZE))
 
     def publish(self, topics):
-        """Replaces the whole contents."""
+        """Replace the whole contents."""
         by_name = {}
         by_id = {}
         for topic in topics:
@@ -64,11 +64,11 @@ cdef class TopicTable:
         self.generation += 1
 
     def get(self, bytes name):
-        """The topic of that name in UTF-8, or None."""
+        """Return the topic with a name in UTF-8, or None."""
         return self.by_name.get(name)
 
     def get_id(self, bytes topic_id):
-        """The topic of that id, or None."""
+        """Return the topic with an id, or None."""
         return self.by_id.get(topic_id)
 
     def __len__(self):
@@ -81,10 +81,10 @@ cdef class TopicTable:
 @cython.final
 @cython.freelist(64)
 cdef class TopicRef:
-    """A topic as a request names it, by name or by id, and what that meant when the table was last looked at.
+    """A topic in a request, by name or id, and its last look-up.
 
-    An id belongs to one incarnation of a topic. One that the table does not know is UNKNOWN_TOPIC_ID; one that it knew
-    when this object looked before is UNKNOWN_TOPIC_OR_PARTITION once the topic is gone, and INCONSISTENT_TOPIC_ID once
+    An id belongs to one incarnation of a topic. An id that the table does not know is UNKNOWN_TOPIC_ID. An id that this
+    object has found before is UNKNOWN_TOPIC_OR_PARTITION after the topic is deleted, and INCONSISTENT_TOPIC_ID when
     another topic has its name (KIP-516).
     """
 
@@ -100,7 +100,7 @@ cdef class TopicRef:
         return ref
 
     cdef Topic resolve(self, TopicTable table):
-        """The topic now, or None, and then error_of() has the reason."""
+        """Return the topic now, or None; then error_of() returns the reason."""
         cdef Topic namesake
         cdef Topic _before                  # its end may run any code: not until the fields agree again
         if self.seen == table.generation:
@@ -124,7 +124,7 @@ cdef class TopicRef:
         return self.topic
 
     cdef int error_of(self, int32_t partition) noexcept:
-        """The error code of a partition that the last resolve() did not find."""
+        """Return the error code of a partition that the last resolve() did not find."""
         if self.error == INCONSISTENT_TOPIC_ID and not 0 <= partition < self.namesake_size:
             return UNKNOWN_TOPIC_OR_PARTITION
         return self.error
